@@ -7,7 +7,7 @@ mod bounded;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::constraint::{ArgumentLimits, Constraint};
+use policy::rules::constraint::{ArgumentLimits, Constraint};
 use policy::json::{Document, JsonBounds};
 use policy::schema::Schema;
 

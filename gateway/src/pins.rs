@@ -14,8 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use policy::constraint::UnmatchedConstraint;
-use policy::decision::Mode;
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, Drift, Risk};
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
@@ -27,6 +25,8 @@ use policy::detection::content::without_values;
 use policy::detection::inspect::{Detector, Finding};
 use policy::json::{Document, Fragment, JsonBounds, write_ascii};
 use policy::pipeline::Policy;
+use policy::rules::constraint::UnmatchedConstraint;
+use policy::rules::decision::Mode;
 use policy::subject::name::ServerName;
 use tokio::time::Instant;
 

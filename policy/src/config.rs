@@ -9,16 +9,16 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
-use crate::condition::{Condition, ConditionError};
-use crate::constraint::{ArgumentLimits, Constraint};
-use crate::decision::{DenialFormat, Mode};
 use crate::definition::shadow::{ShadowingPolicy, Winner};
-use crate::definitions::DefinitionPolicy;
 use crate::detection::content::{
     ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
 };
 use crate::pipeline::Policy;
+use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
+use crate::rules::condition::{Condition, ConditionError};
+use crate::rules::constraint::{ArgumentLimits, Constraint};
+use crate::rules::decision::{DenialFormat, Mode};
+use crate::rules::definitions::DefinitionPolicy;
 use crate::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };

@@ -8,16 +8,10 @@
 //! - [`schema`]: JSON Schema validation of arguments and results
 //! - [`detection`]: detectors over definitions and contents, and what is done to a text
 //! - [`definition`]: definitions of servers: their pins, lockfile, changes and conflicts
+//! - [`rules`]: the operator's rules and controls, and the decisions that they lead to
 //! - [`places`]: the members of a message, and how each is inspected
 //! - [`message`]: requests and replies, independent of transport and protocol revision
-//! - [`control`]: the controls, and which of them ran
-//! - [`constraint`]: limits on arguments beyond their schema
-//! - [`definitions`]: how findings in definitions are treated
 //! - [`ask`]: elicitation and sampling requests of servers
-//! - [`decision`]: decisions, denials and their reasons
-//! - [`condition`]: the `when` condition of a rule
-//! - [`access`]: the access rules
-//! - [`explain`]: explains what each rule says about one request
 //! - [`pipeline`]: runs all checks; the only module that mints a [`pipeline::Permit`]
 //! - [`config`]: compiles the `policy` section of the configuration, or reports its problems
 #![warn(missing_docs)]
@@ -29,15 +23,9 @@ pub mod subject;
 pub mod schema;
 pub mod detection;
 pub mod definition;
+pub mod rules;
 pub mod places;
 pub mod message;
-pub mod control;
-pub mod constraint;
-pub mod definitions;
 pub mod ask;
-pub mod decision;
-pub mod condition;
-pub mod access;
-pub mod explain;
 pub mod pipeline;
 pub mod config;

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use policy::control::ControlSet;
-use policy::decision::{Decision, Effect};
 use policy::definition::offer::ItemKind;
 use policy::detection::content::{ContentPolicy, without_values};
 use policy::detection::inspect::{Detector, Finding};
 use policy::json::write_ascii;
 use policy::pipeline::Policy;
+use policy::rules::control::ControlSet;
+use policy::rules::decision::{Decision, Effect};
 use policy::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};

@@ -15,11 +15,11 @@ use gateway::control::build;
 use gateway::control::inventory::ServerInventory;
 use gateway::edge::tls::Acceptor;
 use gateway::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles};
-use policy::decision::Mode;
 use policy::definition::lock::Lockfile;
 use policy::definition::pins::Pins;
 use policy::definition::shadow::ShadowingConflicts;
 use policy::pipeline::Policy;
+use policy::rules::decision::Mode;
 use policy::subject::principal::Principal;
 
 use super::pin::{self, SurveyArgs};

@@ -2,8 +2,8 @@
 
 use policy::definition::lock::Lockfile;
 use policy::definition::offer::ItemKind;
-use policy::explain::RuleRemark;
 use policy::pipeline::Policy;
+use policy::rules::explain::RuleRemark;
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use gateway::control::inventory::ServerInventory;
 use policy::base::work::WorkBudget;
-use policy::constraint::ArgumentType;
 use policy::definition::drift::visible;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::review::{self, DefinitionRemark, Severity};
@@ -19,6 +18,7 @@ use policy::definition::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity
 use policy::detection::inspect::{Detector, Finding};
 use policy::json::{Document, JsonBounds, Value};
 use policy::pipeline::Policy;
+use policy::rules::constraint::ArgumentType;
 use policy::subject::mode::Mode;
 use policy::subject::name::ServerName;
 use serde_json::json;

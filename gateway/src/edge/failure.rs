@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
-use policy::decision::{Denial, Disclosure, Reason};
 use policy::definition::offer::ItemKind;
 use policy::detection::inspect::{Detector, Finding};
 use policy::json::write_string;
+use policy::rules::decision::{Denial, Disclosure, Reason};
 
 use crate::audit::AuditError;
 use crate::base::share::ShareError;

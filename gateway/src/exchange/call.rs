@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use http::Response;
 use policy::base::work::WorkBudget;
-use policy::control::Control;
-use policy::decision::{self, Decision, Denial, Reason};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::detection::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
 use policy::pipeline::{Permit, Policy};
+use policy::rules::control::Control;
+use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy::subject::principal::Principal;
 use policy::subject::uri::ResourceUri;
 use tokio::time::timeout;

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use http::Response;
 use policy::ask::Refusal;
-use policy::decision::{Denial, Disclosure, Reason};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
 use policy::json::{Fragment, Value};
 use policy::message::{Reply, RequestOperation};
 use policy::pipeline::{Expectation, VisibleReply};
+use policy::rules::decision::{Denial, Disclosure, Reason};
 use policy::subject::principal::Principal;
 
 use super::cancellation::CancellationEntry;

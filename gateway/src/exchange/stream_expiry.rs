@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use policy::decision::{Denial, Disclosure, Reason};
 use policy::definition::offer::ItemKind;
+use policy::rules::decision::{Denial, Disclosure, Reason};
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 use policy::subject::revoked::RevocationList;

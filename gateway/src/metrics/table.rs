@@ -518,7 +518,7 @@ fn exchanges(metrics: &Metrics) -> DataPoints {
 }
 
 fn denials(metrics: &Metrics) -> DataPoints {
-    let codes = policy::decision::Reason::CODES.iter().copied();
+    let codes = policy::rules::decision::Reason::CODES.iter().copied();
     by_label("reason", codes, &metrics.denials)
 }
 

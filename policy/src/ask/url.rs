@@ -1,7 +1,7 @@
 //! Decides whether a user may be sent to a page.
 
-use crate::constraint::is_inside;
 use crate::detection::content::authority_note;
+use crate::rules::constraint::is_inside;
 use crate::subject::pattern::Pattern;
 
 /// Longest URL, in bytes.

@@ -1,10 +1,10 @@
 //! Predicts how the policy treats a finding, for the self-test.
 
 use super::Policy;
-use crate::control::Control;
 use crate::definition::shadow::Similarity;
 use crate::detection::content::{Direction, Handling, PermittedList};
 use crate::detection::inspect::Detector;
+use crate::rules::control::Control;
 use crate::subject::mode::{FindingTreatment, Mode};
 use crate::subject::name::ServerName;
 

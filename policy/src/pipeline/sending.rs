@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::{Permit, Policy, ReplyTerms, Ruling};
 use crate::base::work::{USUAL_MOST, WorkBudget};
-use crate::constraint::Constraint;
-use crate::control::{Control, ControlSet};
-use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::detection::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
 use crate::detection::inspect::{Detector, Finding};
 use crate::detection::labels::ConcealedMembers;
 use crate::json::{Document, Fragment, JsonBounds, Value};
 use crate::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
+use crate::rules::constraint::Constraint;
+use crate::rules::control::{Control, ControlSet};
+use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::schema::SchemaViolation;
 use crate::schema::declared;
 use crate::subject::name::ServerName;

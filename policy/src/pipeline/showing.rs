@@ -7,8 +7,6 @@ use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::ask;
 use crate::base::work::{USUAL_MOST, WorkBudget};
-use crate::control::{Control, ControlSet};
-use crate::decision::Mode;
 use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::definition::shadow::ShadowingConflicts;
 use crate::detection::content::{
@@ -20,6 +18,8 @@ use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
 use crate::message::Reply;
 use crate::places::{ResultKind, is_meta};
+use crate::rules::control::{Control, ControlSet};
+use crate::rules::decision::Mode;
 use crate::schema::{Schema, SchemaViolation};
 use crate::subject::name::ServerName;
 use crate::subject::principal::Principal;

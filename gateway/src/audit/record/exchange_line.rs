@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use policy::decision::Effect;
 use policy::definition::offer::ItemKind;
 use policy::json::write_ascii;
+use policy::rules::decision::Effect;
 use policy::subject::name::ClientId;
 use policy::subject::principal::{Claims, Principal, ProofOfPossession};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy::decision::Reason;
 use policy::definition::offer::ItemKind;
 use policy::json::{Document, Fragment, JsonBounds, JsonError};
+use policy::rules::decision::Reason;
 use policy::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName,
 };

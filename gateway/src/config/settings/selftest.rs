@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use aws_lc_rs::rand;
-use policy::control::Control;
 use policy::json::pointer::escaped;
+use policy::rules::control::Control;
 use policy::subject::name::RESERVED;
 use serde_json::{Map, Value, json};
 

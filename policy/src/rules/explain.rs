@@ -1,10 +1,10 @@
 //! Explains what each rule says about one request, and reviews the rules themselves. Decides nothing:
 //! [`RuleSet::decide`] does, by the same rules.
 
-use crate::access::{Rule, RuleEffect, RuleSet};
-use crate::condition::{AccessRequest, ConditionOutcome};
-use crate::decision::{Mode, Reason};
 use crate::definition::offer::ItemKind;
+use crate::rules::access::{Rule, RuleEffect, RuleSet};
+use crate::rules::condition::{AccessRequest, ConditionOutcome};
+use crate::rules::decision::{Mode, Reason};
 use crate::subject::name::RuleId;
 use crate::subject::pattern::Pattern;
 use crate::subject::principal::PrincipalSelector;
@@ -227,11 +227,11 @@ fn broad(rule: &Rule) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::{Applicability, RuleIssue};
-    use crate::access::RuleSet;
-    use crate::condition::{AccessRequest, KnownArguments};
     use crate::config::{KnownNames, RawPolicy, compile};
     use crate::definition::offer::ItemKind;
     use crate::pipeline::Policy;
+    use crate::rules::access::RuleSet;
+    use crate::rules::condition::{AccessRequest, KnownArguments};
     use crate::subject::name::{GroupName, PrincipalId, ServerName};
     use crate::subject::principal::Principal;
 

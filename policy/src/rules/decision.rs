@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::control::ControlSet;
 use crate::definition::offer::ItemKind;
 use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
 use crate::detection::inspect::Finding;
+use crate::rules::control::ControlSet;
 pub use crate::subject::mode::{DenialFormat, Mode};
 use crate::subject::name::{RuleId, Scope};
 use crate::subject::principal::RequiredProof;

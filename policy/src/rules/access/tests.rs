@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::{ItemPatterns, OutcomeTally, Rule, RuleEffect, RuleSet};
-use crate::condition::{AccessRequest, Condition, KnownArguments};
-use crate::decision::Mode;
+use crate::rules::condition::{AccessRequest, Condition, KnownArguments};
+use crate::rules::decision::Mode;
 use crate::subject::kind::ItemKind;
 use crate::subject::name::{ClientId, GroupName, PrincipalId, RoleName, RuleId, ServerName};
 use crate::subject::pattern::Pattern;

@@ -4,10 +4,10 @@ mod index;
 
 use std::sync::Arc;
 
-use crate::condition::{AccessRequest, Condition, ConditionOutcome};
-use crate::control::{Control, ControlSet};
-use crate::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::definition::offer::ItemKind;
+use crate::rules::condition::{AccessRequest, Condition, ConditionOutcome};
+use crate::rules::control::{Control, ControlSet};
+use crate::rules::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::subject::name::{RuleId, Scope, ServerName};
 use crate::subject::pattern::Pattern;
 use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};

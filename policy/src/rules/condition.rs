@@ -19,10 +19,10 @@ use cel::{Context, Env, ExecutionError, Program, Value as Cel};
 use regex::{Regex, RegexBuilder};
 
 use crate::base::work::WorkBudget;
-use crate::decision::ConditionRemedy;
 use crate::definition::offer::ItemKind as Sort;
 use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
 use crate::json::{JsonKind, Value};
+use crate::rules::decision::ConditionRemedy;
 use crate::subject::name::{ClientId, RoleName, Scope, ServerName};
 use crate::subject::principal::Principal;
 use result_type::ResultType;

@@ -103,7 +103,7 @@ fn expected(tokens: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::condition::{Condition, ConditionError};
+    use crate::rules::condition::{Condition, ConditionError};
 
     #[test]
     fn a_mistake_is_told_with_its_column_and_what_was_expected() {
