@@ -47,8 +47,8 @@ use http_body_util::BodyExt as _;
 use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::definition::offer::ItemKind;
 use policy::definition::pins::PinViolation;
+use policy::engine::pipeline::Policy;
 use policy::json::JsonBounds;
-use policy::pipeline::Policy;
 use policy::rules::control::Control;
 use policy::rules::decision::{Denial, Reason};
 use policy::subject::principal::Principal;
@@ -585,9 +585,9 @@ impl Gateway {
         if method::form(name) != method::Form::Extension {
             return false;
         }
-        let call = policy::message::ItemRequest {
+        let call = policy::engine::message::ItemRequest {
             server: server.name().clone(),
-            verb: policy::message::RequestOperation::Other,
+            verb: policy::engine::message::RequestOperation::Other,
             name: name.into(),
             arguments: None,
             extra: Vec::new(),

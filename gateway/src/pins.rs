@@ -23,8 +23,8 @@ use policy::definition::pins::{AcceptedChange, PinViolation, Pins, volatile_memb
 use policy::definition::shadow::{self, ShadowingConflicts};
 use policy::detection::content::without_values;
 use policy::detection::inspect::{Detector, Finding};
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, Fragment, JsonBounds, write_ascii};
-use policy::pipeline::Policy;
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::Mode;
 use policy::subject::name::ServerName;

@@ -9,11 +9,7 @@
 //! - [`detection`]: detectors over definitions and contents, and what is done to a text
 //! - [`definition`]: definitions of servers: their pins, lockfile, changes and conflicts
 //! - [`rules`]: the operator's rules and controls, and the decisions that they lead to
-//! - [`places`]: the members of a message, and how each is inspected
-//! - [`message`]: requests and replies, independent of transport and protocol revision
-//! - [`ask`]: elicitation and sampling requests of servers
-//! - [`pipeline`]: runs all checks; the only module that mints a [`pipeline::Permit`]
-//! - [`config`]: compiles the `policy` section of the configuration, or reports its problems
+//! - [`engine`]: applies the policy to messages; mints every permit
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -24,8 +20,4 @@ pub mod schema;
 pub mod detection;
 pub mod definition;
 pub mod rules;
-pub mod places;
-pub mod message;
-pub mod ask;
-pub mod pipeline;
-pub mod config;
+pub mod engine;

@@ -218,7 +218,7 @@ fn every_reason_has_a_place_in_the_documentation() {
         "gateway/src/edge/failure/http_failure.rs",
         "gateway/src/identity.rs",
         "gateway/src/upstream/error.rs",
-        "policy/src/ask.rs",
+        "policy/src/engine/ask.rs",
         "policy/src/rules/decision.rs",
         "policy/src/definition/pins.rs",
     ];

@@ -11,8 +11,8 @@ use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::content::Direction;
 use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
 use policy::detection::inspect::Finding;
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, JsonBounds, Value};
-use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 use serde_json::json;
 

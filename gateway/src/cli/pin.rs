@@ -32,7 +32,7 @@ use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::definition::pins::{PinViolation, volatile_members};
 use policy::detection::inspect::Finding;
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use serde_json::json;
 
 use super::printable::in_a_line;

@@ -18,7 +18,7 @@ use gateway::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles}
 use policy::definition::lock::Lockfile;
 use policy::definition::pins::Pins;
 use policy::definition::shadow::ShadowingConflicts;
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::rules::decision::Mode;
 use policy::subject::principal::Principal;
 

@@ -2,7 +2,7 @@
 
 use policy::definition::lock::Lockfile;
 use policy::definition::offer::ItemKind;
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::rules::explain::RuleRemark;
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;

@@ -7,7 +7,7 @@ use std::fmt;
 use policy::definition::drift::visible;
 use policy::definition::lock::{ApprovalState, Lockfile};
 use policy::definition::offer::ItemKind;
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::subject::name::ServerName;
 
 /// Most names that are listed for one server and one key.

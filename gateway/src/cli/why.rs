@@ -4,7 +4,7 @@ use gateway::pins::acceptance;
 use policy::definition::drift::visible;
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::inspect::{Detector, Finding};
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::rules::decision::{Decision, Effect, Reason};
 use policy::subject::name::ServerName;
 

@@ -47,10 +47,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use policy::ask::ServerRequestPolicy;
 use policy::base::work::WorkLimits;
 use policy::definition::pins::ResourcePins;
-use policy::pipeline::Policy;
+use policy::engine::ask::ServerRequestPolicy;
+use policy::engine::pipeline::Policy;
 use policy::subject::name::{PrincipalId, Scope, ServerName};
 use policy::subject::principal::RequiredProof;
 

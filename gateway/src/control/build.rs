@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use policy::definition::offer::ItemKind;
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::schema::SchemaCache;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use policy::definition::offer::{Catalog, ItemKind};
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::rules::access::RuleSet;
 use policy::rules::definitions::DefinitionPolicy;
 use policy::subject::name::ServerName;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use policy::definition::offer::ItemKind;
 use policy::detection::inspect::{Detector, Finding};
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::rules::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
 
 use crate::audit::RecordId;

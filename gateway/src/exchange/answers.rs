@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
 use policy::detection::inspect::Finding;
+use policy::engine::pipeline::Policy;
 use policy::json::Fragment;
-use policy::pipeline::Policy;
 use policy::subject::principal::Principal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -8,9 +8,11 @@ use policy::base::work::WorkBudget;
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::detection::inspect::Finding;
+use policy::engine::message::{
+    ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
+};
+use policy::engine::pipeline::{Permit, Policy};
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
-use policy::pipeline::{Permit, Policy};
 use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy::subject::principal::Principal;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
 use policy::detection::labels::ConcealedMembers;
+use policy::engine::pipeline::Policy;
 use policy::json::Fragment;
-use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 

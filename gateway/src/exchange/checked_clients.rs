@@ -40,10 +40,10 @@ pub(super) struct CheckedClient {
     /// When the guardrails of the route approved it; `None` unless all of them answered.
     pub(super) agreed: Option<Instant>,
     /// The detectors' state about values that the caller must not send to other servers; see
-    /// [`Policy::learned_of`](policy::pipeline::Policy::learned_of).
+    /// [`Policy::learned_of`](policy::engine::pipeline::Policy::learned_of).
     pub(super) learned: TrackerVersion,
     /// The detectors' state about all callers when `learned` was last seen to be unchanged; see
-    /// [`Policy::learned`](policy::pipeline::Policy::learned).
+    /// [`Policy::learned`](policy::engine::pipeline::Policy::learned).
     pub(super) of_all: AtomicU64,
 }
 

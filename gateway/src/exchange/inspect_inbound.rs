@@ -6,9 +6,9 @@ use std::sync::Arc;
 use policy::base::work::WorkBudget;
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
+use policy::engine::message::Reply;
+use policy::engine::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy::json::Fragment;
-use policy::message::Reply;
-use policy::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy::subject::principal::Principal;
 
 use super::Gateway;

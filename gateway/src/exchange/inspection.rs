@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
 use policy::definition::offer::CatalogItem;
-use policy::message::{ItemRequest, Reply};
-use policy::pipeline::{Expectation, Policy, ReleasedReply};
+use policy::engine::message::{ItemRequest, Reply};
+use policy::engine::pipeline::{Expectation, Policy, ReleasedReply};
 use policy::subject::principal::Principal;
 
 use super::Gateway;

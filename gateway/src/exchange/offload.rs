@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::Response;
 use policy::base::work::WorkBudget;
 use policy::definition::offer::ItemKind;
+use policy::engine::message::ItemRequest;
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
-use policy::message::ItemRequest;
-use policy::pipeline::Policy;
 use policy::subject::principal::Principal;
 
 use super::in_flight_call::InFlightCall;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy::message::ItemRequest;
+use policy::engine::message::ItemRequest;
 use policy::subject::principal::Principal;
 
 use crate::base::sha256::sha256;
@@ -108,8 +108,8 @@ mod tests {
     use super::{RequestState, RequestStateBinding};
     use crate::crypto::sealer::Sealer;
     use bytes::Bytes;
+    use policy::engine::message::{ItemRequest, RequestOperation};
     use policy::json::{Document, Fragment, JsonBounds};
-    use policy::message::{ItemRequest, RequestOperation};
     use policy::subject::name::{ClientId, PrincipalId, ServerName};
     use policy::subject::principal::Principal;
     use std::sync::Arc;

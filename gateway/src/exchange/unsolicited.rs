@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use policy::ask::Refusal;
 use policy::detection::inspect::Finding;
+use policy::engine::ask::Refusal;
 use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use policy::message::ItemRequest;
+use policy::engine::message::ItemRequest;
 use policy::subject::principal::Principal;
 use policy::subject::uri::ResourceUri;
 
@@ -169,7 +169,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use policy::message::{ItemRequest, RequestOperation};
+    use policy::engine::message::{ItemRequest, RequestOperation};
     use policy::subject::name::{ClientId, PrincipalId, ServerName};
     use policy::subject::principal::Principal;
 

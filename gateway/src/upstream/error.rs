@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
-use policy::ask::{Refusal, RefusalReason};
 use policy::definition::offer::ReadOnlyHint;
 use policy::detection::content::without_values;
+use policy::engine::ask::{Refusal, RefusalReason};
 use policy::subject::scope;
 
 use super::credential::CredentialError;

@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use policy::base::work::WorkBudget;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::engine::pipeline::CatalogView;
 use policy::json::{Document, Fragment, Value};
-use policy::pipeline::CatalogView;
 use policy::subject::name::ServerName;
 
 use super::error::UpstreamError;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::ItemKind;
+use policy::engine::message::{ItemRequest, RequestOperation, TaskOperation};
 use policy::json::{Fragment, write_string};
-use policy::message::{ItemRequest, RequestOperation, TaskOperation};
 
 use super::on_behalf_of::{OnBehalfOf, SubjectToken};
 use crate::base::share::{Holder, Share};

@@ -227,9 +227,9 @@ fn broad(rule: &Rule) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::{Applicability, RuleIssue};
-    use crate::config::{KnownNames, RawPolicy, compile};
     use crate::definition::offer::ItemKind;
-    use crate::pipeline::Policy;
+    use crate::engine::config::{KnownNames, RawPolicy, compile};
+    use crate::engine::pipeline::Policy;
     use crate::rules::access::RuleSet;
     use crate::rules::condition::{AccessRequest, KnownArguments};
     use crate::subject::name::{GroupName, PrincipalId, ServerName};

@@ -12,7 +12,7 @@ use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lo
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::detection::inspect::{self, AcceptedDetectors, Detector, Finding};
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 use policy::rules::decision::Mode;
 
 use super::super::printable::in_a_line;

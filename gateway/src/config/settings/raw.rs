@@ -16,8 +16,8 @@ mod registry;
 mod sandbox;
 mod telemetry;
 
-use policy::config::RawPolicy;
 use policy::definition::pins::ResourcePins;
+use policy::engine::config::RawPolicy;
 use policy::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;

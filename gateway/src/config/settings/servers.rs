@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use policy::ask::{
+use policy::engine::ask::{
     FormPolicy, SamplingExcessAction, SamplingPolicy, SecretFormAction, ServerRequestPolicy,
     StandingGrantAction, UrlPolicy,
 };

@@ -10,7 +10,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use policy::detection::inspect::Detector;
-use policy::pipeline::ExpectedTreatment;
+use policy::engine::pipeline::ExpectedTreatment;
 use policy::rules::control::{Control, ControlSet};
 use policy::subject::name::{RESERVED, ServerName};
 use serde_json::{Value, json};

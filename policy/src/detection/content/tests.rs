@@ -1,8 +1,8 @@
 use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Direction, Handlings};
 use crate::base::work::WorkBudget;
 use crate::detection::inspect::Detector;
+use crate::engine::places::ResultKind;
 use crate::json::{Document, JsonBounds, write_string};
-use crate::places::ResultKind;
 use crate::subject::name::ServerName;
 use crate::subject::pattern::Pattern;
 use proptest::prelude::*;

@@ -7,7 +7,7 @@ use policy::definition::drift;
 use policy::definition::lock::ApprovalState;
 use policy::definition::pin::DigestSubject;
 use policy::detection::inspect::{AcceptedDetectors, Detector};
-use policy::pipeline::Policy;
+use policy::engine::pipeline::Policy;
 
 use super::super::super::printable::printable;
 use super::super::super::say;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
-use crate::ask;
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::definition::shadow::ShadowingConflicts;
@@ -15,9 +14,10 @@ use crate::detection::content::{
 };
 use crate::detection::inspect::{Detector, Finding};
 use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
+use crate::engine::ask;
+use crate::engine::message::Reply;
+use crate::engine::places::{ResultKind, is_meta};
 use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
-use crate::message::Reply;
-use crate::places::{ResultKind, is_meta};
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::Mode;
 use crate::schema::{Schema, SchemaViolation};

@@ -18,9 +18,9 @@ use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoute
 use crate::detection::content::ContentPolicy;
 use crate::detection::inspect::Finding;
 use crate::detection::labels::ConcealedMembers;
+use crate::engine::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
+use crate::engine::places::ResultKind;
 use crate::json::{Document, Fragment, Value};
-use crate::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
-use crate::places::ResultKind;
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;
@@ -40,13 +40,13 @@ use standing::rule_name;
 /// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
 ///
 /// ```compile_fail
-/// # fn forge(permit: policy::pipeline::Permit) {
-/// let permit = policy::pipeline::Permit { ..permit }; // private fields
+/// # fn forge(permit: policy::engine::pipeline::Permit) {
+/// let permit = policy::engine::pipeline::Permit { ..permit }; // private fields
 /// # }
 /// ```
 ///
 /// ```compile_fail
-/// # fn replay(permit: policy::pipeline::Permit) {
+/// # fn replay(permit: policy::engine::pipeline::Permit) {
 /// let (first, second) = (permit.spend(), permit.spend()); // spent once
 /// # }
 /// ```

@@ -13,7 +13,7 @@ use crate::definition::shadow::{ShadowingPolicy, Winner};
 use crate::detection::content::{
     ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
 };
-use crate::pipeline::Policy;
+use crate::engine::pipeline::Policy;
 use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{Condition, ConditionError};
 use crate::rules::constraint::{ArgumentLimits, Constraint};
