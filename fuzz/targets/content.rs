@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use policy::detection::content::{ContentPolicy, ContentProfile, Direction};
-use policy::json::{Document, JsonBounds};
 use policy::detection::labels::Labels;
+use policy::json::{Document, JsonBounds};
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 
