@@ -6,8 +6,8 @@
 mod bounded;
 
 use bytes::Bytes;
+use json::{Document, JsonBounds};
 use libfuzzer_sys::fuzz_target;
-use policy::json::{Document, JsonBounds};
 use policy::rules::constraint::{ArgumentLimits, Constraint};
 use policy::schema::Schema;
 

@@ -9,10 +9,10 @@ mod bounded;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use json::{Document, JsonBounds};
 use libfuzzer_sys::fuzz_target;
 use policy::detection::content::{ContentPolicy, ContentProfile, Direction};
 use policy::detection::labels::Labels;
-use policy::json::{Document, JsonBounds};
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 

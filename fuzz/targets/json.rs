@@ -5,8 +5,8 @@
 mod bounded;
 
 use bytes::Bytes;
+use json::{Document, JsonBounds, JsonKind, Value};
 use libfuzzer_sys::fuzz_target;
-use policy::json::{Document, JsonBounds, JsonKind, Value};
 
 use self::bounded::bounded;
 

@@ -6,8 +6,8 @@ mod bounded;
 
 use bytes::Bytes;
 use gateway::mcp::wire::{Id, Message, decode};
+use json::{Document, JsonBounds};
 use libfuzzer_sys::fuzz_target;
-use policy::json::{Document, JsonBounds};
 
 use self::bounded::bounded;
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use json::{Document, Fragment, JsonBounds, write_ascii};
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, Drift, Risk};
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
@@ -24,7 +25,6 @@ use policy::definition::shadow::{self, ShadowingConflicts};
 use policy::detection::content::without_values;
 use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
-use policy::json::{Document, Fragment, JsonBounds, write_ascii};
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::Mode;
 use policy::subject::name::ServerName;
@@ -1308,8 +1308,8 @@ fn apart(definition: &Fragment) -> Fragment {
 mod tests {
     use std::sync::Arc;
 
+    use json::{Document, JsonBounds};
     use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
-    use policy::json::{Document, JsonBounds};
     use policy::subject::name::ServerName;
 
     use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};

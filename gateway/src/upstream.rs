@@ -38,13 +38,13 @@ use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
+use json::{Fragment, Value};
 use policy::definition::offer::CatalogItem;
 use policy::definition::pin::Digest;
 use policy::detection::inspect::Finding;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Expectation, Permit};
-use policy::json::{Fragment, Value};
 use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 

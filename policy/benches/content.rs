@@ -9,9 +9,9 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use json::{Document, JsonBounds};
 use policy::base::work::WorkBudget;
 use policy::detection::content::{ContentPolicy, Direction};
-use policy::json::{Document, JsonBounds};
 use policy::subject::name::ServerName;
 
 /// Ordinary texts: `=== KIND LANGUAGE`, and the text.

@@ -3,7 +3,6 @@
 //! The rooms are listed in dependency order: each uses only rooms above it, and so do the modules within a room.
 //!
 //! - [`base`]: the budget of an inspection, and characters that are not shown
-//! - [`json`]: strict JSON parser that keeps the bytes of a document, JSON Pointers and encodings
 //! - [`subject`]: callers, servers and what servers offer: their names, URIs and patterns
 //! - [`schema`]: JSON Schema validation of arguments and results
 //! - [`detection`]: detectors over definitions and contents, and what is done to a text
@@ -14,7 +13,6 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod base;
-pub mod json;
 pub mod subject;
 pub mod schema;
 pub mod detection;

@@ -16,6 +16,7 @@ mod room;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use json::{JsonKind, Value};
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Number};
@@ -23,7 +24,6 @@ use serde_json::{Map, Number};
 use self::keywords::KeywordContents;
 pub use self::room::{CachedSchema, SchemaCache};
 use crate::base::work::WorkBudget;
-use crate::json::{JsonKind, Value};
 
 /// Most values in the JSON of a usable schema.
 const PARTS: usize = 5000;
@@ -359,9 +359,10 @@ fn number(raw: &str) -> Option<Number> {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::Schema;
     use crate::base::work::WorkBudget;
-    use crate::json::{Document, JsonBounds};
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
         let read =

@@ -7,9 +7,9 @@
 
 use std::fmt::Write as _;
 
+use json::{Document, JsonBounds, write_string};
 use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::detection::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
-use policy::json::{Document, JsonBounds, write_string};
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use json::{Document, JsonBounds};
 use policy::base::work::WorkBudget;
 use policy::detection::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
 use policy::detection::inspect::Detector;
-use policy::json::{Document, JsonBounds};
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 use serde_json::Value;

@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use generator::{Dice, Grammar};
+use json::{Document, JsonBounds};
 use policy::detection::detect::{BUCKETS, Model, TextAnalysis, Window, words};
-use policy::json::{Document, JsonBounds};
 use serde_json::{Value, json};
 
 const FOLDS: u64 = 4;

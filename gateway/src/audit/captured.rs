@@ -63,7 +63,7 @@ impl Excerpt {
 #[cfg(test)]
 mod tests {
     use super::Excerpt;
-    use policy::json::write_ascii;
+    use json::write_ascii;
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     proptest! {

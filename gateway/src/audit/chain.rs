@@ -10,7 +10,7 @@
 //!
 //! `docs/audit.md` describes the format for authors of other verifiers.
 
-use policy::json::{Document, write_canonical, write_canonical_string};
+use json::{Document, write_canonical, write_canonical_string};
 
 use super::tree::{Hash, MerkleTree, hash, leaf};
 use crate::base::hex;
@@ -55,7 +55,7 @@ pub fn content(canonical: &[u8]) -> Hash {
     sha256(canonical)
 }
 
-/// The digest of a record's content in the form that [`policy::json::write_ascii`] writes.
+/// The digest of a record's content in the form that [`json::write_ascii`] writes.
 #[must_use]
 pub fn content_of(line: &[u8]) -> Hash {
     // Text without `\u` escapes is canonical already. Others are rare.
@@ -70,7 +70,7 @@ fn canonical(line: &[u8]) -> Option<Vec<u8>> {
     let document = read(line)?;
     let mut members: Vec<_> = document.root().members().collect();
     members.retain(|(name, _)| !matches!(&**name, "seq" | "prev" | "hash"));
-    members.sort_by(|(one, _), (other, _)| policy::json::by_units(one, other));
+    members.sort_by(|(one, _), (other, _)| json::by_units(one, other));
     let mut out = vec![b'{'];
     for (n, (name, value)) in members.into_iter().enumerate() {
         if n > 0 {
@@ -87,7 +87,7 @@ fn canonical(line: &[u8]) -> Option<Vec<u8>> {
 /// Parses a record strictly.
 pub(super) fn read(line: &[u8]) -> Option<Document> {
     let bytes = bytes::Bytes::copy_from_slice(line);
-    Document::parse(bytes, &policy::json::JsonBounds::MESSAGE).ok()
+    Document::parse(bytes, &json::JsonBounds::MESSAGE).ok()
 }
 
 /// The format version of a record, if it is not the current one.
@@ -203,7 +203,7 @@ mod tests {
 
     fn sealed(chain: &HashChain, name: &str) -> Vec<u8> {
         let mut line = br#"{"chain":"0011223344556677","tool":"#.to_vec();
-        policy::json::write_ascii(&mut line, name);
+        json::write_ascii(&mut line, name);
         line.push(b'}');
         chain.next(&content_of(&line)).seal(&mut line);
         line.pop();

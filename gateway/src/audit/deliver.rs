@@ -223,7 +223,7 @@ async fn logs(
 /// failed, otherwise informational.
 fn syslog(line: &[u8], facility: u8) -> Vec<u8> {
     let document = read(line.trim_ascii_end());
-    let root = document.as_ref().map(policy::json::Document::root);
+    let root = document.as_ref().map(json::Document::root);
     let text = |name: &str| {
         let found = root.and_then(|root| root.get(name)).and_then(|value| value.as_str());
         found.map(|text| text.into_owned())

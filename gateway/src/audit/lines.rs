@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use policy::json::Value;
+use json::Value;
 
 use super::chain::read;
 use super::{Observer, Record};

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::UNIX_EPOCH;
 
-use policy::json::{Value, write_ascii};
+use json::{Value, write_ascii};
 
 use super::chain::read;
 use crate::mcp::wire::Object;

@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use json::write_ascii;
 use policy::definition::offer::ItemKind;
 use policy::detection::content::{ContentPolicy, without_values};
 use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
-use policy::json::write_ascii;
 use policy::rules::control::ControlSet;
 use policy::rules::decision::{Decision, Effect};
 use policy::subject::principal::Principal;

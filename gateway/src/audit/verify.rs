@@ -625,7 +625,7 @@ fn spelled(line: &[u8]) -> Option<Vec<u8>> {
     }
     let document = read(line)?;
     let mut out = Vec::new();
-    policy::json::write_canonical(&mut out, document.root()).ok()?;
+    json::write_canonical(&mut out, document.root()).ok()?;
     Some(out)
 }
 

@@ -21,7 +21,7 @@ use gateway::audit::verify::{
 use gateway::config::settings::file_of_process;
 use gateway::config::settings::selftest::PATH;
 use gateway::metrics::outcome::ExchangeOutcome;
-use policy::json::{Document, JsonBounds, Value, write_ascii};
+use json::{Document, JsonBounds, Value, write_ascii};
 use policy::subject::name::RESERVED;
 
 use super::printable::{in_a_line, printable, with_quotes};

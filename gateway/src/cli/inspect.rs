@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use json::{Document, JsonBounds, Value};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::content::Direction;
 use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
 use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
-use policy::json::{Document, JsonBounds, Value};
 use policy::subject::name::ServerName;
 use serde_json::json;
 

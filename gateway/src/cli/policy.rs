@@ -18,10 +18,10 @@ use gateway::config::settings::cases::{
 };
 use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
 use gateway::mcp::tool_naming::{NameForm, Naming, prefixed};
+use json::{Document, Fragment, JsonBounds};
 use policy::definition::drift::visible;
 use policy::definition::lock::ApprovalState;
 use policy::definition::offer::ItemKind;
-use policy::json::{Document, Fragment, JsonBounds};
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy::rules::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};

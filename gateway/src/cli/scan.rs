@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use gateway::control::inventory::ServerInventory;
+use json::{Document, JsonBounds, Value};
 use policy::base::work::WorkBudget;
 use policy::definition::drift::visible;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
@@ -17,7 +18,6 @@ use policy::definition::review::{self, DefinitionRemark, Severity};
 use policy::definition::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
 use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
-use policy::json::{Document, JsonBounds, Value};
 use policy::rules::constraint::ArgumentType;
 use policy::subject::mode::Mode;
 use policy::subject::name::ServerName;

@@ -15,7 +15,7 @@ use gateway::control::token_inspection::{self, TokenContext, TokenReport, TokenV
 use gateway::crypto::jose::{self, LONGEST};
 use gateway::identity::{AuthnError, Confirmation, TokenError};
 use gateway::metrics::credential_check::CredentialCheck;
-use policy::json::{Document, Value};
+use json::{Document, Value};
 use policy::subject::name::Scope;
 use policy::subject::principal::Principal;
 use serde_json::json;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use policy::json::pointer::unescaped;
-use policy::json::{Value, write_string};
+use json::pointer::unescaped;
+use json::{Value, write_string};
 
 /// The title and description for one tool or argument. `None` leaves the server's own text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl DefinitionEdits {
 #[cfg(test)]
 mod tests {
     use super::{DefinitionEdits, TextOverride, ToolOverride};
-    use policy::json::{Document, JsonBounds};
+    use json::{Document, JsonBounds};
 
     fn edited(definition: &'static str, words: &ToolOverride) -> (String, Vec<String>) {
         let document = Document::parse(definition.into(), &JsonBounds::MESSAGE).unwrap();

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use json::{Document, Fragment, JsonBounds};
 use policy::definition::lock::{ApprovalState, LockedVersion};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::inspect::Detector;
-use policy::json::{Document, Fragment, JsonBounds};
 use policy::subject::name::RESERVED;
 use serde_json::{Value, json};
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use json::{Document, Fragment, JsonBounds};
 use policy::base::work::WorkBudget;
 use policy::definition::lock::{ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
@@ -13,7 +14,6 @@ use policy::definition::pins::{Pins, ResourcePins};
 use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::Policy;
-use policy::json::{Document, Fragment, JsonBounds};
 use policy::rules::condition::{AccessRequest, KnownArguments};
 use policy::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use policy::rules::explain::RuleExplanation;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy::json::{Document, JsonBounds, JsonKind, Value};
+use json::{Document, JsonBounds, JsonKind, Value};
 use policy::subject::name::RESERVED;
 use policy::subject::revoked::RevocationList;
 

@@ -18,7 +18,7 @@ use aws_lc_rs::{digest, signature};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use policy::json::{Document, JsonBounds, JsonError, JsonKind, Value, write_string};
+use json::{Document, JsonBounds, JsonError, JsonKind, Value, write_string};
 use rustls::pki_types::PrivateKeyDer;
 
 /// Maximum length of a token, in bytes.

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use json::{Document, Fragment, Value};
 use policy::definition::offer::ItemKind;
 use policy::engine::message::{RequestOperation, TaskOperation};
-use policy::json::{Document, Fragment, Value};
 
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use json::{Fragment, Value};
 use policy::definition::offer::ItemKind;
 use policy::engine::places::is_meta;
-use policy::json::{Fragment, Value};
 use policy::subject::name::ServerName;
 
 use crate::edge::denial::ToolDenial;
@@ -149,7 +149,7 @@ pub fn list(
             if n > 0 {
                 names.push(b',');
             }
-            policy::json::write_string(names, server.as_str());
+            json::write_string(names, server.as_str());
         }
         names.push(b']');
         meta.close();
@@ -182,7 +182,7 @@ impl Replacement {
     #[must_use]
     pub fn text(span: Range<usize>, text: &str) -> Self {
         let mut json = Vec::with_capacity(text.len() + 2);
-        policy::json::write_string(&mut json, text);
+        json::write_string(&mut json, text);
         Self { span, json: String::from_utf8(json).unwrap_or_default() }
     }
 }
@@ -274,7 +274,7 @@ pub fn tool_error(id: &Id, era: Era, denial: &ToolDenial) -> Body {
         out.extend_from_slice(br#""resultType":"complete","#);
     }
     out.extend_from_slice(br#""isError":true,"content":[{"type":"text","text":"#);
-    policy::json::write_string(&mut out, &denial.text);
+    json::write_string(&mut out, &denial.text);
     out.extend_from_slice(b"}]");
     let mut result = Object::resume(&mut out);
     let mut meta = Object::open(result.key("_meta"));

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use json::Fragment;
 use policy::base::work::WorkBudget;
 use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
-use policy::json::Fragment;
 use policy::subject::principal::Principal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::request::Parts;
 use http::{Response, StatusCode};
-use policy::json::JsonBounds;
+use json::JsonBounds;
 use policy::subject::principal::Principal;
 
 use super::stream_expiry::AnsweredCalls;

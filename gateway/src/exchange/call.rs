@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use http::Response;
+use json::{Document, Fragment, JsonBounds};
 use policy::base::work::WorkBudget;
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
@@ -12,7 +13,6 @@ use policy::engine::message::{
     ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
 };
 use policy::engine::pipeline::{Permit, Policy};
-use policy::json::{Document, Fragment, JsonBounds};
 use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy::subject::principal::Principal;
@@ -809,7 +809,7 @@ fn respelled(failure: Failure, kind: ItemKind, name: &str) -> Failure {
 fn agree(
     wanted: &[HeaderArgument],
     said: &[ParamHeader],
-    arguments: Option<policy::json::Value<'_>>,
+    arguments: Option<json::Value<'_>>,
 ) -> Result<(), Failure> {
     for mirrored in wanted {
         let said = said.iter().find(|(header, _)| *header == mirrored.header);

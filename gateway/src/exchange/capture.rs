@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use json::Fragment;
 use policy::base::work::WorkBudget;
 use policy::detection::labels::ConcealedMembers;
 use policy::engine::pipeline::Policy;
-use policy::json::Fragment;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 

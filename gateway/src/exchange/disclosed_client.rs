@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use json::{Document, Fragment, JsonBounds};
 use policy::base::work::WorkBudget;
 use policy::detection::content::ChosenPart;
 use policy::detection::inspect::Finding;
-use policy::json::{Document, Fragment, JsonBounds};
 use policy::subject::principal::Principal;
 
 use super::checked_clients::{CheckedClient, ClientCheckKey};

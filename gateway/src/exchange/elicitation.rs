@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::Response;
+use json::{Document, Fragment, JsonBounds, JsonKind, Value};
 use policy::engine::ask::{AT_ONCE, Refusal, RefusalReason};
-use policy::json::{Document, Fragment, JsonBounds, JsonKind, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -1,8 +1,8 @@
 //! Asks the external guardrails of a route about messages that the policy permits.
 
+use json::Value;
 use policy::detection::content::without_values;
 use policy::detection::inspect::Finding;
-use policy::json::Value;
 use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};

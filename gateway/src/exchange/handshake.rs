@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
+use json::{Document, JsonBounds, Value};
 use policy::base::work::WorkBudget;
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::detection::labels::LabelledPart;
-use policy::json::{Document, JsonBounds, Value};
 use policy::rules::decision::Mode;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
@@ -256,7 +256,7 @@ impl Gateway {
         let told = meta.members().filter(is_info).map(|(_, info)| info);
         told.filter(move |info| !self.is_approved_info(server, *info)).map(move |info| {
             let mut json = br#"{"name":"#.to_vec();
-            policy::json::write_string(&mut json, server.as_str());
+            json::write_string(&mut json, server.as_str());
             json.extend_from_slice(br#","version":""}"#);
             let json = String::from_utf8(json).unwrap_or_default();
             Replacement { span: info.span(), json }

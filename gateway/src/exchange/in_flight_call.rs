@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Response;
+use json::{Fragment, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
 use policy::engine::ask::Refusal;
 use policy::engine::message::{Reply, RequestOperation};
 use policy::engine::pipeline::{Expectation, VisibleReply};
-use policy::json::{Fragment, Value};
 use policy::rules::decision::{Denial, Disclosure, Reason};
 use policy::subject::principal::Principal;
 

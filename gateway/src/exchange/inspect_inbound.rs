@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use json::Fragment;
 use policy::base::work::WorkBudget;
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
 use policy::engine::message::Reply;
 use policy::engine::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
-use policy::json::Fragment;
 use policy::subject::principal::Principal;
 
 use super::Gateway;

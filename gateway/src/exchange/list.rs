@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use json::{Document, Fragment, JsonBounds};
 use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::detection::inspect::{Detector, Finding};
@@ -13,7 +14,6 @@ use policy::detection::labels::LabelledPart as SpokenPart;
 use policy::engine::message::Reply;
 use policy::engine::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
 use policy::engine::places::is_meta;
-use policy::json::{Document, Fragment, JsonBounds};
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;

@@ -1,8 +1,8 @@
 //! Notifications of clients, `logging/setLevel`, and responses to requests of the gateway.
 
 use http::{Response, StatusCode};
+use json::Fragment;
 use policy::detection::labels::LabelledPart;
-use policy::json::Fragment;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
+use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::base::work::WorkBudget;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::ItemRequest;
 use policy::engine::pipeline::Policy;
-use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::subject::principal::Principal;
 
 use super::in_flight_call::InFlightCall;

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
+use json::Value;
 use policy::definition::offer::ItemKind;
-use policy::json::Value;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 use policy::subject::uri::ResourceUri;

@@ -38,13 +38,13 @@ pub(super) struct RequestStateBinding {
 impl RequestStateBinding {
     pub(super) fn new(principal: &Principal, route: String, call: &ItemRequest) -> Self {
         let mut plain = format!("{:?} ", call.verb).into_bytes();
-        policy::json::write_string(&mut plain, &call.name);
+        json::write_string(&mut plain, &call.name);
         if let Some(arguments) = &call.arguments {
-            policy::json::write_plain(&mut plain, arguments.value());
+            json::write_plain(&mut plain, arguments.value());
         }
         for (key, value) in &call.extra {
-            policy::json::write_string(&mut plain, key);
-            policy::json::write_plain(&mut plain, value.value());
+            json::write_string(&mut plain, key);
+            json::write_plain(&mut plain, value.value());
         }
         let call_digest = sha256(&plain);
         let principal = principal.key().into();
@@ -108,8 +108,8 @@ mod tests {
     use super::{RequestState, RequestStateBinding};
     use crate::crypto::sealer::Sealer;
     use bytes::Bytes;
+    use json::{Document, Fragment, JsonBounds};
     use policy::engine::message::{ItemRequest, RequestOperation};
-    use policy::json::{Document, Fragment, JsonBounds};
     use policy::subject::name::{ClientId, PrincipalId, ServerName};
     use policy::subject::principal::Principal;
     use std::sync::Arc;

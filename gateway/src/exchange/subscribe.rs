@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use json::{Document, Fragment, JsonBounds, Value};
 use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
 use policy::detection::content::ChosenPart;
 use policy::detection::inspect::Finding;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::json::{Document, Fragment, JsonBounds, Value};
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 use tokio::sync::mpsc;

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
+use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::subject::principal::Principal;
 
 use super::{DecodedRequest, Gateway, Route};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time;
-use policy::json::Value;
+use json::Value;
 use policy::subject::principal::Principal;
 
 use super::claims::{self, ClaimsSource, Confirmation};

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy::json::{JsonKind, Value};
+use json::{JsonKind, Value};
 use policy::subject::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 use policy::subject::principal::{Claims, Principal, ProofOfPossession};
 

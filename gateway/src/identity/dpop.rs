@@ -8,7 +8,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::{Method, Uri};
-use policy::json::Value;
+use json::Value;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::sha256::sha256;

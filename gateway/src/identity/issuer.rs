@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::Uri;
-use policy::json::{Document, Value};
+use json::{Document, Value};
 use tokio::sync::{Mutex as Turn, oneshot};
 
 use crate::base::clock::Clock;

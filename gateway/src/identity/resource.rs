@@ -92,7 +92,7 @@ impl ProtectedResource {
             let mut out = vec![b'['];
             for (n, text) in texts.iter().enumerate() {
                 out.extend_from_slice(if n > 0 { b"," } else { b"" });
-                policy::json::write_string(&mut out, text);
+                json::write_string(&mut out, text);
             }
             out.push(b']');
             String::from_utf8(out).unwrap_or_default()

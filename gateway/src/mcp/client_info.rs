@@ -6,8 +6,8 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use json::{Document, JsonBounds, JsonKind, Value};
 use policy::engine::ask::ServerRequestPolicy;
-use policy::json::{Document, JsonBounds, JsonKind, Value};
 
 use crate::mcp::protocol::method;
 
@@ -269,7 +269,7 @@ impl Abilities {
 mod tests {
     use super::Client;
     use bytes::Bytes;
-    use policy::json::{Document, JsonBounds};
+    use json::{Document, JsonBounds};
 
     fn client(capabilities: &str) -> Client {
         let text = Bytes::copy_from_slice(capabilities.as_bytes());

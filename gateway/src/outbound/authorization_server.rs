@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use policy::json::{Document, Value, write_string};
+use json::{Document, Value, write_string};
 
 use crate::base::clock::Clock;
 use crate::base::random;

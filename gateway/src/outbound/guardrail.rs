@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use json::{Document, JsonBounds, Value};
 use policy::detection::inspect::{Detector, Finding};
-use policy::json::{Document, JsonBounds, Value};
 
 use crate::config::settings::{GuardrailFailure, GuardrailSettings as Settings};
 use crate::mcp::wire::Object;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
-use policy::json::{Fragment, JsonBounds, Value};
+use json::{Fragment, JsonBounds, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

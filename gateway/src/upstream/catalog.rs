@@ -660,7 +660,7 @@ struct CacheTarget<'a> {
 fn page(
     outcome: ResponseOutcome,
     cursor: Option<&str>,
-) -> Result<Option<policy::json::Fragment>, UpstreamError> {
+) -> Result<Option<json::Fragment>, UpstreamError> {
     match outcome {
         ResponseOutcome::Result(result) => Ok(Some(result)),
         ResponseOutcome::Error(error) if cursor.is_none() && is_unknown(&error) => Ok(None),
@@ -670,7 +670,7 @@ fn page(
     }
 }
 
-fn is_unknown(error: &policy::json::Fragment) -> bool {
-    let code = error.value().get("code").and_then(policy::json::Value::as_i64);
+fn is_unknown(error: &json::Fragment) -> bool {
+    let code = error.value().get("code").and_then(json::Value::as_i64);
     code == Some(i64::from(crate::mcp::protocol::code::METHOD))
 }

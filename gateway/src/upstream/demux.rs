@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use policy::json::{self, Fragment, Value};
+use json::{self, Fragment, Value};
 use policy::subject::name::ServerName;
 use tokio::sync::{broadcast, mpsc};
 
@@ -695,7 +695,7 @@ mod tests {
     use std::time::SystemTime;
 
     use bytes::Bytes;
-    use policy::json::JsonBounds;
+    use json::JsonBounds;
     use policy::subject::name::ServerName;
 
     use super::super::request::AcceptedMessages;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use json::{Document, Fragment, JsonBounds, Value};
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::json::{Document, Fragment, JsonBounds, Value};
 use tokio::time::Instant;
 
 use super::answer::Incoming;

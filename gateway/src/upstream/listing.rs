@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use json::{Document, Fragment, Value};
 use policy::base::work::WorkBudget;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::engine::pipeline::CatalogView;
-use policy::json::{Document, Fragment, Value};
 use policy::subject::name::ServerName;
 
 use super::error::UpstreamError;
@@ -371,7 +371,7 @@ impl PageCollector {
             return Err(UpstreamError::Protocol("the list has a member in another spelling"));
         }
         let member = self.kind.list();
-        let list = page.get(member).filter(|list| list.kind() == policy::json::JsonKind::Array);
+        let list = page.get(member).filter(|list| list.kind() == json::JsonKind::Array);
         let Some(list) = list else {
             return Err(UpstreamError::Protocol("the list is not where it should be"));
         };

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use json::Fragment;
 use policy::definition::offer::ItemKind;
-use policy::json::Fragment;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -283,10 +283,9 @@ impl Feed {
 
     async fn subscription(&self, method: &'static str, uri: &str) -> Result<(), UpstreamError> {
         let mut text = Vec::new();
-        policy::json::write_string(&mut text, uri);
+        json::write_string(&mut text, uri);
         let speaker = self.party.speaker(self.leg.as_ref());
-        let document =
-            policy::json::Document::parse(text.into(), &policy::json::JsonBounds::MESSAGE);
+        let document = json::Document::parse(text.into(), &json::JsonBounds::MESSAGE);
         let Ok(document) = document else { return Ok(()) };
         let params = [("uri".into(), Fragment::whole(Arc::new(document)))];
         self.upstream.short(method, &params, speaker).await.map(drop)

@@ -1,9 +1,9 @@
 //! The notifications of one upstream server that a listener is permitted to receive.
 
+use json::Value;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::Permit;
-use policy::json::Value;
 
 use crate::mcp::protocol::method;
 use crate::mcp::wire::{Notification, Object};
@@ -129,7 +129,7 @@ impl NotificationFilter {
                 if n > 0 {
                     out.push(b',');
                 }
-                policy::json::write_string(out, uri);
+                json::write_string(out, uri);
             }
             out.push(b']');
         }

@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use crate::definition::pin::{Digest, DigestSubject};
-use crate::json::pointer::escaped;
-use crate::json::{
+use json::pointer::escaped;
+use json::{
     InexactNumber, JsonKind as Shape, Value, by_units, write_canonical, write_canonical_string,
 };
+
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::subject::kind::ItemKind;
 
 /// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
@@ -316,9 +317,10 @@ impl EquivalenceWriter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::{EquivalenceDigest, Regeneration, volatile_defaults};
     use crate::definition::pin::{Digest, DigestSubject};
-    use crate::json::{Document, JsonBounds};
     use crate::subject::kind::ItemKind;
     use serde_json::{Value, json};
 

@@ -10,11 +10,12 @@ mod schema;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use json::pointer::escaped;
+use json::{JsonKind as Shape, Value};
+
 use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion};
 use crate::definition::offer::{Catalog, CatalogItem};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::json::pointer::escaped;
-use crate::json::{JsonKind as Shape, Value};
 use crate::subject::kind::{ItemKind, letters};
 
 pub use schema::words as words_of;
@@ -430,7 +431,7 @@ fn same(old: Option<Value<'_>>, new: Option<Value<'_>>) -> bool {
             }
             let plain = |value| {
                 let mut out = Vec::new();
-                crate::json::write_canonical(&mut out, value).map(|()| out)
+                json::write_canonical(&mut out, value).map(|()| out)
             };
             matches!((plain(old), plain(new)), (Ok(old), Ok(new)) if old == new)
         }
@@ -449,7 +450,7 @@ fn is_set(value: Option<Value<'_>>) -> Option<BTreeSet<Vec<u8>>> {
     }
     let plain = |item| {
         let mut out = Vec::new();
-        crate::json::write_canonical(&mut out, item).map(|()| out)
+        json::write_canonical(&mut out, item).map(|()| out)
     };
     value.items().map(plain).collect::<Result<_, _>>().ok()
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use json::Fragment;
+
 use crate::definition::alike::EquivalenceDigest;
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::Detector;
-use crate::json::Fragment;
 use crate::subject::kind::ItemKind;
 
 /// Approval state of a definition.

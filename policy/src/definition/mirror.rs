@@ -3,7 +3,7 @@
 //!
 //! SPEC 2026-07-28 basic/transports/streamable-http#custom-headers-from-tool-parameters
 
-use crate::json::{JsonKind, Value};
+use json::{JsonKind, Value};
 
 /// The annotation in a property of the input schema.
 const KEY: &str = "x-mcp-header";
@@ -135,8 +135,9 @@ fn annotation(
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::{HeaderArgument, read};
-    use crate::json::{Document, JsonBounds};
     use bytes::Bytes;
 
     fn headers(schema: &str) -> Result<Vec<String>, &'static str> {

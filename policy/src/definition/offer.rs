@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use json::{Document, Fragment, Value};
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::base::hidden::Hidden;
@@ -13,7 +14,6 @@ use crate::definition::mirror::{self, HeaderArgument};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::{self, AcceptedDetectors, Finding};
 use crate::detection::labels::Labels;
-use crate::json::{Document, Fragment, Value};
 use crate::schema::CachedSchema;
 pub use crate::subject::kind::{ItemKind, ReadOnlyHint};
 use crate::subject::name::{ItemName, NameError, ServerName};
@@ -274,7 +274,7 @@ impl CatalogItem {
     #[cfg(test)]
     pub(crate) fn for_tests(kind: ItemKind, definition: &str) -> Self {
         let text = bytes::Bytes::copy_from_slice(definition.as_bytes());
-        let document = Document::parse(text, &crate::json::JsonBounds::MESSAGE).unwrap();
+        let document = Document::parse(text, &json::JsonBounds::MESSAGE).unwrap();
         let document = Arc::new(document);
         Self::read(kind, document.root(), &document).unwrap()
     }
@@ -441,8 +441,9 @@ fn look(name: &str) -> Cow<'_, str> {
 mod tests {
     use std::sync::Arc;
 
+    use json::{Document, JsonBounds};
+
     use super::{Catalog, CatalogItem, CatalogMatch, ItemKind};
-    use crate::json::{Document, JsonBounds};
     use crate::subject::name::ServerName;
 
     fn catalog(kind: ItemKind, names: &[&str]) -> Catalog {

@@ -6,9 +6,9 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
+use json::coding;
+use json::{InexactNumber, Value, write_canonical, write_canonical_string};
 
-use crate::json::coding;
-use crate::json::{InexactNumber, Value, write_canonical, write_canonical_string};
 use crate::subject::kind::ItemKind;
 
 /// Version of the digest algorithm.
@@ -185,8 +185,9 @@ fn array(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::{Digest, DigestSubject};
-    use crate::json::{Document, JsonBounds};
     use crate::subject::kind::ItemKind;
     use bytes::Bytes;
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
+use json::{Fragment, Value};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,7 +17,6 @@ use crate::definition::lock::{
 use crate::definition::offer::{CatalogItem, ItemKind};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::AcceptedDetectors;
-use crate::json::{Fragment, Value};
 use crate::schema::CachedSchema;
 use crate::subject::mode::Mode;
 use crate::subject::template::UriTemplate;
@@ -626,13 +626,14 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, Fragment, JsonBounds};
+
     use super::{AcceptedChange, LinkStatus, PinViolation, Pins, ResourcePins};
     use crate::definition::lock::{
         AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
     };
     use crate::definition::offer::{CatalogItem, ItemKind};
     use crate::detection::inspect::Detector;
-    use crate::json::{Document, Fragment, JsonBounds};
     use std::sync::Arc;
 
     fn pins(state: ApprovalState, definition: &str) -> Pins {

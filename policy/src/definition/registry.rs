@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use json::Value;
+
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::labels::Labels;
-use crate::json::Value;
 use crate::subject::kind::ItemKind;
 
 /// What a tool does to the data it touches.

@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
-use crate::json::pointer::escaped;
-use crate::json::{JsonKind as Shape, Value};
+use json::pointer::escaped;
+use json::{JsonKind as Shape, Value};
+
 use crate::subject::kind::{ReadOnlyHint, hints};
 
 /// How much a remark matters to the operator who approves a definition.
@@ -603,8 +604,9 @@ fn admits_html(schema: Value<'_>, depth: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::{Severity, tool};
-    use crate::json::{Document, JsonBounds};
     use serde_json::{Value, json};
 
     fn remarks(definition: &Value) -> Vec<(&'static str, Severity)> {

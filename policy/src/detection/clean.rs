@@ -5,10 +5,10 @@
 
 use std::sync::LazyLock;
 
+use json::{JsonKind as Shape, Value, write_canonical_string, write_items, write_members};
 use regex::Regex;
 
 use crate::base::hidden::TERMINAL;
-use crate::json::{JsonKind as Shape, Value, write_canonical_string, write_items, write_members};
 
 /// What is removed from a definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,8 +150,9 @@ fn once(text: &str, cleaning: Cleaning) -> String {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::{Cleaning, definition, text};
-    use crate::json::{Document, JsonBounds};
     use proptest::prelude::*;
 
     const ALL: Cleaning = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };

@@ -34,6 +34,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use json::{Document, JsonBounds, Value};
 
 use self::carried::LeakTracker;
 pub use self::carried::TrackerVersion;
@@ -47,7 +48,6 @@ pub(crate) use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::detection::inspect::{Detector, Finding};
-use crate::json::{Document, JsonBounds, Value};
 use crate::subject::mode::Mode;
 use crate::subject::name::ServerName;
 use crate::subject::pattern::Pattern;

@@ -24,10 +24,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use json::{Document, JsonBounds, Value};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::base::work::WorkBudget;
-use crate::json::{Document, JsonBounds, Value};
 
 use decode::TextEncoding;
 pub use features::BUCKETS;
@@ -273,7 +273,7 @@ const fn is_plain(c: char) -> bool {
 #[must_use]
 pub fn is_order(text: &str) -> bool {
     let mut quoted = Vec::new();
-    crate::json::write_string(&mut quoted, text);
+    json::write_string(&mut quoted, text);
     // INVARIANT: the output of `write_string` is valid JSON.
     let document = Document::parse(quoted.into(), &JsonBounds::ANSWER);
     let score =

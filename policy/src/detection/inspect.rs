@@ -10,11 +10,12 @@ mod scopes;
 use std::borrow::Cow;
 use std::fmt;
 
+use json::Value;
+use json::pointer::escaped;
+
 use crate::base::hidden::{Hidden, is_rtl};
 use crate::base::work::WorkBudget;
 use crate::detection::detect::{Model, THRESHOLD, TextAnalysis};
-use crate::json::Value;
-use crate::json::pointer::escaped;
 use crate::schema::SchemaViolation;
 use crate::subject::kind::ReadOnlyHint;
 use crate::subject::name::ItemName;

@@ -13,10 +13,11 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use json::Value;
+use json::pointer::unescaped;
+
 pub(crate) use self::cut::without;
 use crate::detection::inspect::Finding;
-use crate::json::Value;
-use crate::json::pointer::unescaped;
 
 /// Most labels of one tool.
 const LABELS: usize = 1024;

@@ -14,9 +14,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use json::{JsonKind, Value};
+
 use crate::base::work::WorkBudget;
 use crate::definition::offer::ReadOnlyHint;
-use crate::json::{JsonKind, Value};
 use crate::subject::pattern::Pattern;
 use crate::subject::scope;
 

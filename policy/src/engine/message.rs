@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use json::Fragment;
+
 use crate::definition::offer::{Catalog, ItemKind};
-use crate::json::Fragment;
 use crate::subject::name::ServerName;
 
 /// A client's request to one upstream server.

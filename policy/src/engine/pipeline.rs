@@ -9,6 +9,7 @@ mod standing;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use json::{Document, Fragment, Value};
 
 use crate::base::work::WorkBudget;
 use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, ReadOnlyHint};
@@ -20,7 +21,6 @@ use crate::detection::inspect::Finding;
 use crate::detection::labels::ConcealedMembers;
 use crate::engine::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
-use crate::json::{Document, Fragment, Value};
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;

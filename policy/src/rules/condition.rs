@@ -16,12 +16,12 @@ use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValu
 use cel::extractors::This;
 use cel::objects::Key;
 use cel::{Context, Env, ExecutionError, Program, Value as Cel};
+use json::{JsonKind, Value};
 use regex::{Regex, RegexBuilder};
 
 use crate::base::work::WorkBudget;
 use crate::definition::offer::ItemKind as Sort;
 use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
-use crate::json::{JsonKind, Value};
 use crate::rules::decision::ConditionRemedy;
 use crate::subject::name::{ClientId, RoleName, Scope, ServerName};
 use crate::subject::principal::Principal;

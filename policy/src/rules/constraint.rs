@@ -9,6 +9,9 @@ mod cover;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use json::coding;
+use json::pointer::unescaped;
+use json::{JsonKind, Value};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,9 +19,6 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::base::hidden::Hidden;
-use crate::json::coding;
-use crate::json::pointer::unescaped;
-use crate::json::{JsonKind, Value};
 use crate::schema::SchemaViolation;
 use crate::schema::declared::declares_member;
 use crate::subject::address::{AddressClass, reach};

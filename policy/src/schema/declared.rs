@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::pointer::{escaped, unescaped};
-use crate::json::{JsonKind, Value};
+use json::pointer::{escaped, unescaped};
+use json::{JsonKind, Value};
+
 use crate::schema::SchemaViolation;
 
 /// Most schemas visited for one call, counting each visit.
@@ -260,8 +261,9 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
+
     use super::{Declaration, declares, declares_member, undeclared};
-    use crate::json::{Document, JsonBounds};
 
     fn first(schema: &str, arguments: &str) -> Option<String> {
         let parse =

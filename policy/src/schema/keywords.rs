@@ -5,9 +5,8 @@
 
 use std::borrow::Cow;
 
+use json::coding;
 use serde_json::Value;
-
-use crate::json::coding;
 
 /// The contents of a keyword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use json::{Document, JsonBounds, Value};
 
 use super::{Schema, UNUSABLE};
 use crate::base::work::WorkBudget;
-use crate::json::{Document, JsonBounds, Value};
 use crate::subject::name::ServerName;
 
 /// Longest usable schema, in bytes. Schemas with the most permitted parts are shorter.
@@ -162,9 +162,10 @@ fn make_room(
 mod tests {
     use std::sync::Arc;
 
+    use json::{Document, JsonBounds};
+
     use super::{CachedSchema, SchemaCache};
     use crate::base::work::WorkBudget;
-    use crate::json::{Document, JsonBounds};
     use crate::subject::name::ServerName;
 
     fn schema(n: usize) -> Arc<CachedSchema> {

@@ -1,6 +1,6 @@
 //! The kinds of things that servers offer.
 
-use crate::json::Value;
+use json::Value;
 
 /// Kind of a thing that a server offers or a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,10 +97,10 @@ pub(crate) fn letters(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
     use serde_json::json;
 
     use super::ReadOnlyHint;
-    use crate::json::{Document, JsonBounds};
 
     #[test]
     fn a_hint_counts_in_every_spelling_that_a_client_may_read_as_true() {

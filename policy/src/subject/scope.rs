@@ -4,8 +4,8 @@
 //! on conventions of common providers (`Mail.ReadWrite`, `admin:org`, `files:write`,
 //! `https://graph.microsoft.com/.default`). A scope whose name follows none of them is unknown.
 
-use crate::json::coding;
-use crate::json::{JsonKind, Value};
+use json::coding;
+use json::{JsonKind, Value};
 
 /// Words that mark a scope as a write scope, irrespective of its other words.
 #[rustfmt::skip]

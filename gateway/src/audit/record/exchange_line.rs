@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::Instant;
 
+use json::write_ascii;
 use policy::definition::offer::ItemKind;
-use policy::json::write_ascii;
 use policy::rules::decision::Effect;
 use policy::subject::name::ClientId;
 use policy::subject::principal::{Claims, Principal, ProofOfPossession};

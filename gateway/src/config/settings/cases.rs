@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use json::{Document, Fragment, JsonBounds, JsonError};
 use policy::definition::offer::ItemKind;
-use policy::json::{Document, Fragment, JsonBounds, JsonError};
 use policy::rules::decision::Reason;
 use policy::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName,

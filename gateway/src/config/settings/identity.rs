@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
-use policy::json::pointer::{escaped, unescaped};
+use json::pointer::{escaped, unescaped};
 use policy::subject::name::{GroupName, PrincipalId, Scope};
 use policy::subject::pattern::Pattern;
 use policy::subject::principal::Principal;

@@ -13,16 +13,14 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use json::pointer::escaped;
+use json::{Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii};
 use policy::definition::lock::{
     AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
 };
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::detection::inspect::Detector;
-use policy::json::pointer::escaped;
-use policy::json::{
-    Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii,
-};
 use serde::Deserialize;
 
 use super::pins::Approvers;
@@ -504,13 +502,13 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 #[cfg(test)]
 mod tests {
     use super::{parse, write};
+    use json::{Document, Fragment, JsonBounds};
     use policy::definition::lock::{
         AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
     };
     use policy::definition::offer::ItemKind;
     use policy::definition::pin::{Digest, DigestSubject};
     use policy::detection::inspect::Detector;
-    use policy::json::{Document, Fragment, JsonBounds};
     use std::sync::Arc;
 
     fn lock(definition: &str) -> Lockfile {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use json::{Document, JsonBounds};
 use policy::definition::offer::{CatalogItem, ItemKind};
-use policy::json::{Document, JsonBounds};
 
 use super::compiler::SettingsCompiler;
 use super::raw::{RawArgumentOverride, RawToolOverride};

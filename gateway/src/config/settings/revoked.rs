@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use policy::json::write_ascii;
+use json::write_ascii;
 use policy::subject::revoked::RevocationList;
 use serde::Deserialize;
 

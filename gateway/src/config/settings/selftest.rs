@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use aws_lc_rs::rand;
-use policy::json::pointer::escaped;
+use json::pointer::escaped;
 use policy::rules::control::Control;
 use policy::subject::name::RESERVED;
 use serde_json::{Map, Value, json};

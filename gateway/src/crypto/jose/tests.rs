@@ -2,7 +2,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use policy::json::Document;
+use json::Document;
 use proptest::prelude::*;
 use rustls::pki_types::PrivateKeyDer;
 

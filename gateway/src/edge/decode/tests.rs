@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use policy::json::JsonBounds;
+use json::JsonBounds;
 use std::fmt::Write as _;
 
 use super::{ClientOperation, read};

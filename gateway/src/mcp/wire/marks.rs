@@ -7,9 +7,9 @@
 //! task, gets the code of an internal error and loses its `data`, which would name a rule and a contact.
 
 use bytes::Bytes;
+use json::{Document, JsonKind, Value, write_string};
 use memchr::memmem;
 use policy::engine::places::is_meta;
-use policy::json::{Document, JsonKind, Value, write_string};
 
 use super::spelling;
 use crate::mcp::protocol::code;
@@ -146,7 +146,7 @@ impl Separator {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use policy::json::{Document, JsonBounds};
+    use json::{Document, JsonBounds};
 
     use super::removed;
 

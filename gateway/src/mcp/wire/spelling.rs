@@ -5,7 +5,7 @@
 //! names of their own language beside those of the protocol: the MCP SDK for Python reads `input_requests` as
 //! `inputRequests`.
 
-use policy::json::Value;
+use json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
 /// Whether `object` has a member that is not one of `known` but could be taken for one.

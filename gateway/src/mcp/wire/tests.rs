@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use policy::json::JsonBounds;
+use json::JsonBounds;
 use proptest::prelude::*;
 
 use super::{DecodeError, Id, Message, decode, error};

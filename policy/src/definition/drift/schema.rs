@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use json::Value;
+
 use super::{DefinitionDiffer, Risk, is_set, opt_members, pointer, same};
-use crate::json::Value;
 
 /// Words in the name of an argument through which data can leave or code can run.
 const SINKS: [&str; 40] = [

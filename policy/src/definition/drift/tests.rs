@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
+use json::{Document, Fragment, JsonBounds};
+
 use super::{Risk, compare, is_renamed, nearest, visible};
 use crate::base::work::WorkBudget;
 use crate::definition::lock::{ApprovalState, LockedVersion};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::json::{Document, Fragment, JsonBounds};
 use crate::schema::Schema;
 use crate::subject::kind::ItemKind;
 use proptest::collection::{btree_map, vec};

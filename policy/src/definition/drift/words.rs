@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use json::Value;
+
 use super::Risk;
 use crate::base::hidden::Hidden;
 use crate::detection::detect;
-use crate::json::Value;
 
 /// Longest excerpt of a value in a change, in bytes.
 const EXCERPT: usize = 400;

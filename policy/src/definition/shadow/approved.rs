@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use json::{Document, JsonBounds, write_string};
+
 use super::looks;
 use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::definition::offer::{Catalog, CatalogItem};
-use crate::json::{Document, JsonBounds, write_string};
 use crate::subject::kind::ItemKind;
 use crate::subject::name::ServerName;
 

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use json::{Document, Fragment, JsonBounds};
+
 use super::{
     Conflict, ShadowingConflicts, ShadowingPolicy, SharedRoutes, Similarity, Winner, approved,
 };
@@ -7,7 +9,6 @@ use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfi
 use crate::definition::offer::{Catalog, CatalogItem};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::definition::pins::Pins;
-use crate::json::{Document, Fragment, JsonBounds};
 use crate::subject::kind::ItemKind;
 use crate::subject::name::ServerName;
 use serde_json::{Value, json};

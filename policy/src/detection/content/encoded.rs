@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
+use json::coding;
 
 use super::found::{FoundValue, ValueClass};
 use super::{personal, secrets};
 use crate::base::work::WorkBudget;
-use crate::json::coding;
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;

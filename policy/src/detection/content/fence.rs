@@ -1,9 +1,10 @@
 //! Wraps the text of a server in marks that show a model where it begins and ends ("spotlighting"), and adds notes
 //! about findings in it (control C13).
 
+use json::coding::{hex, sha256};
+
 use super::handling::Handling;
 use crate::detection::inspect::Detector;
-use crate::json::coding::{hex, sha256};
 
 const OPENS: &str = "<untrusted-data id=\"";
 const CLOSES: &str = "</untrusted-data id=\"";

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aho_corasick::AhoCorasick;
+use json::coding::{hex, sha256};
+use json::pointer::{escaped, unescaped};
 
 use super::KEPT;
 use super::carried::{ComparableText, KeyedHashing, LeakTracker, ShownValue};
@@ -17,8 +19,6 @@ use super::{encoded, fence, markup, orders, personal, secrets};
 use crate::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::base::work::{EACH_FOUND, WorkBudget};
 use crate::detection::inspect::{self, Detector};
-use crate::json::coding::{hex, sha256};
-use crate::json::pointer::{escaped, unescaped};
 use crate::subject::pattern::Pattern;
 
 /// Most passes over one string after the first; a string that needs more was built to need more.

@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use json::coding;
 
-use crate::json::coding;
 use crate::subject::pattern::Pattern;
 
 /// Characters of base64 that are decoded to recognise the type.

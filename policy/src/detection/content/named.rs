@@ -3,14 +3,14 @@
 
 use std::ops::Range;
 
+use json::{
+    Document, JsonBounds, JsonKind, Value, write_items, write_members, write_name, write_string,
+};
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::base::work::WorkBudget;
 use crate::detection::labels::encoded::{self, DecodedInspector};
 use crate::detection::labels::form::{self, TextForm};
-use crate::json::{
-    Document, JsonBounds, JsonKind, Value, write_items, write_members, write_name, write_string,
-};
 
 /// Names of secrets, matched anywhere in the name of a member: without case, separators and
 /// diacritics.
@@ -301,9 +301,10 @@ impl DecodedInspector for NamedSecretMasker<'_> {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds, Value};
+
     use super::{says_so, without};
     use crate::base::work::WorkBudget;
-    use crate::json::{Document, JsonBounds, Value};
 
     fn shown(value: Value<'_>) -> Option<Vec<u8>> {
         without(value, &WorkBudget::unlimited(), &|_| "#".to_owned())

@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
+use json::coding;
+use json::{JsonKind, Value};
+
 use super::encoded;
 use super::found::FoundValue;
 use super::lens::StringScan;
-use crate::json::coding;
-use crate::json::{JsonKind, Value};
 
 /// Bytes at the beginning and at the end of a long string that are searched together with its neighbours: more
 /// than the longest key has.

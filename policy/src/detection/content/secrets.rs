@@ -9,6 +9,7 @@ mod places;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
+use json::coding;
 use memchr::memmem;
 
 use self::commands::flagged;
@@ -16,7 +17,6 @@ use self::forms::{embedded, format};
 use self::places::UrlPath;
 use super::found::{FoundValue, ValueClass};
 use super::vendors;
-use crate::json::coding;
 
 /// Shortest word that is a secret because of the words before it, in bytes.
 const SHORTEST: usize = 16;

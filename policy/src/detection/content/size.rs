@@ -1,9 +1,8 @@
 //! The size limit of results, and the handling of results that exceed it (control C14, vector PV-37).
 
+use json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 use schemars::JsonSchema;
 use serde::Deserialize;
-
-use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 
 /// Bytes that are reserved for the note in each string that is cut.
 const MARK: usize = 80;
@@ -118,10 +117,10 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, name: &str, longest: usize) {
 
 #[cfg(test)]
 mod tests {
+    use json::{Document, JsonBounds};
     use proptest::prelude::*;
 
     use super::truncated;
-    use crate::json::{Document, JsonBounds};
 
     proptest! {
         #[test]

@@ -1,8 +1,9 @@
+use json::{Document, JsonBounds, write_string};
+
 use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Direction, Handlings};
 use crate::base::work::WorkBudget;
 use crate::detection::inspect::Detector;
 use crate::engine::places::ResultKind;
-use crate::json::{Document, JsonBounds, write_string};
 use crate::subject::name::ServerName;
 use crate::subject::pattern::Pattern;
 use proptest::prelude::*;
@@ -721,7 +722,7 @@ fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
 fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
-    let allowed = crate::json::coding::hex(digest(&SHA256, secret.as_bytes()).as_ref());
+    let allowed = json::coding::hex(digest(&SHA256, secret.as_bytes()).as_ref());
     let profile = |allowed: &str| ContentProfile {
         servers: vec![Pattern::new("*")],
         allowed: vec![allowed.to_owned()],

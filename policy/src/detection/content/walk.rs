@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use json::coding;
+use json::pointer::{escaped, unescaped};
+use json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 
 use super::found::{FoundValue, ValueClass};
 use super::handling::Handling;
@@ -13,9 +16,6 @@ use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
 use crate::base::work::WorkBudget;
 use crate::detection::inspect::{Detector, Finding};
-use crate::json::coding;
-use crate::json::pointer::{escaped, unescaped};
-use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 
 /// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,
 /// are in certain places only. Derived from the structure and not from the reported place, which is cut when it is

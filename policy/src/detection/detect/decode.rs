@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
+use json::coding;
 use regex::{Captures, Regex};
 
 use super::lexicon::LEXICON;
 use super::normal::printable;
-use crate::json::coding;
 
 /// Most levels of encodings within each other that are decoded.
 const DEPTH: usize = 2;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use json::Value;
+use json::pointer::escaped;
+
 use super::lexicon::LEXICON;
 use super::tokens::parts;
-use crate::json::Value;
-use crate::json::pointer::escaped;
 
 /// Longest part of one string that is read, in bytes.
 const LONGEST: usize = 20_000;

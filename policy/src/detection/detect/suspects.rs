@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use crate::json::coding;
+use json::coding;
 
 /// Longest part of a line that is tested at once, in bytes.
 const LINE: usize = 2000;

@@ -1,5 +1,6 @@
+use json::{Document, JsonBounds};
+
 use super::{BUCKETS, MODEL, Model, THRESHOLD, TextAnalysis, compiled};
-use crate::json::{Document, JsonBounds};
 use serde_json::json;
 
 fn score(definition: &serde_json::Value) -> f32 {

@@ -3,9 +3,10 @@
 //! MCP has no member for them; servers put them into `securitySchemes`, `_meta` and members of their
 //! own. The schemas of arguments and results are skipped, because a scope there is not one of the tool.
 
+use json::Value;
+use json::pointer::escaped;
+
 use super::{Finding, KEPT};
-use crate::json::Value;
-use crate::json::pointer::escaped;
 use crate::subject::scope;
 
 /// Members of a definition that describe arguments and results.

@@ -8,17 +8,18 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use json::coding;
+use json::pointer::escaped;
+use json::{
+    Document, JsonBounds, JsonKind, Value, write_ascii, write_items, write_members, write_name,
+    write_plain, write_string,
+};
+
 use super::encoded::{self, DecodedInspector};
 use super::form::{self, TextForm};
 use super::{ConcealedMembers, LabelledPart, RedactedMessage};
 use crate::base::work::WorkBudget;
 use crate::detection::inspect::Finding;
-use crate::json::coding;
-use crate::json::pointer::escaped;
-use crate::json::{
-    Document, JsonBounds, JsonKind, Value, write_ascii, write_items, write_members, write_name,
-    write_plain, write_string,
-};
 
 /// Writes the value of a member to a buffer; gets the member's name, its value and its place.
 type WriteMember<'f, MemberRedactor> =

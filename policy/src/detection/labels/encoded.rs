@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use json::coding;
 
 use crate::base::work::WorkBudget;
-use crate::json::coding;
 
 /// Shortest run that is decoded, in characters: a shorter one has no room for a name and a value in JSON.
 const SHORTEST: usize = 10;

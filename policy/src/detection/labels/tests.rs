@@ -1,8 +1,8 @@
+use json::{Document, JsonBounds};
 use serde_json::{Value, json};
 
 use super::{ConcealedMembers, LabelledPart, Labels, without};
 use crate::base::work::WorkBudget;
-use crate::json::{Document, JsonBounds};
 
 fn document(json: &Value) -> Document {
     Document::parse(json.to_string().into(), &JsonBounds::MESSAGE).unwrap()

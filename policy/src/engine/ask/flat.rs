@@ -4,9 +4,10 @@
 //! clients may interpret differently (a reference, a pattern for names, an object in a field) is rejected, because
 //! the fields that the user would see are unknown.
 
+use json::{JsonKind, Value};
+
 use super::{READ_IN_FIELD, READ_IN_SCHEMA};
 use crate::base::work::WorkBudget;
-use crate::json::{JsonKind, Value};
 
 /// Units per byte of a form for reading its members.
 const READING: usize = 4;

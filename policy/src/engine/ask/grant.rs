@@ -5,10 +5,11 @@
 
 use std::sync::LazyLock;
 
+use json::Value;
+
 use super::form::{EACH_WORD, KnownWord, Word, words};
 use crate::base::hidden::Hidden;
 use crate::base::work::WorkBudget;
-use crate::json::Value;
 use crate::subject::scope;
 
 /// Units per byte of a request for reading its members.

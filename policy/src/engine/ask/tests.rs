@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 
+use json::{Document, JsonBounds, Value};
+
 use super::{
     AT_ONCE, FormPolicy, RefusalReason, SamplingExcessAction, SamplingPolicy, SecretFormAction,
     ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::ReadOnlyHint;
-use crate::json::{Document, JsonBounds, Value};
 use crate::subject::pattern::Pattern;
 
 fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {

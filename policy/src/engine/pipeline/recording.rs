@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use json::{Document, JsonBounds, Value};
+
 use super::{Expectation, Policy};
 use crate::base::work::WorkBudget;
 use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
-use crate::json::{Document, JsonBounds, Value};
 use crate::subject::name::ServerName;
 
 impl Expectation {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use json::{Document, Fragment, JsonBounds, Value};
+
 use super::{Permit, Policy, ReplyTerms, Ruling};
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
@@ -9,7 +11,6 @@ use crate::detection::content::{ChosenPart, ContentReport, Direction, TrackerVer
 use crate::detection::inspect::{Detector, Finding};
 use crate::detection::labels::ConcealedMembers;
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
-use crate::json::{Document, Fragment, JsonBounds, Value};
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};

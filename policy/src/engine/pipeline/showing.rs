@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use json::{Document, Fragment, JsonBounds, Value, write_string};
+
 use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::base::work::{USUAL_MOST, WorkBudget};
@@ -17,7 +19,6 @@ use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 use crate::engine::ask;
 use crate::engine::message::Reply;
 use crate::engine::places::{ResultKind, is_meta};
-use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::Mode;
 use crate::schema::{Schema, SchemaViolation};

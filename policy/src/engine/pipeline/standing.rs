@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use json::{Document, JsonBounds};
+
 use super::{CatalogAvailability, Policy};
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
@@ -12,7 +14,6 @@ use crate::definition::shadow::ShadowingConflicts;
 use crate::detection::clean;
 use crate::detection::inspect;
 use crate::detection::inspect::{AcceptedDetectors, Finding};
-use crate::json::{Document, JsonBounds};
 use crate::rules::access::AccessDecision;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::control::Control;

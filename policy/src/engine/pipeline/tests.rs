@@ -3,6 +3,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use json::{Document, Fragment, JsonBounds};
 use proptest::prelude::*;
 
 use super::{Policy, VisibleReply};
@@ -11,7 +12,6 @@ use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfi
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pins::{Pins, ResourcePins};
 use crate::engine::message::{ClientRequest, ItemRequest, Reply, RequestOperation};
-use crate::json::{Document, Fragment, JsonBounds};
 use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::Condition;
 use crate::rules::decision::{Denial, Disclosure, Effect, Mode, Reason};

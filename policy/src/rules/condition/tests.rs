@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use json::{Document, JsonBounds};
 
 use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::ItemKind;
-use crate::json::{Document, JsonBounds};
 use crate::subject::name::{GroupName, PrincipalId, ServerName};
 use crate::subject::principal::Principal;
 

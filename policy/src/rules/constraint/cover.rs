@@ -1,8 +1,9 @@
 //! Finds which arguments that `review` remarks on are already constrained, so that `portcullis scan` can list those
 //! that are not.
 
+use json::pointer::unescaped;
+
 use super::{ArgumentType, Constraint};
-use crate::json::pointer::unescaped;
 use crate::subject::mode::Mode;
 use crate::subject::name::ServerName;
 

@@ -1,5 +1,6 @@
+use json::{Document, JsonBounds};
+
 use super::{ArgumentLimits, Constraint};
-use crate::json::{Document, JsonBounds};
 use proptest::prelude::*;
 
 fn constraint(argument: &str, limits: &str) -> Constraint {

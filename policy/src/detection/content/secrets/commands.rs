@@ -1,8 +1,9 @@
 //! Finds secrets on command lines, in HTTP basic authentication, and in Telegram bot tokens.
 
+use json::coding;
+
 use super::{LONGEST, distinct, ends_with, is_placeholder, is_reference};
 use crate::detection::content::found::{FoundValue, ValueClass};
-use crate::json::coding;
 
 /// How many bytes before a value are searched for the beginning of a command line.
 const COMMAND: usize = 120;

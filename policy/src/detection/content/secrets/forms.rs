@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use json::coding;
 
 use super::{distinct, is_placeholder, is_uuid};
 use crate::detection::content::found::{FoundValue, ValueClass};
-use crate::json::coding;
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";

@@ -138,7 +138,7 @@ fn decimal(spelled: &str) -> Option<(String, i64)> {
 #[cfg(test)]
 mod tests {
     use super::{InexactNumber, number, write_canonical};
-    use crate::json::{Document, JsonBounds};
+    use crate::{Document, JsonBounds};
     use bytes::Bytes;
     use proptest::prelude::*;
 

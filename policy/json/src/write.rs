@@ -52,7 +52,7 @@ fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
 }
 
 /// Appends a list; `each` writes an item.
-pub(crate) fn write_items<T>(
+pub fn write_items<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
     each: impl FnMut(&mut Vec<u8>, T),
@@ -61,7 +61,7 @@ pub(crate) fn write_items<T>(
 }
 
 /// Appends an object; `each` writes a member: its name, a colon and its value.
-pub(crate) fn write_members<T>(
+pub fn write_members<T>(
     out: &mut Vec<u8>,
     members: impl IntoIterator<Item = T>,
     each: impl FnMut(&mut Vec<u8>, T),
@@ -70,7 +70,7 @@ pub(crate) fn write_members<T>(
 }
 
 /// Appends the name of a member and a colon.
-pub(crate) fn write_name(out: &mut Vec<u8>, name: &str) {
+pub fn write_name(out: &mut Vec<u8>, name: &str) {
     write_string(out, name);
     out.push(b':');
 }

@@ -1,4 +1,4 @@
-//! Strict JSON documents that keep the bytes they were parsed from.
+//! Strict JSON documents that keep the bytes they were parsed from. Pure: no I/O, no clock, no async, no randomness.
 //!
 //! A [`Document`] is the text together with an index of its values. Nothing is converted until it is
 //! requested, so a number keeps its spelling, an unknown member keeps its place, and an unchanged part
@@ -11,8 +11,10 @@
 //!
 //! - [`coding`]: base64, hexadecimal and percent escapes
 //! - [`mod@pointer`]: JSON Pointers into a document
+#![warn(missing_docs)]
+#![deny(clippy::wildcard_enum_match_arm)]
 
-pub(crate) mod coding;
+pub mod coding;
 pub mod pointer;
 mod canonical;
 mod text;
@@ -26,8 +28,7 @@ use bytes::Bytes;
 
 pub use canonical::{InexactNumber, by_units, write_canonical, write_canonical_string};
 pub use parse::{JsonBounds, JsonError};
-pub use write::{write_ascii, write_plain, write_string};
-pub(crate) use write::{write_items, write_members, write_name};
+pub use write::{write_ascii, write_items, write_members, write_name, write_plain, write_string};
 
 /// The type of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Decodes base64, in the standard or the URL-safe alphabet, with or without padding (RFC 4648); `None` where the text
 /// is not base64.
-pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
+#[must_use]
+pub fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     if text.contains(['-', '_']) {
         BASE64.decode(text.replace('-', "+").replace('_', "/")).ok()
@@ -25,13 +26,15 @@ pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Decodes bytes as UTF-8, if most of the result is text.
-pub(crate) fn shown(bytes: &[u8]) -> Option<String> {
+#[must_use]
+pub fn shown(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     is_shown(&text).then(|| text.into_owned())
 }
 
 /// Whether at least nine in ten characters are neither control nor replacement characters.
-pub(crate) fn is_shown(text: &str) -> bool {
+#[must_use]
+pub fn is_shown(text: &str) -> bool {
     let odd = |c: &char| {
         *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
     };
@@ -40,7 +43,8 @@ pub(crate) fn is_shown(text: &str) -> bool {
 }
 
 /// The bytes with percent escapes decoded (RFC 3986 section 2.1), and the number of escapes.
-pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
+#[must_use]
+pub fn percent(text: &str) -> (Vec<u8>, usize) {
     let digit = |byte: Option<&u8>| {
         let digit = byte.and_then(|byte| char::from(*byte).to_digit(16));
         digit.and_then(|digit| u8::try_from(digit).ok())
@@ -65,7 +69,8 @@ pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
 
 /// A text with percent escapes decoded, and for each of its bytes the offset in `text` where that byte begins, with the
 /// length of `text` last; `None` where there is no escape. Bytes that are not UTF-8 become `?`.
-pub(crate) fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
+#[must_use]
+pub fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     let is_escape = |at: usize| digit(at + 1) && digit(at + 2);
@@ -85,13 +90,15 @@ pub(crate) fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
 }
 
 /// Encodes bytes in lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The SHA-256 of the concatenated parts.
-pub(crate) fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+#[must_use]
+pub fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut context = Context::new(&SHA256);
     for part in parts {
         context.update(part);
