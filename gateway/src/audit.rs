@@ -37,10 +37,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use aws_lc_rs::{hmac, rand};
+use json::hex;
 use tokio::sync::Notify;
 
 use crate::base::clock::Clock;
-use crate::base::hex;
 use crate::base::log_limit::LogLimit;
 use crate::base::task::Tasks;
 use crate::config::settings::{self, SpoolOverflow};

@@ -7,7 +7,6 @@ pub mod error_chain;
 pub mod gcra;
 pub mod log_limit;
 pub mod secret;
-pub mod hex;
 pub mod masking;
 pub mod printable;
 pub mod random;

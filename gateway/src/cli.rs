@@ -45,7 +45,6 @@ use clap_complete::Shell;
 use gateway::audit::lines::Colours;
 use gateway::base::clock::{Clock as _, SystemClock};
 use gateway::base::error_chain::ErrorChain;
-use gateway::base::hex;
 use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
@@ -62,6 +61,7 @@ use gateway::control::watchdog::{ABANDONED, StopTrigger};
 use gateway::process::sandbox::{self, Confinement, SandboxPlan};
 use gateway::telemetry::terminal::TerminalFormat;
 use gateway::upstream::server_identity;
+use json::hex;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 

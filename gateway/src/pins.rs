@@ -499,7 +499,7 @@ impl PinMonitor {
 
     /// Reports which lockfile is in use from now on.
     fn found(&self, text: &[u8]) {
-        let digest = crate::base::hex::encode(&crate::base::sha256::sha256(text));
+        let digest = json::hex::encode(&crate::base::sha256::sha256(text));
         let file = self.settings.file.display().to_string();
         tracing::info!(%file, sha256 = %digest, "the lockfile was read");
         self.record("pins", &format!("lockfile sha256:{digest}"));

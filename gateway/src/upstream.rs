@@ -1051,6 +1051,6 @@ fn identity(server: &ServerSettings) -> Box<str> {
         ServerTransport::Http(uri) | ServerTransport::Old(uri) => uri.to_string(),
         ServerTransport::Stdio(program) => format!("{} {:?}", program.command, program.args),
     };
-    let digest = crate::base::hex::encode(&crate::base::sha256::sha256(place.as_bytes()));
+    let digest = json::hex::encode(&crate::base::sha256::sha256(place.as_bytes()));
     format!("{}@{}", server.name.as_str(), digest.get(..12).unwrap_or_default()).into()
 }

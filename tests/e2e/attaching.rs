@@ -19,7 +19,7 @@ use e2e::gateway::{ANA, Config, Folder, Gateway, binary, printed, root};
 use e2e::server::{Server, tool};
 use e2e::stdio::Started;
 use e2e::{ERAS, Era, eventually};
-use gateway::base::hex;
+use json::hex;
 use serde_json::{Value, json};
 
 use crate::sandbox::{boxed, python};

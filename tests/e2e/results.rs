@@ -9,7 +9,7 @@ use e2e::client::Client;
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
-use gateway::base::hex;
+use json::hex;
 use serde_json::{Value, json};
 
 const OPEN: &str = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], resources: ['*']}";

@@ -10,10 +10,10 @@
 //!
 //! `docs/audit.md` describes the format for authors of other verifiers.
 
+use json::hex;
 use json::{Document, write_canonical, write_canonical_string};
 
 use super::tree::{Hash, MerkleTree, hash, leaf};
-use crate::base::hex;
 use crate::base::sha256::sha256;
 
 /// The current version of the format.

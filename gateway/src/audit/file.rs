@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use json::hex;
 
 use super::chain::{ChainLink, GENESIS, HashChain, other_format, read};
 use super::note::{Checkpoint, NoteVerifier};
 use super::sink::AuditSink;
 use super::tree::{Hash, MerkleTree};
 use super::watch::{FileIntegrity, LossKind};
-use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::config::settings::Rotation;
 

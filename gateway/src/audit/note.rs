@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use json::hex;
 
 use super::tree::{Hash, MerkleTree, hash};
-use crate::base::hex;
 
 /// The signature type of Ed25519 in signed notes.
 const ALGORITHM: u8 = 1;

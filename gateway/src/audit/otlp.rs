@@ -4,6 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use json::hex;
 use json::{Document, Value};
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -15,7 +16,6 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 
 use super::chain::read;
-use crate::base::hex;
 
 /// Members of a record that become attributes, and the names of those attributes.
 const BESIDE: [(&str, &str); 9] = [

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use json::hex;
 use json::write_ascii;
 use policy::definition::offer::ItemKind;
 use policy::detection::content::{ContentPolicy, without_values};
@@ -20,7 +21,6 @@ use policy::subject::principal::Principal;
 use super::captured::{CapturedContent, Excerpt};
 use super::chain::SCHEMA;
 use super::tree::{Hash, MerkleTree};
-use crate::base::hex;
 use crate::base::masking;
 use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::trace_context::Trace;

@@ -133,8 +133,8 @@ mod tests {
         ];
         let mut tree = MerkleTree::default();
         for (data, head) in leaves.iter().zip(heads) {
-            tree.push(leaf(&crate::base::hex::decode(data).unwrap()));
-            assert_eq!(crate::base::hex::encode(&tree.root()), head);
+            tree.push(leaf(&json::hex::decode(data).unwrap()));
+            assert_eq!(json::hex::encode(&tree.root()), head);
         }
     }
 

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use json::hex;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Interval, timeout_at};
 
+use crate::base::random;
 use crate::base::task::Tasks;
-use crate::{base::hex, base::random};
 
 /// Interval between checks for a changed file.
 const TURN: Duration = Duration::from_secs(1);
@@ -373,8 +374,10 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use json::hex;
+
     use super::{FileTaskError, FileTasks, lock, lock_of, read, replace, replace_while, text};
-    use crate::{base::hex, base::random};
+    use crate::base::random;
 
     fn folder() -> PathBuf {
         let random: [u8; 8] = random::bytes().unwrap();

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use gateway::base::random;
 use gateway::config::settings::{
     ListenerSettings, Program, ServerTransport, Settings, TerminalUse,
 };
 use gateway::control::run::{self, RunningGateway};
 use gateway::control::watchdog::StopTrigger;
-use gateway::{base::hex, base::random};
+use json::hex;
 
 use super::export::{ClientEndpoint, ClientKind, KEY, snippet};
 use super::{OutputFormat, complain, logging, run_to_end, settings_to_serve, told_to_stop};

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
+use json::hex;
 use rustix::process::{Pid, getpid};
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
@@ -42,7 +43,6 @@ use self::greetings::{HandshakeSlot, HandshakeSlots};
 use self::refusals::AttachRefusals;
 use crate::base::error_chain::ErrorChain;
 use crate::base::file;
-use crate::base::hex;
 use crate::base::log_limit::LogLimit;
 use crate::base::random;
 use crate::base::secret::Secret;

@@ -968,7 +968,7 @@ fn trusted(
 fn sealer(settings: &Settings, world: &Environment) -> Result<Sealer, StartError> {
     let mut keys = Vec::new();
     for reference in &settings.session_keys {
-        let key = crate::base::hex::decode(world.secret(reference)?.expose());
+        let key = json::hex::decode(world.secret(reference)?.expose());
         keys.push(key.ok_or(StartError::SessionKey(SealError))?);
     }
     Sealer::new(&keys).map_err(StartError::SessionKey)

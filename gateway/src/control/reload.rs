@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use json::hex;
 use tokio::time::timeout;
 
 use crate::base::error_chain::ErrorChain;
 use crate::base::file::{self, FileTasks, FileWatch, WatchEvent};
-use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::base::systemd;
 use crate::config::settings::Settings;

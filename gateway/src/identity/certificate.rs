@@ -145,7 +145,7 @@ pub(super) fn percent(text: &str) -> Option<Vec<u8>> {
             continue;
         }
         let digits = [bytes.next()?, bytes.next()?];
-        let decoded = crate::base::hex::decode(std::str::from_utf8(&digits).ok()?)?;
+        let decoded = json::hex::decode(std::str::from_utf8(&digits).ok()?)?;
         out.push(*decoded.first()?);
     }
     Some(out)

@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
+use json::hex;
 use policy::definition::offer::ItemKind;
 use policy::subject::name::ServerName;
-
-use crate::base::hex;
 
 /// Most bytes of a name that model APIs accept.
 const LONGEST: usize = 128;

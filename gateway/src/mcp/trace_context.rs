@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::base::hex;
+use json::hex;
 
 /// Most bytes and most members of a `tracestate` that is passed on (W3C Trace Context, section 3.3.1.5).
 const STATE: (usize, usize) = (512, 32);

@@ -151,7 +151,7 @@ impl OauthClient {
     /// Builds and signs a client assertion: RFC 7523, section 3.
     fn assertion(&self, signer: &JwsSigner, audience: &str) -> Option<String> {
         let now = self.clock.now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-        let id = crate::base::hex::encode(&random::bytes::<16>().ok()?);
+        let id = json::hex::encode(&random::bytes::<16>().ok()?);
         let text = |text: &str| {
             let mut out = Vec::new();
             write_string(&mut out, text);

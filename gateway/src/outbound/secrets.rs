@@ -462,12 +462,14 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
+    use json::hex;
+
     use super::{LiveSecret, ReadReason, read};
     use crate::base::clock::{Clock as _, SystemClock};
     use crate::base::file::may_run;
+    use crate::base::random;
     use crate::base::secret::Secret;
     use crate::config::settings::{SecretCommand, SecretRef};
-    use crate::{base::hex, base::random};
 
     fn of(program: &str, args: &[&str], timeout: Duration) -> Result<String, ErrorKind> {
         let hour = Duration::from_secs(3600);

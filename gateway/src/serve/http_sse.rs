@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use json::hex;
 use policy::subject::principal::Principal;
 
 use crate::base::bounded::BoundedMap;
-use crate::base::hex;
 use crate::base::random;
 use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};

@@ -121,7 +121,7 @@ impl ResultStore {
         }
         *bytes += size;
         own.push_back(entry);
-        Some(format!("{SCHEME}{}", crate::base::hex::encode(&name)))
+        Some(format!("{SCHEME}{}", json::hex::encode(&name)))
     }
 
     /// The result with this URI, if it belongs to this caller on this route.
@@ -133,7 +133,7 @@ impl ResultStore {
         uri: &str,
         now: Instant,
     ) -> Option<StoredResult> {
-        let name = crate::base::hex::decode(&name_in(uri)?)?;
+        let name = json::hex::decode(&name_in(uri)?)?;
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.callers.get(caller.id.as_str())?;
         let is = |entry: &&ResultEntry| {

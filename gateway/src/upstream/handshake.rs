@@ -338,7 +338,7 @@ impl Upstream {
         serves: ConnectionScope,
     ) -> Result<String, UpstreamError> {
         let name = random::bytes::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
-        let name = crate::base::hex::encode(&name);
+        let name = json::hex::encode(&name);
         let mut pass = self.pass()?;
         seats.open(&name, party, serves).await.inspect_err(|error| pass.refused(error))?;
         Ok(name)

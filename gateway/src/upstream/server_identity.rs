@@ -11,8 +11,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use json::hex;
 
-use crate::base::hex;
 use crate::config::settings::{
     Program, ServerSettings, ServerTransport, UNREADABLE, VariableValue,
 };

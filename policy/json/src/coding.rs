@@ -1,4 +1,4 @@
-//! Decodes and encodes bytes as text: base64, hexadecimal and percent escapes. Decoding is as lenient as the most
+//! Decodes and encodes bytes as text: base64 and percent escapes. Decoding is as lenient as the most
 //! lenient reader of a text, so that nothing is encoded past the detectors.
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -89,13 +89,6 @@ pub fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
     Some((shown, places))
 }
 
-/// Encodes bytes in lower-case hexadecimal.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 /// The SHA-256 of the concatenated parts.
 #[must_use]
 pub fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -108,7 +101,8 @@ pub fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{base64, hex, percent, unescaped};
+    use super::{base64, percent, unescaped};
+    use crate::hex;
 
     #[test]
     fn what_is_written_is_read_however_it_is_written() {
@@ -117,7 +111,7 @@ mod tests {
         }
         assert_eq!(base64("no base64!"), None);
         assert_eq!(percent("a%2Fb%2fc%zz%4"), (b"a/b/c%zz%4".to_vec(), 2));
-        assert_eq!(hex(&[0, 0x1f, 0xff]), "001fff");
+        assert_eq!(hex::encode(&[0, 0x1f, 0xff]), "001fff");
         assert_eq!(unescaped("a%zz%4"), None);
         let places = vec![0, 1, 4, 5, 8, 11, 14, 15];
         assert_eq!(unescaped("a%2Fb%c3%A9%ffc"), Some(("a/b\u{e9}?c".to_owned(), places)));

@@ -9,11 +9,13 @@
 //!
 //! Beside it:
 //!
-//! - [`coding`]: base64, hexadecimal and percent escapes
+//! - [`hex`]: hexadecimal digits
+//! - [`coding`]: base64 and percent escapes
 //! - [`mod@pointer`]: JSON Pointers into a document
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub mod hex;
 pub mod coding;
 pub mod pointer;
 mod canonical;

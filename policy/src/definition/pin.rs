@@ -6,7 +6,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
-use json::coding;
+use json::hex;
 use json::{InexactNumber, Value, write_canonical, write_canonical_string};
 
 use crate::subject::kind::ItemKind;
@@ -145,7 +145,7 @@ impl Digest {
     /// The 64 hexadecimal digits of the hash.
     #[must_use]
     pub fn hex(&self) -> String {
-        coding::hex(&self.bytes)
+        hex::encode(&self.bytes)
     }
 
     /// Parses the text form of a digest; `None` if it is malformed.

@@ -303,7 +303,7 @@ impl SettingsCompiler<'_> {
         let mut digest = digest::Context::new(&digest::SHA256);
         digest.update(root.to_string().as_bytes());
         self.beside.iter().for_each(|file| digest.update(file));
-        crate::base::hex::encode(digest.finish().as_ref())
+        json::hex::encode(digest.finish().as_ref())
     }
 
     fn ops(&mut self, raw: RawOps) -> Option<OpsListener> {

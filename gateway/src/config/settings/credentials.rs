@@ -220,7 +220,7 @@ impl SettingsCompiler<'_> {
             authorities.and_then(|file| self.authorities(&format!("{at}/authorities"), file));
         let mut keys = Vec::new();
         for (n, text) in raw.keys.iter().enumerate() {
-            match crate::base::hex::decode(text).and_then(|hash| hash.try_into().ok()) {
+            match json::hex::decode(text).and_then(|hash| hash.try_into().ok()) {
                 Some(hash) => keys.push(hash),
                 None => {
                     let help = "write 64 digits: openssl x509 -pubkey -noout | openssl pkey -pubin \

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use json::hex;
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 use serde_json::Value;
@@ -12,7 +13,6 @@ use super::compiler::SettingsCompiler;
 use super::problem::ConfigProblem;
 use super::yaml::{MappingKey, NodeKind, YamlNode};
 use super::{AuthScheme, ListenerSettings, OpsListener};
-use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::mcp::tool_naming::BETWEEN;
 

@@ -363,8 +363,7 @@ impl SettingsCompiler<'_> {
         let key = |(n, raw): (usize, &RawApiKey)| {
             let at = format!("/identity/apiKeys/{n}");
             self.unique(&format!("{at}/name"), &raw.name, &mut names);
-            let sha256 =
-                crate::base::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
+            let sha256 = json::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
             let at_hash = format!("{at}/sha256");
             if sha256.is_some() {
                 self.unique(&at_hash, &raw.sha256.to_ascii_lowercase(), &mut hashes);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use json::hex;
 use json::pointer::escaped;
 use policy::rules::control::Control;
 use policy::subject::name::RESERVED;
@@ -13,7 +14,6 @@ use super::compiler::SettingsCompiler;
 use super::problem::ConfigProblem;
 use super::raw::RawSelftest;
 use super::yaml::YamlNode;
-use crate::base::hex;
 use crate::base::secret::Secret;
 use crate::base::sha256::sha256;
 use crate::config::selftest_fixtures;

@@ -1,7 +1,8 @@
 //! Wraps the text of a server in marks that show a model where it begins and ends ("spotlighting"), and adds notes
 //! about findings in it (control C13).
 
-use json::coding::{hex, sha256};
+use json::coding::sha256;
+use json::hex;
 
 use super::handling::Handling;
 use crate::detection::inspect::Detector;
@@ -36,7 +37,7 @@ impl Fence<'_> {
     fn id(self, text: &str) -> String {
         let (server, caller) = (self.server.as_bytes(), self.caller.as_bytes());
         let digest = sha256([&self.key[..], b"fence", server, &[0], caller, &[0], text.as_bytes()]);
-        hex(&digest).get(..ID).unwrap_or_default().to_owned()
+        hex::encode(&digest).get(..ID).unwrap_or_default().to_owned()
     }
 }
 

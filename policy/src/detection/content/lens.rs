@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aho_corasick::AhoCorasick;
-use json::coding::{hex, sha256};
+use json::coding::sha256;
+use json::hex;
 use json::pointer::{escaped, unescaped};
 
 use super::KEPT;
@@ -550,7 +551,7 @@ impl StringScan<'_> {
             return false;
         }
         let value = text.get(one.from..one.end).unwrap_or_default();
-        let digest = hex(&sha256([value.as_bytes()]));
+        let digest = hex::encode(&sha256([value.as_bytes()]));
         self.allowed
             .iter()
             .any(|allowed| allowed.len() >= 16 && digest.starts_with(allowed.as_str()))

@@ -722,7 +722,7 @@ fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
 fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
-    let allowed = json::coding::hex(digest(&SHA256, secret.as_bytes()).as_ref());
+    let allowed = json::hex::encode(digest(&SHA256, secret.as_bytes()).as_ref());
     let profile = |allowed: &str| ContentProfile {
         servers: vec![Pattern::new("*")],
         allowed: vec![allowed.to_owned()],
