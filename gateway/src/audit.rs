@@ -4,12 +4,9 @@
 //! Every exchange leaves one `exchange` line, including requests that are refused before they can be parsed; refusals of
 //! callers that are not authenticated are summarised in `refusals` lines. A call
 //! also leaves an `intent` line, which is written before the call is sent: a crash between the two leaves an intent
-//! without an exchange. The lines form a hash chain ([`chain`]) and a Merkle tree whose head is signed at intervals
-//! ([`note`]), so that [`verify`] can detect missing or changed lines. `docs/audit.md` describes the format.
+//! without an exchange. The lines form a hash chain and a Merkle tree whose head is signed at intervals, so that a
+//! verifier can detect missing or changed lines: these are the crate [`audit_log`]. `docs/audit.md` describes the format.
 
-pub mod tree;
-pub mod chain;
-pub mod note;
 mod captured;
 mod record;
 mod refusals;
@@ -24,7 +21,6 @@ pub mod file;
 mod checkpoint_file;
 mod agreement;
 mod ledger;
-pub mod verify;
 
 use std::fmt;
 use std::fs::File;
@@ -36,6 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use audit_log::chain::{HashChain, content_of};
+use audit_log::tree::Hash;
 use aws_lc_rs::{hmac, rand};
 use json::hex;
 use tokio::sync::Notify;
@@ -47,7 +45,6 @@ use crate::config::settings::{self, SpoolOverflow};
 use crate::metrics::Metrics;
 use crate::metrics::outcome::ExchangeEnd;
 
-use chain::{HashChain, content_of};
 use record::{AuditEvent, RefusalCount};
 use refusals::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary, RefusalTime};
 use spool::Spool;
@@ -131,7 +128,7 @@ struct PreviousRun {
     /// It ended without the record of a stop.
     crashed: bool,
     /// The length and the digest of the incomplete last record that was cut off.
-    torn: Option<(usize, tree::Hash)>,
+    torn: Option<(usize, Hash)>,
 }
 
 /// Receives every exchange that has ended, beside the sinks.

@@ -56,8 +56,8 @@ fn main() {
 
 /// Writes a log of as many records as calls leave in a month, the way the gateway does.
 fn log(file: &Path, count: u64) {
-    use gateway::audit::chain::{HashChain, content};
-    use gateway::audit::note::NoteSigner;
+    use audit_log::chain::{HashChain, content};
+    use audit_log::note::NoteSigner;
     use std::io::Write as _;
 
     let signer = NoteSigner::generate("bench").unwrap();

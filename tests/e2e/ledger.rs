@@ -11,13 +11,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use audit_log::chain::{ChainLink, content_of};
+use audit_log::note::NoteSigner;
+use audit_log::tree::MerkleTree;
 use e2e::client::{Client, get, post, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary, json_of, printed, root};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
-use gateway::audit::chain::{ChainLink, content_of};
-use gateway::audit::note::NoteSigner;
-use gateway::audit::tree::MerkleTree;
 use serde_json::{Value, json};
 
 /// A configuration that records to `audit.jsonl` in a folder of its own and signs with a key that is

@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use audit_log::note::Checkpoint;
+
 use super::file::{ResumePolicy, ResumedChain};
-use super::note::Checkpoint;
 
 /// Number of bytes at the end of the file that are read first.
 const TAIL: u64 = 1024 * 1024;
@@ -99,10 +100,11 @@ pub fn left_behind(kept: &Checkpoint) -> String {
 
 #[cfg(test)]
 mod tests {
+    use audit_log::chain::HashChain;
+    use audit_log::note::Checkpoint;
+
     use super::disagreement;
-    use crate::audit::chain::HashChain;
     use crate::audit::file::ResumedChain;
-    use crate::audit::note::Checkpoint;
 
     #[test]
     fn a_log_agrees_only_with_a_checkpoint_that_is_in_it() {

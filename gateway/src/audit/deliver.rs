@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use audit_log::chain::read;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -16,7 +17,6 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 use tokio::runtime::Builder;
 
-use super::chain::read;
 use super::spool::{SpoolReceiver, patience};
 use super::{ocsf, otlp};
 use crate::base::error_chain::ErrorChain;

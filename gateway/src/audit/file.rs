@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use audit_log::chain::{ChainLink, GENESIS, HashChain, event_of, other_format, peaks, read};
+use audit_log::note::{Checkpoint, NoteVerifier};
+use audit_log::tree::Hash;
 use bytes::Bytes;
-use json::hex;
 
-use super::chain::{ChainLink, GENESIS, HashChain, other_format, read};
-use super::note::{Checkpoint, NoteVerifier};
 use super::sink::AuditSink;
-use super::tree::{Hash, MerkleTree};
 use super::watch::{FileIntegrity, LossKind};
 use crate::base::sha256::sha256;
 use crate::config::settings::Rotation;
@@ -552,29 +551,6 @@ fn is_trusted(line: &[u8], trusted: &ResumePolicy) -> bool {
 fn anchor(line: &[u8], place: &ChainLink) -> Option<HashChain> {
     let (id, tree) = peaks(line)?;
     (tree.size() == place.seq).then_some(HashChain { id, last: place.prev, tree })
-}
-
-/// The chain id and the tree of a record that carries the peaks of the tree so far.
-#[must_use]
-pub fn peaks(line: &[u8]) -> Option<(Box<str>, MerkleTree)> {
-    let document = read(line)?;
-    let root = document.root();
-    let size = root.get("size")?.raw().parse().ok()?;
-    let mut peaks: Vec<Hash> = Vec::new();
-    for peak in root.get("peaks")?.items() {
-        peaks.push(hex::decode(&peak.as_str()?)?.try_into().ok()?);
-    }
-    let id = Box::from(&*root.get("chain")?.as_str()?);
-    Some((id, MerkleTree::resume(size, peaks)?))
-}
-
-/// The event type of a record in canonical form. A quote inside a string is escaped, so no name chosen by a peer can
-/// imitate it.
-#[must_use]
-pub fn event_of(line: &[u8]) -> Option<&str> {
-    const KEY: &[u8] = br#","event":""#;
-    let rest = line.get(memchr::memmem::find(line, KEY)? + KEY.len()..)?;
-    std::str::from_utf8(rest.get(..memchr::memchr(b'"', rest)?)?).ok()
 }
 
 fn is_event(line: &[u8], event: &str) -> bool {

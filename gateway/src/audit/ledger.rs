@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use audit_log::chain::{HashChain, content_of};
+use audit_log::note::NoteSigner;
+use audit_log::tree::{Hash, MerkleTree};
 use bytes::Bytes;
 
 use super::AuditError;
-use super::chain::{HashChain, content_of};
-use super::note::NoteSigner;
 use super::record::AuditEvent;
 use super::sink::AuditSink;
-use super::tree::{Hash, MerkleTree};
 use super::watch::{FileIntegrity, LossKind};
 use crate::config::settings::{Rotation, SpoolOverflow};
 

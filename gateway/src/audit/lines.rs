@@ -16,9 +16,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
 
+use audit_log::chain::read;
 use json::Value;
 
-use super::chain::read;
 use super::{Observer, Record};
 use crate::base::printable::in_a_line;
 use crate::metrics::outcome::ExchangeEnd;

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::UNIX_EPOCH;
 
+use audit_log::chain::read;
 use json::{Value, write_ascii};
 
-use super::chain::read;
 use crate::mcp::wire::Object;
 
 /// The version of OCSF.

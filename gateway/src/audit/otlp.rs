@@ -3,6 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use audit_log::chain::read;
 use bytes::Bytes;
 use json::hex;
 use json::{Document, Value};
@@ -14,8 +15,6 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
-
-use super::chain::read;
 
 /// Members of a record that become attributes, and the names of those attributes.
 const BESIDE: [(&str, &str); 9] = [

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use audit_log::chain::SCHEMA;
+use audit_log::tree::{Hash, MerkleTree};
 use json::hex;
 use json::write_ascii;
 use policy::definition::offer::ItemKind;
@@ -19,8 +21,6 @@ use policy::rules::decision::{Decision, Effect};
 use policy::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
-use super::chain::SCHEMA;
-use super::tree::{Hash, MerkleTree};
 use crate::base::masking;
 use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::trace_context::Trace;
@@ -614,7 +614,8 @@ impl AuditEvent<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::MerkleTree;
+    use audit_log::tree::MerkleTree;
+
     use super::{AuditEvent, CredentialCheck, ExchangeOutcome, RecordId, RefusalCount};
     use std::time::{Duration, UNIX_EPOCH};
 
@@ -649,7 +650,7 @@ mod tests {
     }
 
     fn in_order(line: &[u8]) {
-        let document = super::super::chain::read(line).unwrap();
+        let document = audit_log::chain::read(line).unwrap();
         let names: Vec<_> = document.root().members().map(|(name, _)| name.into_owned()).collect();
         let mut sorted = names.clone();
         sorted.sort();

@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+use audit_log::note::{NoteSigner, NoteVerifier};
+use audit_log::verify::{
+    LogEnd, LogVerifier as Auditor, ProblemSeverity, UNCOVERED, VerifyOptions, VerifyReport,
+};
 use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::{logs, siblings};
-use gateway::audit::note::{NoteSigner, NoteVerifier};
 use gateway::audit::ocsf;
-use gateway::audit::verify::{
-    LogEnd, LogVerifier as Auditor, ProblemSeverity, UNCOVERED, VerifyOptions, VerifyReport,
-};
 use gateway::config::settings::file_of_process;
 use gateway::config::settings::selftest::PATH;
 use gateway::metrics::outcome::ExchangeOutcome;
@@ -424,7 +424,7 @@ impl LogVerification {
             let read = auditor.witness(&String::from_utf8_lossy(&bytes));
             let named = |error| io::Error::other(format!("`{}`: {error}", file.display()));
             if read.map_err(named)? == 0 {
-                return Err(named(gateway::audit::note::NoteError::Form));
+                return Err(named(audit_log::note::NoteError::Form));
             }
         }
         for file in all(files)? {

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit_log::note::{Checkpoint, NoteError, NoteSigner, NoteVerifier};
 use http::Uri;
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
@@ -19,7 +20,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::lines::{Colours, TerminalLines};
-use crate::audit::note::{Checkpoint, NoteError, NoteSigner, NoteVerifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, AuditSink, CheckpointFile, CheckpointPolicy, Delivery, DeliveryTarget, FileSink,

@@ -4,15 +4,15 @@ use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
+use audit_log::chain::HashChain;
+use audit_log::note::{NoteSigner, NoteVerifier};
+use audit_log::verify::{LogVerifier, VerifyOptions};
 use bytes::Bytes;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 use super::{CheckpointPolicy, Ledger, SinkSlot};
-use crate::audit::chain::HashChain;
-use crate::audit::note::{NoteSigner, NoteVerifier};
 use crate::audit::record::{AuditEvent, RecordId};
 use crate::audit::sink::AuditSink;
-use crate::audit::verify::{LogVerifier, VerifyOptions};
 use crate::config::settings::SpoolOverflow;
 
 /// A sink that accepts or refuses each line as scripted.

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use json::hex;
 
-use super::tree::{Hash, MerkleTree, hash};
+use crate::tree::{Hash, MerkleTree, hash};
 
 /// The signature type of Ed25519 in signed notes.
 const ALGORITHM: u8 = 1;
@@ -254,7 +254,7 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::{Checkpoint, DASH, NoteError, NoteSigner, NoteVerifier, STANDARD};
-    use crate::audit::tree::MerkleTree;
+    use crate::tree::MerkleTree;
     use base64::Engine as _;
     use rustls::pki_types::PrivatePkcs8KeyDer;
     use rustls::pki_types::pem::PemObject as _;

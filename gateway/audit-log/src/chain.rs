@@ -13,8 +13,7 @@
 use json::hex;
 use json::{Document, write_canonical, write_canonical_string};
 
-use super::tree::{Hash, MerkleTree, hash, leaf};
-use crate::base::sha256::sha256;
+use crate::tree::{Hash, MerkleTree, hash, leaf, sha256};
 
 /// The current version of the format.
 pub const SCHEMA: &str = "portcullis.audit/v3";
@@ -84,17 +83,42 @@ fn canonical(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Parses a record strictly.
-pub(super) fn read(line: &[u8]) -> Option<Document> {
+/// Parses a record strictly; `None` if it is not valid JSON.
+#[must_use]
+pub fn read(line: &[u8]) -> Option<Document> {
     let bytes = bytes::Bytes::copy_from_slice(line);
     Document::parse(bytes, &json::JsonBounds::MESSAGE).ok()
 }
 
 /// The format version of a record, if it is not the current one.
-pub(super) fn other_format(line: &[u8]) -> Option<u8> {
+#[must_use]
+pub fn other_format(line: &[u8]) -> Option<u8> {
     let document = read(line)?;
     let version = document.root().get("schema")?.as_str()?.strip_prefix(FORMATS)?.parse().ok()?;
     (format!("{FORMATS}{version}") != SCHEMA).then_some(version)
+}
+
+/// The chain id and the tree of a record that carries the peaks of the tree so far.
+#[must_use]
+pub fn peaks(line: &[u8]) -> Option<(Box<str>, MerkleTree)> {
+    let document = read(line)?;
+    let root = document.root();
+    let size = root.get("size")?.raw().parse().ok()?;
+    let mut peaks: Vec<Hash> = Vec::new();
+    for peak in root.get("peaks")?.items() {
+        peaks.push(hex::decode(&peak.as_str()?)?.try_into().ok()?);
+    }
+    let id = Box::from(&*root.get("chain")?.as_str()?);
+    Some((id, MerkleTree::resume(size, peaks)?))
+}
+
+/// The event type of a record in canonical form. A quote inside a string is escaped, so no name chosen by a peer can
+/// imitate it.
+#[must_use]
+pub fn event_of(line: &[u8]) -> Option<&str> {
+    const KEY: &[u8] = br#","event":""#;
+    let rest = line.get(memchr::memmem::find(line, KEY)? + KEY.len()..)?;
+    std::str::from_utf8(rest.get(..memchr::memchr(b'"', rest)?)?).ok()
 }
 
 impl ChainLink {

@@ -5,9 +5,7 @@
 //!
 //! RFC 6962, section 2.1 (the same in RFC 9162).
 
-use aws_lc_rs::digest::{Context, SHA256};
-
-use crate::base::sha256::sha256;
+use aws_lc_rs::digest::{Context, SHA256, digest};
 
 /// Maximum length that is hashed without a digest context, in bytes.
 const PIECE: usize = 128;
@@ -19,8 +17,15 @@ pub type Hash = [u8; 32];
 const LEAF: u8 = 0;
 const NODE: u8 = 1;
 
+/// The SHA-256 digest of `bytes`.
+pub(crate) fn sha256(bytes: &[u8]) -> Hash {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    out
+}
+
 /// Hashes the concatenation of these parts.
-pub(super) fn hash(parts: &[&[u8]]) -> Hash {
+pub(crate) fn hash(parts: &[&[u8]]) -> Hash {
     // A digest context is allocated on the heap, and there are several hashes for each record, so short input avoids
     // it.
     let mut piece = [0; PIECE];
@@ -43,7 +48,7 @@ fn hash_apart(parts: &[&[u8]]) -> Hash {
 }
 
 /// The hash of a leaf with this data.
-pub(super) fn leaf(data: &[u8]) -> Hash {
+pub(crate) fn leaf(data: &[u8]) -> Hash {
     hash(&[&[LEAF], data])
 }
 

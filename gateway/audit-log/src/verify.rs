@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead};
 
-use super::chain::{ChainLink, GENESIS, other_format, read};
-use super::file::{event_of, peaks};
-use super::note::{Checkpoint, NoteError, NoteVerifier};
-use super::tree::{Hash, MerkleTree};
+use crate::chain::{ChainLink, GENESIS, event_of, other_format, peaks, read};
+use crate::note::{Checkpoint, NoteError, NoteVerifier};
+use crate::tree::{Hash, MerkleTree};
 
 /// Maximum length of a line, in bytes; no record is nearly as long.
 const LONGEST: u64 = 4 * 1024 * 1024;
