@@ -9,7 +9,7 @@ use bytes::Bytes;
 use json::{Document, JsonBounds};
 use libfuzzer_sys::fuzz_target;
 use policy::rules::constraint::{ArgumentLimits, Constraint};
-use policy::schema::Schema;
+use policy_core::schema::Schema;
 
 use self::bounded::bounded;
 

@@ -13,8 +13,8 @@ use json::{Document, JsonBounds};
 use libfuzzer_sys::fuzz_target;
 use policy::detection::content::{ContentPolicy, ContentProfile, Direction};
 use policy::detection::labels::Labels;
-use policy::subject::name::ServerName;
-use policy::subject::pattern::Pattern;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 use self::bounded::bounded;
 

@@ -45,13 +45,13 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use json::JsonBounds;
-use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::definition::offer::ItemKind;
 use policy::definition::pins::PinViolation;
 use policy::engine::pipeline::Policy;
 use policy::rules::control::Control;
 use policy::rules::decision::{Denial, Reason};
-use policy::subject::principal::Principal;
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::principal::Principal;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

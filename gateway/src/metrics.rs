@@ -21,7 +21,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use policy::definition::lock::ApprovalState;
 use policy::detection::inspect::{Detector, Finding};
 use policy::rules::control::ControlSet;
-use policy::schema::SchemaCache;
+use policy_core::schema::SchemaCache;
 
 use crate::base::intake::ResponseAccounts;
 use crate::base::offload::OffloadCounts;

@@ -27,7 +27,7 @@ use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::Mode;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 use tokio::time::Instant;
 
 use crate::audit::Journal;
@@ -1310,7 +1310,7 @@ mod tests {
 
     use json::{Document, JsonBounds};
     use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
-    use policy::subject::name::ServerName;
+    use policy_core::subject::name::ServerName;
 
     use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};
 

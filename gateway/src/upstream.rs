@@ -45,7 +45,7 @@ use policy::detection::inspect::Finding;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Expectation, Permit};
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::{Intent, ReadEntry};

@@ -10,9 +10,9 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use json::{Document, JsonBounds};
-use policy::base::work::WorkBudget;
 use policy::detection::content::{ContentPolicy, Direction};
-use policy::subject::name::ServerName;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
 
 /// Ordinary texts: `=== KIND LANGUAGE`, and the text.
 const ORDINARY: [&str; 2] =

@@ -8,10 +8,10 @@
 use std::fmt::Write as _;
 
 use json::{Document, JsonBounds, write_string};
-use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::detection::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
-use policy::subject::name::ServerName;
-use policy::subject::pattern::Pattern;
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 /// Parts that texts are made of: what begins, ends or nests something for one of the detectors.
 #[rustfmt::skip]

@@ -9,6 +9,10 @@ use e2e::golden;
 
 use crate::{Module, declared_module, modules, named, product, root};
 
+/// The crates whose rooms are drawn, with their sources.
+const PICTURES: &[(&str, &str)] =
+    &[("gateway", "gateway/src"), ("policy", "policy/src"), ("policy-core", "policy/core/src")];
+
 /// A top-level module of a crate.
 struct Room {
     name: String,
@@ -90,8 +94,8 @@ fn with_picture(page: &str, name: &str, drawn: &str) -> String {
 fn the_picture_of_the_rooms_is_drawn_from_the_code() {
     let file = root().join("docs/architecture.md");
     let page = fs::read_to_string(&file).unwrap();
-    let page = ["gateway", "policy"].iter().fold(page, |page, name| {
-        let rooms = rooms(&root().join(name).join("src"));
+    let page = PICTURES.iter().fold(page, |page, (name, src)| {
+        let rooms = rooms(&root().join(src));
         assert!(rooms.iter().all(|room| !room.caption.is_empty()), "a room has no page");
         with_picture(&page, name, &drawn(&rooms))
     });

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use json::{Document, JsonBounds};
-use policy::base::work::WorkBudget;
 use policy::detection::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
 use policy::detection::inspect::Detector;
-use policy::subject::name::ServerName;
-use policy::subject::pattern::Pattern;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 use serde_json::Value;
 
 /// From this score on a text is taken to give orders.

@@ -383,7 +383,7 @@ fn shipped(data: &Data) {
             let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
             let found = policy::detection::inspect::text(
                 document.root(),
-                &policy::base::work::WorkBudget::unlimited(),
+                &policy_core::base::work::WorkBudget::unlimited(),
             );
             let mut detectors: Vec<_> = found.iter().map(|finding| finding.detector).collect();
             detectors.sort_unstable();

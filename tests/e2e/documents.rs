@@ -698,10 +698,14 @@ fn headings_that_messages_of_the_gateway_name_stand_on_their_pages() {
     let continued = Regex::new(r"\\\n\s*").unwrap();
     let named = Regex::new(r#"(docs/[a-z-]+\.md)`?, \\"([^\\"]+)\\""#).unwrap();
     let mut found = BTreeSet::new();
-    for path in ["gateway/src", "gateway/audit-log/src", "policy/src", "policy/json/src"]
-        .into_iter()
-        .flat_map(sources)
-    {
+    let crates = [
+        "gateway/src",
+        "gateway/audit-log/src",
+        "policy/src",
+        "policy/core/src",
+        "policy/json/src",
+    ];
+    for path in crates.into_iter().flat_map(sources) {
         let text = fs::read_to_string(&path).unwrap();
         for name in named.captures_iter(&continued.replace_all(&text, "")) {
             let (page, heading) = (name[1].to_owned(), name[2].to_owned());

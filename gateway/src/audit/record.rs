@@ -18,7 +18,7 @@ use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::control::ControlSet;
 use policy::rules::decision::{Decision, Effect};
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
 use crate::base::masking;

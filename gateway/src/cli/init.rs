@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::base::masking;
 use policy::definition::drift::visible;
-use policy::subject::name::{PrincipalId, ServerName};
+use policy_core::subject::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::export::KEY;

@@ -13,7 +13,7 @@ use policy::detection::content::Direction;
 use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
 use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 use serde_json::json;
 
 use super::printable::printable;

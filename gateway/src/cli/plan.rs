@@ -20,7 +20,7 @@ use policy::definition::pins::Pins;
 use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::Mode;
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use super::pin::{self, SurveyArgs};
 use super::{FAILED, INVALID, complain, doctor, print, why};

@@ -25,8 +25,8 @@ use policy::definition::offer::ItemKind;
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy::rules::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
-use policy::subject::name::{Scope, ServerName};
-use policy::subject::principal::{Principal, ProofOfPossession};
+use policy_core::subject::name::{Scope, ServerName};
+use policy_core::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::rule_review::WildcardReview;

@@ -4,8 +4,8 @@ use policy::definition::lock::Lockfile;
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
 use policy::rules::explain::RuleRemark;
-use policy::subject::name::ServerName;
-use policy::subject::pattern::Pattern;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 /// Whether a pattern with a wildcard that matches no definition is remarked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

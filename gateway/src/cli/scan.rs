@@ -11,7 +11,6 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use gateway::control::inventory::ServerInventory;
 use json::{Document, JsonBounds, Value};
-use policy::base::work::WorkBudget;
 use policy::definition::drift::visible;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::review::{self, DefinitionRemark, Severity};
@@ -19,8 +18,9 @@ use policy::definition::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity
 use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::constraint::ArgumentType;
-use policy::subject::mode::Mode;
-use policy::subject::name::ServerName;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::mode::Mode;
+use policy_core::subject::name::ServerName;
 use serde_json::json;
 
 use super::pin::SurveyArgs;

@@ -8,7 +8,7 @@ use policy::definition::drift::visible;
 use policy::definition::lock::{ApprovalState, Lockfile};
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 /// Most names that are listed for one server and one key.
 const NAMED: usize = 5;

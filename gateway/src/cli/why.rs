@@ -6,7 +6,7 @@ use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::{Decision, Effect, Reason};
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 /// The path of a definition in the lockfile, such as `tools/read_file`.
 pub(super) fn thing(kind: ItemKind, name: &str) -> String {

@@ -8,7 +8,7 @@ use json::{Document, Fragment, JsonBounds};
 use policy::definition::lock::{ApprovalState, LockedVersion};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::inspect::Detector;
-use policy::subject::name::RESERVED;
+use policy_core::subject::name::RESERVED;
 use serde_json::{Value, json};
 
 /// The approver that the built-in lockfile entries name.

@@ -12,7 +12,7 @@ use audit_log::note::{Checkpoint, NoteError, NoteSigner, NoteVerifier};
 use http::Uri;
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
-use policy::schema::SchemaCache;
+use policy_core::schema::SchemaCache;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use json::{Document, Fragment, JsonBounds};
-use policy::base::work::WorkBudget;
 use policy::definition::lock::{ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::pins::{Pins, ResourcePins};
@@ -17,9 +16,10 @@ use policy::engine::pipeline::Policy;
 use policy::rules::condition::{AccessRequest, KnownArguments};
 use policy::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use policy::rules::explain::RuleExplanation;
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
-use policy::subject::uri::{ResourceUri, UriError};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::uri::{ResourceUri, UriError};
 
 use crate::config::settings::cases::TestRequest;
 use crate::config::settings::lockfile::{self, LockError};

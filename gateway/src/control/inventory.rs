@@ -11,7 +11,7 @@ use policy::definition::offer::{Catalog, ItemKind};
 use policy::engine::pipeline::Policy;
 use policy::rules::access::RuleSet;
 use policy::rules::definitions::DefinitionPolicy;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::clock::{Clock, SystemClock};

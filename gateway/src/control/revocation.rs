@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use json::{Document, JsonBounds, JsonKind, Value};
-use policy::subject::name::RESERVED;
-use policy::subject::revoked::RevocationList;
+use policy_core::subject::name::RESERVED;
+use policy_core::subject::revoked::RevocationList;
 
 use crate::audit::RevocationSource;
 use crate::base::clock::Clock;

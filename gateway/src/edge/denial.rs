@@ -252,7 +252,7 @@ mod tests {
     use policy::definition::offer::ItemKind;
     use policy::detection::inspect::{Detector, Finding};
     use policy::rules::decision::{ConditionRemedy, Denial, Disclosure, Reason};
-    use policy::subject::name::RuleId;
+    use policy_core::subject::name::RuleId;
 
     use super::text;
     use crate::edge::failure::Failure;

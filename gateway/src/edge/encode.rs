@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use json::{Fragment, Value};
 use policy::definition::offer::ItemKind;
 use policy::engine::places::is_meta;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{PublicError, SOON};

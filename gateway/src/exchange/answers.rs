@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use json::Fragment;
-use policy::base::work::WorkBudget;
 use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use http::Response;
 use json::{Document, Fragment, JsonBounds};
-use policy::base::work::WorkBudget;
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::detection::inspect::Finding;
@@ -15,8 +14,9 @@ use policy::engine::message::{
 use policy::engine::pipeline::{Permit, Policy};
 use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
-use policy::subject::principal::Principal;
-use policy::subject::uri::ResourceUri;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::uri::ResourceUri;
 use tokio::time::timeout;
 
 use super::cancellation::CancellationEntry;

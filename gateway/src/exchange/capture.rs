@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use json::Fragment;
-use policy::base::work::WorkBudget;
 use policy::detection::labels::ConcealedMembers;
 use policy::engine::pipeline::Policy;
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
 
 use super::Gateway;
 use crate::audit::{CapturedContent, Excerpt, Record};

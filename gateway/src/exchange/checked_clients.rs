@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use policy::detection::content::TrackerVersion;
 use policy::detection::inspect::Finding;
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use crate::mcp::client_info::Client;
 
@@ -125,8 +125,8 @@ mod tests {
     use crate::base::clock::{Clock as _, SystemClock};
     use crate::mcp::client_info::Client;
     use policy::detection::content::TrackerVersion;
-    use policy::subject::name::{GroupName, PrincipalId};
-    use policy::subject::principal::Principal;
+    use policy_core::subject::name::{GroupName, PrincipalId};
+    use policy_core::subject::principal::Principal;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};

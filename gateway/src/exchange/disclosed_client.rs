@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use json::{Document, Fragment, JsonBounds};
-use policy::base::work::WorkBudget;
 use policy::detection::content::ChosenPart;
 use policy::detection::inspect::Finding;
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
 
 use super::checked_clients::{CheckedClient, ClientCheckKey};
 use super::guardrails::GuardrailSubject;

@@ -3,7 +3,7 @@
 use json::Value;
 use policy::detection::content::without_values;
 use policy::detection::inspect::Finding;
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::outbound::guardrail::{self, Agreed, GuardedPart, GuardrailRequest};

@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use json::{Document, JsonBounds, Value};
-use policy::base::work::WorkBudget;
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::detection::labels::LabelledPart;
 use policy::rules::decision::Mode;
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

@@ -14,7 +14,7 @@ use policy::engine::ask::Refusal;
 use policy::engine::message::{Reply, RequestOperation};
 use policy::engine::pipeline::{Expectation, VisibleReply};
 use policy::rules::decision::{Denial, Disclosure, Reason};
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use super::cancellation::CancellationEntry;
 use super::event_sink::EventSink;

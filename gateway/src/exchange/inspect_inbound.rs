@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use json::Fragment;
-use policy::base::work::WorkBudget;
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
 use policy::engine::message::Reply;
 use policy::engine::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
 
 use super::Gateway;
 use crate::mcp::wire::Notification;

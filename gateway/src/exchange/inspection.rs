@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use policy::base::work::WorkBudget;
 use policy::definition::offer::CatalogItem;
 use policy::engine::message::{ItemRequest, Reply};
 use policy::engine::pipeline::{Expectation, Policy, ReleasedReply};
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
 
 use super::Gateway;
 use crate::base::offload::{OffloadError, OffloadHolder};

@@ -3,8 +3,8 @@
 use http::{Response, StatusCode};
 use json::Fragment;
 use policy::detection::labels::LabelledPart;
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use json::{Document, Fragment, JsonBounds, Value, write_string};
-use policy::base::work::WorkBudget;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::ItemRequest;
 use policy::engine::pipeline::Policy;
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
 
 use super::in_flight_call::InFlightCall;
 use super::{DecodedRequest, Gateway};

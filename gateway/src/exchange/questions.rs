@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds};
-use policy::base::work::WorkBudget;
 use policy::definition::offer::ReadOnlyHint;
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
 use policy::engine::ask::{JsonEdit, Refusal, RefusalReason};
 use policy::engine::pipeline::{Expectation, Policy};
-use policy::subject::principal::Principal;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::principal::Principal;
 
 use super::Gateway;
 use crate::upstream::{InputRequest, InputRequired, Upstream};

@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use json::Value;
 use policy::definition::offer::ItemKind;
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
-use policy::subject::uri::ResourceUri;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::uri::ResourceUri;
 
 use super::Gateway;
 use crate::edge::encode;

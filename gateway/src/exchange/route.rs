@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use policy::definition::offer::ItemKind;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 use super::Gateway;
 use crate::mcp::tool_naming::{NameForm, Naming, PrefixMode};

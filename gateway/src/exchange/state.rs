@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use policy::engine::message::ItemRequest;
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use crate::base::sha256::sha256;
 use crate::crypto::sealer::{SealError, Sealer};
@@ -110,8 +110,8 @@ mod tests {
     use bytes::Bytes;
     use json::{Document, Fragment, JsonBounds};
     use policy::engine::message::{ItemRequest, RequestOperation};
-    use policy::subject::name::{ClientId, PrincipalId, ServerName};
-    use policy::subject::principal::Principal;
+    use policy_core::subject::name::{ClientId, PrincipalId, ServerName};
+    use policy_core::subject::principal::Principal;
     use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 

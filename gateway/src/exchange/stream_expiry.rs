@@ -12,9 +12,9 @@ use bytes::Bytes;
 use http::Response;
 use policy::definition::offer::ItemKind;
 use policy::rules::decision::{Denial, Disclosure, Reason};
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
-use policy::subject::revoked::RevocationList;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::revoked::RevocationList;
 use tokio::time::sleep;
 
 use super::{Gateway, Route, StreamPermit};

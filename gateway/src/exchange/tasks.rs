@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds, Value, write_string};
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use super::{DecodedRequest, Gateway, Route};
 use crate::edge::decode::UseOperation;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy::detection::inspect::Finding;
 use policy::engine::ask::Refusal;
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;

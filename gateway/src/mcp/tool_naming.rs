@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use json::hex;
 use policy::definition::offer::ItemKind;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 /// Most bytes of a name that model APIs accept.
 const LONGEST: usize = 128;
@@ -257,7 +257,7 @@ pub fn unscheme<'a>(server: &ServerName, uri: &'a str) -> Option<&'a str> {
 mod tests {
     use super::{NameForm, Naming, PrefixMode, could_be_of, prefixed, scheme, unscheme};
     use policy::definition::offer::ItemKind;
-    use policy::subject::name::ServerName;
+    use policy_core::subject::name::ServerName;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use json::hex;
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::random;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use policy::engine::message::ItemRequest;
-use policy::subject::principal::Principal;
-use policy::subject::uri::ResourceUri;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::uri::ResourceUri;
 
 use crate::base::random;
 
@@ -170,8 +170,8 @@ mod tests {
     use std::time::Duration;
 
     use policy::engine::message::{ItemRequest, RequestOperation};
-    use policy::subject::name::{ClientId, PrincipalId, ServerName};
-    use policy::subject::principal::Principal;
+    use policy_core::subject::name::{ClientId, PrincipalId, ServerName};
+    use policy_core::subject::principal::Principal;
 
     use super::{ResultStore, StoredResult, name_in};
     use crate::base::clock::{Clock as _, SystemClock};

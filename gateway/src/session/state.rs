@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::definition::offer::ItemKind;
-use policy::subject::name::ServerName;
-use policy::subject::principal::Principal;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -478,8 +478,8 @@ mod tests {
     use crate::mcp::protocol::ProtocolVersion;
     use crate::mcp::wire::Id;
     use policy::definition::offer::ItemKind;
-    use policy::subject::name::{PrincipalId, ServerName};
-    use policy::subject::principal::Principal;
+    use policy_core::subject::name::{PrincipalId, ServerName};
+    use policy_core::subject::principal::Principal;
     use std::sync::Arc;
 
     fn holder(last: u8) -> Holder {

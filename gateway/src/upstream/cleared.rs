@@ -2,7 +2,7 @@
 
 use policy::engine::message::ClientRequest;
 use policy::engine::pipeline::Permit;
-use policy::subject::kind::ReadOnlyHint;
+use policy_core::subject::kind::ReadOnlyHint;
 
 use crate::outbound::guardrail::Agreed;
 use crate::session::rate_limiter::WithinRate;

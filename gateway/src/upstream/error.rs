@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use policy::definition::offer::ReadOnlyHint;
 use policy::detection::content::without_values;
 use policy::engine::ask::{Refusal, RefusalReason};
-use policy::subject::scope;
+use policy_core::subject::scope;
 
 use super::credential::CredentialError;
 use crate::base::share::ShareError;

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use json::{Document, Fragment, Value};
-use policy::base::work::WorkBudget;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::engine::pipeline::CatalogView;
-use policy::subject::name::ServerName;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
 
 use super::error::UpstreamError;
 use crate::base::intake::ResponseAccount;

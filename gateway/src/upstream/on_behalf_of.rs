@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use policy::subject::principal::Principal;
+use policy_core::subject::principal::Principal;
 
 use crate::base::secret::Secret;
 use crate::mcp::client_info::Client;

@@ -12,9 +12,9 @@ use json::pointer::escaped;
 use json::{
     InexactNumber, JsonKind as Shape, Value, by_units, write_canonical, write_canonical_string,
 };
+use policy_core::subject::kind::ItemKind;
 
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::subject::kind::ItemKind;
 
 /// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
 pub type VolatileMembers = BTreeMap<(Box<str>, ItemKind, Box<str>), Vec<Box<str>>>;
@@ -318,10 +318,10 @@ impl EquivalenceWriter<'_> {
 #[cfg(test)]
 mod tests {
     use json::{Document, JsonBounds};
+    use policy_core::subject::kind::ItemKind;
 
     use super::{EquivalenceDigest, Regeneration, volatile_defaults};
     use crate::definition::pin::{Digest, DigestSubject};
-    use crate::subject::kind::ItemKind;
     use serde_json::{Value, json};
 
     fn of(subject: DigestSubject, definition: &Value, volatile: &[&str]) -> Digest {

@@ -12,11 +12,11 @@ use std::fmt;
 
 use json::pointer::escaped;
 use json::{JsonKind as Shape, Value};
+use policy_core::subject::kind::{ItemKind, letters};
 
 use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion};
 use crate::definition::offer::{Catalog, CatalogItem};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::subject::kind::{ItemKind, letters};
 
 pub use schema::words as words_of;
 pub use words::visible;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use json::Fragment;
+use policy_core::subject::kind::ItemKind;
 
 use crate::definition::alike::EquivalenceDigest;
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::Detector;
-use crate::subject::kind::ItemKind;
 
 /// Approval state of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use json::{Document, Fragment, Value};
+use policy_core::base::hidden::Hidden;
+use policy_core::base::work::WorkBudget;
+use policy_core::schema::CachedSchema;
+pub use policy_core::subject::kind::{ItemKind, ReadOnlyHint};
+use policy_core::subject::name::{ItemName, NameError, ServerName};
+use policy_core::subject::uri::{self, ResourceUri, UriError};
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::base::hidden::Hidden;
-use crate::base::work::WorkBudget;
 use crate::definition::alike::EquivalenceDigest;
 use crate::definition::mirror::{self, HeaderArgument};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::{self, AcceptedDetectors, Finding};
 use crate::detection::labels::Labels;
-use crate::schema::CachedSchema;
-pub use crate::subject::kind::{ItemKind, ReadOnlyHint};
-use crate::subject::name::{ItemName, NameError, ServerName};
-use crate::subject::uri::{self, ResourceUri, UriError};
 
 /// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
@@ -442,9 +442,9 @@ mod tests {
     use std::sync::Arc;
 
     use json::{Document, JsonBounds};
+    use policy_core::subject::name::ServerName;
 
     use super::{Catalog, CatalogItem, CatalogMatch, ItemKind};
-    use crate::subject::name::ServerName;
 
     fn catalog(kind: ItemKind, names: &[&str]) -> Catalog {
         let offer = |name: &&str| {

@@ -8,8 +8,7 @@ use std::fmt;
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use json::hex;
 use json::{InexactNumber, Value, write_canonical, write_canonical_string};
-
-use crate::subject::kind::ItemKind;
+use policy_core::subject::kind::ItemKind;
 
 /// Version of the digest algorithm.
 const VERSION: &str = "mcp-pin/v1";
@@ -186,9 +185,9 @@ fn array(bytes: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use json::{Document, JsonBounds};
+    use policy_core::subject::kind::ItemKind;
 
     use super::{Digest, DigestSubject};
-    use crate::subject::kind::ItemKind;
     use bytes::Bytes;
 
     fn of(text: &str) -> String {

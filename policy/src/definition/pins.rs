@@ -7,6 +7,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
 use json::{Fragment, Value};
+use policy_core::schema::CachedSchema;
+use policy_core::subject::mode::Mode;
+use policy_core::subject::template::UriTemplate;
+use policy_core::subject::uri::{self, ResourceUri};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -17,10 +21,6 @@ use crate::definition::lock::{
 use crate::definition::offer::{CatalogItem, ItemKind};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::AcceptedDetectors;
-use crate::schema::CachedSchema;
-use crate::subject::mode::Mode;
-use crate::subject::template::UriTemplate;
-use crate::subject::uri::{self, ResourceUri};
 
 /// The members of `definition` to add to `pins.volatile` so that it matches an approved one of `versions`, if they
 /// differ only in defaults that were `remade`; see [`volatile_defaults`]. `known` are the members already listed.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use json::Value;
+use policy_core::subject::kind::ItemKind;
 
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::labels::Labels;
-use crate::subject::kind::ItemKind;
 
 /// What a tool does to the data it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 
 use json::pointer::escaped;
 use json::{JsonKind as Shape, Value};
-
-use crate::subject::kind::{ReadOnlyHint, hints};
+use policy_core::subject::kind::{ReadOnlyHint, hints};
 
 /// How much a remark matters to the operator who approves a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

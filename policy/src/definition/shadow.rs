@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::mode::Mode;
+use policy_core::subject::name::ServerName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,9 +22,6 @@ use crate::definition::lock::ApprovalState;
 use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch};
 use crate::definition::pins::Pins;
 use crate::detection::content::ToolNames;
-use crate::subject::kind::ItemKind;
-use crate::subject::mode::Mode;
-use crate::subject::name::ServerName;
 
 pub use approved::approved;
 use likeness::{DescriptionWords, NameForms};

@@ -6,9 +6,8 @@
 use std::sync::LazyLock;
 
 use json::{JsonKind as Shape, Value, write_canonical_string, write_items, write_members};
+use policy_core::base::hidden::TERMINAL;
 use regex::Regex;
-
-use crate::base::hidden::TERMINAL;
 
 /// What is removed from a definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -35,6 +35,11 @@ use std::collections::BTreeSet;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use json::{Document, JsonBounds, Value};
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::mode::Mode;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::PrincipalSelector;
 
 use self::carried::LeakTracker;
 pub use self::carried::TrackerVersion;
@@ -46,12 +51,7 @@ use self::lens::StringScan;
 pub use self::pieces::ChosenPart;
 pub(crate) use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
-use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::detection::inspect::{Detector, Finding};
-use crate::subject::mode::Mode;
-use crate::subject::name::ServerName;
-use crate::subject::pattern::Pattern;
-use crate::subject::principal::PrincipalSelector;
 
 /// Whether notes and fences are added to the texts in an inspected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,9 +25,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use json::{Document, JsonBounds, Value};
+use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
-
-use crate::base::work::WorkBudget;
 
 use decode::TextEncoding;
 pub use features::BUCKETS;

@@ -12,14 +12,14 @@ use std::fmt;
 
 use json::Value;
 use json::pointer::escaped;
+use policy_core::base::hidden::{Hidden, is_rtl};
+use policy_core::base::work::WorkBudget;
+use policy_core::schema::SchemaViolation;
+use policy_core::subject::kind::ReadOnlyHint;
+use policy_core::subject::name::ItemName;
+use policy_core::subject::uri::UriError;
 
-use crate::base::hidden::{Hidden, is_rtl};
-use crate::base::work::WorkBudget;
 use crate::detection::detect::{Model, THRESHOLD, TextAnalysis};
-use crate::schema::SchemaViolation;
-use crate::subject::kind::ReadOnlyHint;
-use crate::subject::name::ItemName;
-use crate::subject::uri::UriError;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -303,7 +303,7 @@ impl Finding {
         Self { detector: Detector::ResultSize, at: String::new(), note }
     }
 
-    /// A message whose inspection exceeds its budget ([`crate::base::work`]).
+    /// A message whose inspection exceeds its budget ([`policy_core::base::work`]).
     #[must_use]
     pub const fn over_budget() -> Self {
         let note = Cow::Borrowed("costs more to look at than a message may");

@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use json::{JsonKind, Value};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::scope;
 
-use crate::base::work::WorkBudget;
 use crate::definition::offer::ReadOnlyHint;
-use crate::subject::pattern::Pattern;
-use crate::subject::scope;
 
 /// The method of an elicitation request, which asks the user.
 const ELICIT: &str = "elicitation/create";

@@ -6,6 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use policy_core::subject::name::{
+    ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
+};
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::{Principal, PrincipalSelector, RequiredProof};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,11 +24,6 @@ use crate::rules::condition::{Condition, ConditionError};
 use crate::rules::constraint::{ArgumentLimits, Constraint};
 use crate::rules::decision::{DenialFormat, Mode};
 use crate::rules::definitions::DefinitionPolicy;
-use crate::subject::name::{
-    ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
-};
-use crate::subject::pattern::Pattern;
-use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};
 
 /// Which principals may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use json::Fragment;
+use policy_core::subject::name::ServerName;
 
 use crate::definition::offer::{Catalog, ItemKind};
-use crate::subject::name::ServerName;
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]

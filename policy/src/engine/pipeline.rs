@@ -10,8 +10,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use json::{Document, Fragment, Value};
+use policy_core::base::work::WorkBudget;
+use policy_core::schema::{CachedSchema, SchemaCache};
+use policy_core::subject::links::{CallerLinks, Links};
+use policy_core::subject::name::{RuleId, ServerName};
+use policy_core::subject::principal::Principal;
+use policy_core::subject::revoked::RevocationList;
 
-use crate::base::work::WorkBudget;
 use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, ReadOnlyHint};
 use crate::definition::pins::{PinViolation, Pins};
 use crate::definition::registry::{Registry, RegistryEntry};
@@ -27,11 +32,6 @@ use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, DenialFormat, Disclosure, Effect, Mode, Reason};
 use crate::rules::definitions::DefinitionPolicy;
-use crate::schema::{CachedSchema, SchemaCache};
-use crate::subject::links::{CallerLinks, Links};
-use crate::subject::name::{RuleId, ServerName};
-use crate::subject::principal::Principal;
-use crate::subject::revoked::RevocationList;
 
 pub use expected::ExpectedTreatment;
 use sending::OutgoingCall;

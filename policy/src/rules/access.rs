@@ -4,14 +4,15 @@ mod index;
 
 use std::sync::Arc;
 
+use policy_core::subject::name::{RuleId, Scope, ServerName};
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::{Principal, PrincipalSelector, RequiredProof};
+use policy_core::subject::uri;
+
 use crate::definition::offer::ItemKind;
 use crate::rules::condition::{AccessRequest, Condition, ConditionOutcome};
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
-use crate::subject::name::{RuleId, Scope, ServerName};
-use crate::subject::pattern::Pattern;
-use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};
-use crate::subject::uri;
 
 use index::RuleIndex;
 

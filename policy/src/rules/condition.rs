@@ -17,14 +17,14 @@ use cel::extractors::This;
 use cel::objects::Key;
 use cel::{Context, Env, ExecutionError, Program, Value as Cel};
 use json::{JsonKind, Value};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::{ClientId, RoleName, Scope, ServerName};
+use policy_core::subject::principal::Principal;
 use regex::{Regex, RegexBuilder};
 
-use crate::base::work::WorkBudget;
 use crate::definition::offer::ItemKind as Sort;
 use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
 use crate::rules::decision::ConditionRemedy;
-use crate::subject::name::{ClientId, RoleName, Scope, ServerName};
-use crate::subject::principal::Principal;
 use result_type::ResultType;
 
 /// Longest expression, in bytes.

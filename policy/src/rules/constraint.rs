@@ -12,19 +12,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use json::coding;
 use json::pointer::unescaped;
 use json::{JsonKind, Value};
+use policy_core::base::hidden::Hidden;
+use policy_core::schema::SchemaViolation;
+use policy_core::schema::declared::declares_member;
+use policy_core::subject::address::{AddressClass, reach};
+use policy_core::subject::mode::Mode;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
-
-use crate::base::hidden::Hidden;
-use crate::schema::SchemaViolation;
-use crate::schema::declared::declares_member;
-use crate::subject::address::{AddressClass, reach};
-use crate::subject::mode::Mode;
-use crate::subject::name::ServerName;
-use crate::subject::pattern::Pattern;
 
 pub use aim::{UnmatchedConstraint, UnmatchedName};
 

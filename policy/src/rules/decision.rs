@@ -3,15 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use policy_core::subject::mode::{DenialFormat, Mode};
+use policy_core::subject::name::{RuleId, Scope};
+use policy_core::subject::principal::RequiredProof;
+use policy_core::subject::uri::UriError;
+
 use crate::definition::offer::ItemKind;
 use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
 use crate::detection::inspect::Finding;
 use crate::rules::control::ControlSet;
-pub use crate::subject::mode::{DenialFormat, Mode};
-use crate::subject::name::{RuleId, Scope};
-use crate::subject::principal::RequiredProof;
-use crate::subject::uri::UriError;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]

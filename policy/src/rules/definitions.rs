@@ -1,11 +1,11 @@
 //! Settings for how findings in definitions are treated.
 
+use policy_core::subject::mode::FindingTreatment;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::detection::clean::Cleaning;
 use crate::detection::inspect::{AcceptedDetectors, Detector};
-use crate::subject::mode::FindingTreatment;
 
 /// How findings in the strings of a definition are treated: `enforce` withholds the definition, `strip` removes the
 /// finding and shows the rest, `audit` records it, `off` ignores it.

@@ -1,13 +1,14 @@
 //! Explains what each rule says about one request, and reviews the rules themselves. Decides nothing:
 //! [`RuleSet::decide`] does, by the same rules.
 
+use policy_core::subject::name::RuleId;
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::PrincipalSelector;
+
 use crate::definition::offer::ItemKind;
 use crate::rules::access::{Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{AccessRequest, ConditionOutcome};
 use crate::rules::decision::{Mode, Reason};
-use crate::subject::name::RuleId;
-use crate::subject::pattern::Pattern;
-use crate::subject::principal::PrincipalSelector;
 
 /// What one rule says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,14 +227,15 @@ fn broad(rule: &Rule) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use policy_core::subject::name::{GroupName, PrincipalId, ServerName};
+    use policy_core::subject::principal::Principal;
+
     use super::{Applicability, RuleIssue};
     use crate::definition::offer::ItemKind;
     use crate::engine::config::{KnownNames, RawPolicy, compile};
     use crate::engine::pipeline::Policy;
     use crate::rules::access::RuleSet;
     use crate::rules::condition::{AccessRequest, KnownArguments};
-    use crate::subject::name::{GroupName, PrincipalId, ServerName};
-    use crate::subject::principal::Principal;
 
     const RULES: &str = r#"{"rules": [
         {"id": "all", "effect": "allow", "principals": ["*"], "servers": ["files"], "tools": ["*"]},

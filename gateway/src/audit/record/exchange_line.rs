@@ -6,8 +6,8 @@ use std::time::Instant;
 use json::write_ascii;
 use policy::definition::offer::ItemKind;
 use policy::rules::decision::Effect;
-use policy::subject::name::ClientId;
-use policy::subject::principal::{Claims, Principal, ProofOfPossession};
+use policy_core::subject::name::ClientId;
+use policy_core::subject::principal::{Claims, Principal, ProofOfPossession};
 
 use super::{
     CERTIFICATE, OAUTH, Record, SCHEMA, excerpt, foreign, list, micros, number, plain, some,

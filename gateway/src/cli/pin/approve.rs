@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::config::settings::{Settings, UNREADABLE};
-use policy::base::work::WorkBudget;
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::detection::inspect::{self, AcceptedDetectors, Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::Mode;
+use policy_core::base::work::WorkBudget;
 
 use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;

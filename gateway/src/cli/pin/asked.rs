@@ -14,7 +14,7 @@ use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
 use gateway::control::run::StartError;
 use policy::definition::alike;
 use policy::definition::offer::CatalogItem;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 use super::super::{
     LoadPurpose, complain, invalid, load_for, log_in_words, say, settings, text_of, told_to_stop,

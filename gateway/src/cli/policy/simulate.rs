@@ -15,8 +15,8 @@ use gateway::mcp::protocol::method;
 use json::Value;
 use policy::definition::offer::ItemKind;
 use policy::rules::decision::Effect;
-use policy::subject::name::{RESERVED, ServerName};
-use policy::subject::principal::{Principal, ProofOfPossession};
+use policy_core::subject::name::{RESERVED, ServerName};
+use policy_core::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::super::printable::in_a_line;

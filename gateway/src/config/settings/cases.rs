@@ -6,10 +6,10 @@ use std::sync::Arc;
 use json::{Document, Fragment, JsonBounds, JsonError};
 use policy::definition::offer::ItemKind;
 use policy::rules::decision::Reason;
-use policy::subject::name::{
+use policy_core::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName,
 };
-use policy::subject::principal::{Principal, ProofOfPossession};
+use policy_core::subject::principal::{Principal, ProofOfPossession};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -10,7 +10,7 @@ use aws_lc_rs::digest;
 use policy::definition::shadow::SharedRoutes;
 use policy::engine::config::{KnownNames, PolicyProblem, RawPolicy};
 use policy::engine::pipeline::Policy;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 use super::clashes::ConfiguredFiles;
 use super::compiler::{DefiningSection, SettingsCompiler};

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Uri};
-use policy::subject::name::Scope;
-use policy::subject::principal::RequiredProof;
+use policy_core::subject::name::Scope;
+use policy_core::subject::principal::RequiredProof;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{

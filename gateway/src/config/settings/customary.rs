@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use json::hex;
-use policy::subject::name::ServerName;
-use policy::subject::pattern::Pattern;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 use serde_json::Value;
 
 use super::compiler::SettingsCompiler;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use http::Uri;
 use json::pointer::{escaped, unescaped};
-use policy::subject::name::{GroupName, PrincipalId, Scope};
-use policy::subject::pattern::Pattern;
-use policy::subject::principal::Principal;
+use policy_core::subject::name::{GroupName, PrincipalId, Scope};
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::Principal;
 
 use super::compiler::SettingsCompiler;
 use super::raw::{
@@ -177,7 +177,7 @@ impl IdentitySettings {
 /// Parses group names; the error has the index of the first invalid one.
 fn groups(
     names: &[String],
-) -> Result<BTreeSet<GroupName>, (usize, policy::subject::name::NameError)> {
+) -> Result<BTreeSet<GroupName>, (usize, policy_core::subject::name::NameError)> {
     names.iter().enumerate().map(|(n, name)| GroupName::parse(name).map_err(|e| (n, e))).collect()
 }
 

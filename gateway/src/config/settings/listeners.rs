@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use http::Uri;
 use ipnet::IpNet;
-use policy::subject::pattern::Pattern;
+use policy_core::subject::pattern::Pattern;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::identity::IdentitySettings;

@@ -18,7 +18,7 @@ mod telemetry;
 
 use policy::definition::pins::ResourcePins;
 use policy::engine::config::RawPolicy;
-use policy::subject::principal::RequiredProof;
+use policy_core::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
-use policy::subject::name::Scope;
-use policy::subject::pattern::Pattern;
+use policy_core::subject::name::Scope;
+use policy_core::subject::pattern::Pattern;
 
 use super::SecretRef;
 use super::compiler::SettingsCompiler;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use json::{Document, JsonBounds};
 use policy::definition::registry::{RateLimit, Registry, RegistryEntry};
 use policy::detection::labels::Labels;
-use policy::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{RawRegistered, RawRegistry};

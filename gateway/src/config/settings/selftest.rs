@@ -7,7 +7,7 @@ use aws_lc_rs::rand;
 use json::hex;
 use json::pointer::escaped;
 use policy::rules::control::Control;
-use policy::subject::name::RESERVED;
+use policy_core::subject::name::RESERVED;
 use serde_json::{Map, Value, json};
 
 use super::compiler::SettingsCompiler;

@@ -12,8 +12,8 @@ use policy::engine::ask::{
     FormPolicy, SamplingExcessAction, SamplingPolicy, SecretFormAction, ServerRequestPolicy,
     StandingGrantAction, UrlPolicy,
 };
-use policy::subject::name::ServerName;
-use policy::subject::pattern::Pattern;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 use super::compiler::{DefiningSection, RequiredSecret, SettingsCompiler};
 use super::credentials::repeats_scheme;

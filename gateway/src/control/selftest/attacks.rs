@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use policy::detection::inspect::Detector;
 use policy::engine::pipeline::ExpectedTreatment;
 use policy::rules::control::{Control, ControlSet};
-use policy::subject::name::{RESERVED, ServerName};
+use policy_core::subject::name::{RESERVED, ServerName};
 use serde_json::{Value, json};
 
 use super::{AttackResult, AttackVerdict, ObservedExchange, SelftestObserver, broken};

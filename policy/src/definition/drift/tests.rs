@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds};
+use policy_core::base::work::WorkBudget;
+use policy_core::schema::Schema;
+use policy_core::subject::kind::ItemKind;
 
 use super::{Risk, compare, is_renamed, nearest, visible};
-use crate::base::work::WorkBudget;
 use crate::definition::lock::{ApprovalState, LockedVersion};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::schema::Schema;
-use crate::subject::kind::ItemKind;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use json::Value;
+use policy_core::base::hidden::Hidden;
 
 use super::Risk;
-use crate::base::hidden::Hidden;
 use crate::detection::detect;
 
 /// Longest excerpt of a value in a change, in bytes.

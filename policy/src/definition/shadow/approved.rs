@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use json::{Document, JsonBounds, write_string};
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::name::ServerName;
 
 use super::looks;
 use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::definition::offer::{Catalog, CatalogItem};
-use crate::subject::kind::ItemKind;
-use crate::subject::name::ServerName;
 
 /// The approved tools and prompts of these servers, as catalogs to compare with those of other servers.
 ///

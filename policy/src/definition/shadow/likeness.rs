@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
 use json::Value;
+use policy_core::base::hidden::Hidden;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
 use super::Similarity;
-use crate::base::hidden::Hidden;
 
 /// Most words of one description that are examined.
 const WORDS: usize = 500;

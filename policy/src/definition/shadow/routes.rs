@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::subject::name::ServerName;
+use policy_core::subject::name::ServerName;
 
 /// The servers on each route. By default, all servers share a route.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds};
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::name::ServerName;
 
 use super::{
     Conflict, ShadowingConflicts, ShadowingPolicy, SharedRoutes, Similarity, Winner, approved,
@@ -9,8 +11,6 @@ use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfi
 use crate::definition::offer::{Catalog, CatalogItem};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::definition::pins::Pins;
-use crate::subject::kind::ItemKind;
-use crate::subject::name::ServerName;
 use serde_json::{Value, json};
 
 fn catalog(server: &str, tools: &[Value]) -> Arc<Catalog> {

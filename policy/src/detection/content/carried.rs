@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::work::WorkBudget;
+use policy_core::base::work::WorkBudget;
 
 /// Most values of one server that are kept for one caller; the oldest is dropped first.
 const VALUES: usize = 256;
@@ -465,8 +465,9 @@ impl LeakTracker {
 
 #[cfg(test)]
 mod tests {
+    use policy_core::base::work::WorkBudget;
+
     use super::{ComparableText, KeyedHashing, LeakTracker, PAIRS, ShownValue, VALUES};
-    use crate::base::work::WorkBudget;
 
     /// Letters as their own digest.
     const PLAIN: KeyedHashing<'static> =

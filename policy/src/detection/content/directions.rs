@@ -9,13 +9,13 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::imperative::{self, VerbForm};
 use super::order::InjectionVerdict;
-use crate::base::work::WorkBudget;
 use crate::detection::detect;
-use crate::subject::name::ServerName;
 
 /// The note of the finding.
 const NOTE: &str = "directs its reader to a tool of another server";
@@ -401,9 +401,10 @@ fn word_before(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use policy_core::base::work::{USUAL_MOST, WorkBudget};
+    use policy_core::subject::name::ServerName;
+
     use super::{Mention, SeenTools, ToolNames, find, is_own_step};
-    use crate::base::work::{USUAL_MOST, WorkBudget};
-    use crate::subject::name::ServerName;
 
     /// Whether a text of `docs` directs its reader to a tool of another server.
     fn directs(text: &str) -> bool {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 use json::coding;
+use policy_core::base::work::WorkBudget;
 
 use super::found::{FoundValue, ValueClass};
 use super::{personal, secrets};
-use crate::base::work::WorkBudget;
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;

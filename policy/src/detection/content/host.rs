@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
+use policy_core::subject::pattern::Pattern;
 use unicode_security::MixedScript;
 use unicode_security::confusable_detection::skeleton;
-
-use crate::subject::pattern::Pattern;
 
 /// The problem with the authority of a URL (RFC 3986 section 3.2); `None` if there is none. `hosts` are the permitted
 /// ones; empty: all.

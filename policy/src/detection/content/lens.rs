@@ -7,6 +7,9 @@ use aho_corasick::AhoCorasick;
 use json::coding::sha256;
 use json::hex;
 use json::pointer::{escaped, unescaped};
+use policy_core::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
+use policy_core::base::work::{EACH_FOUND, WorkBudget};
+use policy_core::subject::pattern::Pattern;
 
 use super::KEPT;
 use super::carried::{ComparableText, KeyedHashing, LeakTracker, ShownValue};
@@ -17,10 +20,7 @@ use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal, secrets};
-use crate::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
-use crate::base::work::{EACH_FOUND, WorkBudget};
 use crate::detection::inspect::{self, Detector};
-use crate::subject::pattern::Pattern;
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;

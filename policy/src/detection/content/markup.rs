@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use memchr::{memchr_iter, memmem};
+use policy_core::base::work::{EACH_FOUND, WorkBudget};
+use policy_core::subject::pattern::Pattern;
 use regex::Regex;
 
 use super::host;
-use crate::base::work::{EACH_FOUND, WorkBudget};
-use crate::subject::pattern::Pattern;
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
@@ -312,11 +312,11 @@ fn mismatches(pattern: &Regex, text: &str, budget: &WorkBudget, found: &mut Vec<
 
 #[cfg(test)]
 mod tests {
+    use policy_core::base::work::WorkBudget;
+    use policy_core::subject::pattern::Pattern;
     use proptest::prelude::*;
 
     use super::{COMPILED, SPECS, defanged, find};
-    use crate::base::work::WorkBudget;
-    use crate::subject::pattern::Pattern;
 
     fn notes(text: &str) -> Vec<&'static str> {
         find(text, &[], &WorkBudget::unlimited()).into_iter().map(|one| one.note).collect()

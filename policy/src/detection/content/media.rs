@@ -3,8 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use json::coding;
-
-use crate::subject::pattern::Pattern;
+use policy_core::subject::pattern::Pattern;
 
 /// Characters of base64 that are decoded to recognise the type.
 const HEAD: usize = 64;
@@ -163,9 +162,9 @@ fn is_text(declared: &str) -> bool {
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
+    use policy_core::subject::pattern::Pattern;
 
     use super::{note, note_on_uri};
-    use crate::subject::pattern::Pattern;
 
     #[test]
     fn what_it_says_is_compared_with_what_it_is() {

@@ -6,9 +6,9 @@ use std::ops::Range;
 use json::{
     Document, JsonBounds, JsonKind, Value, write_items, write_members, write_name, write_string,
 };
+use policy_core::base::work::WorkBudget;
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::base::work::WorkBudget;
 use crate::detection::labels::encoded::{self, DecodedInspector};
 use crate::detection::labels::form::{self, TextForm};
 
@@ -302,9 +302,9 @@ impl DecodedInspector for NamedSecretMasker<'_> {
 #[cfg(test)]
 mod tests {
     use json::{Document, JsonBounds, Value};
+    use policy_core::base::work::WorkBudget;
 
     use super::{says_so, without};
-    use crate::base::work::WorkBudget;
 
     fn shown(value: Value<'_>) -> Option<Vec<u8>> {
         without(value, &WorkBudget::unlimited(), &|_| "#".to_owned())

@@ -9,13 +9,13 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::directions::{self, SeenTools};
 use super::order::{InjectionRange, InjectionVerdict, THRESHOLD};
 use super::rules::{ADDRESSED, CONFIDENTIAL, ContentRule, OBLIGES, RULES};
 use super::{imperative, solicit, stretch};
-use crate::base::work::WorkBudget;
 use crate::detection::detect;
 
 /// Greatest distance of matches that count together, in bytes between their starts.
@@ -284,8 +284,9 @@ fn strongest(hits: &[(usize, usize, usize)]) -> Option<InjectionVerdict> {
 
 #[cfg(test)]
 mod tests {
+    use policy_core::base::work::WorkBudget;
+
     use super::{COMPILED, RULES, find, search};
-    use crate::base::work::WorkBudget;
 
     #[test]
     fn the_rules_compile() {

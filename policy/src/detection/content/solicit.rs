@@ -107,7 +107,8 @@ pub(super) fn asks(text: &str, place: &Range<usize>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::base::work::WorkBudget;
+    use policy_core::base::work::WorkBudget;
+
     use crate::detection::content::orders;
 
     fn solicits(text: &str) -> bool {

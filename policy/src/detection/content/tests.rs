@@ -1,11 +1,11 @@
 use json::{Document, JsonBounds, write_string};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Direction, Handlings};
-use crate::base::work::WorkBudget;
 use crate::detection::inspect::Detector;
 use crate::engine::places::ResultKind;
-use crate::subject::name::ServerName;
-use crate::subject::pattern::Pattern;
 use proptest::prelude::*;
 
 const ANA: ContentRecipient<'_> = ContentRecipient { caller: "ana", tools: None };

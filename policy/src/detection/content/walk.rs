@@ -8,13 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use json::coding;
 use json::pointer::{escaped, unescaped};
 use json::{JsonKind, Value, write_items, write_members, write_name, write_string};
+use policy_core::base::work::WorkBudget;
 
 use super::found::{FoundValue, ValueClass};
 use super::handling::Handling;
 use super::lens::{ScanResult, StringScan};
 use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
-use crate::base::work::WorkBudget;
 use crate::detection::inspect::{Detector, Finding};
 
 /// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,

@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
+use policy_core::base::hidden::{Hidden, TERMINAL, is_rtl};
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
 use super::lexicon::LEXICON;
-use crate::base::hidden::{Hidden, TERMINAL, is_rtl};
 
 /// A way to disguise text as other text, or to hide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,9 +5,9 @@
 
 use json::Value;
 use json::pointer::escaped;
+use policy_core::subject::scope;
 
 use super::{Finding, KEPT};
-use crate::subject::scope;
 
 /// Members of a definition that describe arguments and results.
 const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];

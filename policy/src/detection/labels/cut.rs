@@ -14,11 +14,11 @@ use json::{
     Document, JsonBounds, JsonKind, Value, write_ascii, write_items, write_members, write_name,
     write_plain, write_string,
 };
+use policy_core::base::work::WorkBudget;
 
 use super::encoded::{self, DecodedInspector};
 use super::form::{self, TextForm};
 use super::{ConcealedMembers, LabelledPart, RedactedMessage};
-use crate::base::work::WorkBudget;
 use crate::detection::inspect::Finding;
 
 /// Writes the value of a member to a buffer; gets the member's name, its value and its place.

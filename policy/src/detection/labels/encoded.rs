@@ -7,8 +7,7 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use json::coding;
-
-use crate::base::work::WorkBudget;
+use policy_core::base::work::WorkBudget;
 
 /// Shortest run that is decoded, in characters: a shorter one has no room for a name and a value in JSON.
 const SHORTEST: usize = 10;
@@ -228,9 +227,9 @@ fn parts(text: &str) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+    use policy_core::base::work::WorkBudget;
 
     use super::{DecodedInspector, without};
-    use crate::base::work::WorkBudget;
 
     /// Conceals this number.
     struct Number;

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use json::{Document, JsonBounds};
-
-use crate::base::hidden::Hidden;
+use policy_core::base::hidden::Hidden;
 
 /// Most lines of a text that are parsed as JSON Lines: a longer text cannot be read.
 const LINES: usize = 100_000;

@@ -1,8 +1,8 @@
 use json::{Document, JsonBounds};
+use policy_core::base::work::WorkBudget;
 use serde_json::{Value, json};
 
 use super::{ConcealedMembers, LabelledPart, Labels, without};
-use crate::base::work::WorkBudget;
 
 fn document(json: &Value) -> Document {
     Document::parse(json.to_string().into(), &JsonBounds::MESSAGE).unwrap()

@@ -5,9 +5,9 @@
 //! the fields that the user would see are unknown.
 
 use json::{JsonKind, Value};
+use policy_core::base::work::WorkBudget;
 
 use super::{READ_IN_FIELD, READ_IN_SCHEMA};
-use crate::base::work::WorkBudget;
 
 /// Units per byte of a form for reading its members.
 const READING: usize = 4;

@@ -7,12 +7,11 @@
 use std::sync::LazyLock;
 
 use json::{JsonKind, Value};
+use policy_core::base::hidden::Hidden;
+use policy_core::base::work::WorkBudget;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
-
-use crate::base::hidden::Hidden;
-use crate::base::work::WorkBudget;
 
 /// Names of secrets: one word, or several words in sequence, with or without separators.
 #[rustfmt::skip]
@@ -532,10 +531,10 @@ pub(super) fn words(text: &str, budget: &WorkBudget) -> Vec<Word> {
 #[cfg(test)]
 mod tests {
     use json::{Document, JsonBounds};
+    use policy_core::base::work::WorkBudget;
 
     use super::super::tests::{judged, one_field as field};
     use super::asks_for_secret;
-    use crate::base::work::WorkBudget;
 
     fn asks(form: &serde_json::Value) -> bool {
         judged(form, asks_for_secret)

@@ -6,11 +6,11 @@
 use std::sync::LazyLock;
 
 use json::Value;
+use policy_core::base::hidden::Hidden;
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::scope;
 
 use super::form::{EACH_WORD, KnownWord, Word, words};
-use crate::base::hidden::Hidden;
-use crate::base::work::WorkBudget;
-use crate::subject::scope;
 
 /// Units per byte of a request for reading its members.
 const READING: usize = 4;

@@ -1,14 +1,14 @@
 use std::borrow::Cow;
 
 use json::{Document, JsonBounds, Value};
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::pattern::Pattern;
 
 use super::{
     AT_ONCE, FormPolicy, RefusalReason, SamplingExcessAction, SamplingPolicy, SecretFormAction,
     ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
-use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::ReadOnlyHint;
-use crate::subject::pattern::Pattern;
 
 fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {
     ServerRequestPolicy {

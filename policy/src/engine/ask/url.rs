@@ -1,8 +1,9 @@
 //! Decides whether a user may be sent to a page.
 
+use policy_core::subject::pattern::Pattern;
+
 use crate::detection::content::authority_note;
 use crate::rules::constraint::is_inside;
-use crate::subject::pattern::Pattern;
 
 /// Longest URL, in bytes.
 const LONGEST: usize = 2048;
@@ -36,8 +37,9 @@ pub(super) fn may_open(url: &str, hosts: &[Pattern]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use policy_core::subject::pattern::Pattern;
+
     use super::may_open;
-    use crate::subject::pattern::Pattern;
 
     #[test]
     fn only_pages_of_listed_hosts_are_opened() {

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 
+use policy_core::subject::name::{GroupName, PrincipalId, ServerName};
+use policy_core::subject::principal::Principal;
+
 use super::{KnownNames, PolicyProblem, RawPolicy, compile};
-use crate::subject::name::{GroupName, PrincipalId, ServerName};
-use crate::subject::principal::Principal;
 
 fn problems(policy: serde_json::Value) -> Vec<String> {
     let raw: RawPolicy = serde_json::from_value(policy).unwrap();

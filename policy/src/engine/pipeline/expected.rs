@@ -1,12 +1,13 @@
 //! Predicts how the policy treats a finding, for the self-test.
 
+use policy_core::subject::mode::{FindingTreatment, Mode};
+use policy_core::subject::name::ServerName;
+
 use super::Policy;
 use crate::definition::shadow::Similarity;
 use crate::detection::content::{Direction, Handling, PermittedList};
 use crate::detection::inspect::Detector;
 use crate::rules::control::Control;
-use crate::subject::mode::{FindingTreatment, Mode};
-use crate::subject::name::ServerName;
 
 /// How a finding is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use json::{Document, JsonBounds, Value};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
 
 use super::{Expectation, Policy};
-use crate::base::work::WorkBudget;
 use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
-use crate::subject::name::ServerName;
 
 impl Expectation {
     /// Members of the result that are hidden from the caller.

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds, Value};
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::schema::SchemaViolation;
+use policy_core::schema::declared;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
 
 use super::{Permit, Policy, ReplyTerms, Ruling};
-use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::detection::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
 use crate::detection::inspect::{Detector, Finding};
@@ -14,10 +18,6 @@ use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestO
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
-use crate::schema::SchemaViolation;
-use crate::schema::declared;
-use crate::subject::name::ServerName;
-use crate::subject::principal::Principal;
 
 /// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]

@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds, Value, write_string};
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::schema::{Schema, SchemaViolation};
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::scope;
 
 use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
-use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::definition::shadow::ShadowingConflicts;
 use crate::detection::content::{
@@ -21,10 +25,6 @@ use crate::engine::message::Reply;
 use crate::engine::places::{ResultKind, is_meta};
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::Mode;
-use crate::schema::{Schema, SchemaViolation};
-use crate::subject::name::ServerName;
-use crate::subject::principal::Principal;
-use crate::subject::scope;
 
 /// A result compared with the output schema.
 #[derive(Debug, Default)]

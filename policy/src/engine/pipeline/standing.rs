@@ -4,9 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use json::{Document, JsonBounds};
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::mode::FindingTreatment;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::principal::Principal;
+use policy_core::subject::uri::{ResourceUri, UriError};
 
 use super::{CatalogAvailability, Policy};
-use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::Digest;
 use crate::definition::pins::{LinkStatus, Pins};
@@ -18,10 +22,6 @@ use crate::rules::access::AccessDecision;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::control::Control;
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
-use crate::subject::mode::FindingTreatment;
-use crate::subject::name::ServerName;
-use crate::subject::principal::Principal;
-use crate::subject::uri::{ResourceUri, UriError};
 
 impl Policy {
     /// The first finding for which a text is withheld from all callers.

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use json::{Document, Fragment, JsonBounds};
+use policy_core::base::work::WorkBudget;
+use policy_core::subject::mode::FindingTreatment;
+use policy_core::subject::name::{GroupName, PrincipalId, RuleId, ServerName};
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::{Principal, PrincipalSelector};
 use proptest::prelude::*;
 
 use super::{Policy, VisibleReply};
-use crate::base::work::WorkBudget;
 use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pins::{Pins, ResourcePins};
@@ -16,10 +20,6 @@ use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::Condition;
 use crate::rules::decision::{Denial, Disclosure, Effect, Mode, Reason};
 use crate::rules::definitions::DefinitionPolicy;
-use crate::subject::mode::FindingTreatment;
-use crate::subject::name::{GroupName, PrincipalId, RuleId, ServerName};
-use crate::subject::pattern::Pattern;
-use crate::subject::principal::{Principal, PrincipalSelector};
 
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);
@@ -673,7 +673,7 @@ fn a_list_is_another_once_its_caller_was_given_a_link() {
     let (before, names) = seen(&who);
     assert!(names.is_empty() && policy.holds(&before, &who));
     let (of_bob, _) = seen(&bob);
-    let uri = crate::subject::uri::ResourceUri::parse("file:///srv/a").unwrap();
+    let uri = policy_core::subject::uri::ResourceUri::parse("file:///srv/a").unwrap();
     policy.links().give(&who, server().as_str(), &[uri], 1);
     assert!(!policy.holds(&before, &who) && policy.holds(&of_bob, &bob));
     let (after, names) = seen(&who);

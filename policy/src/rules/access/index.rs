@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::subject::kind::ItemKind;
-use crate::subject::pattern::{Pattern, PatternLookup};
-use crate::subject::principal::{Principal, PrincipalSelector};
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::pattern::{Pattern, PatternLookup};
+use policy_core::subject::principal::{Principal, PrincipalSelector};
 
 /// Positions in the list of rules, in ascending order.
 type RulePositions = Vec<usize>;

@@ -1,14 +1,14 @@
 use std::collections::BTreeSet;
 
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::name::{ClientId, GroupName, PrincipalId, RoleName, RuleId, ServerName};
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::{Principal, PrincipalSelector};
 use proptest::prelude::*;
 
 use super::{ItemPatterns, OutcomeTally, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{AccessRequest, Condition, KnownArguments};
 use crate::rules::decision::Mode;
-use crate::subject::kind::ItemKind;
-use crate::subject::name::{ClientId, GroupName, PrincipalId, RoleName, RuleId, ServerName};
-use crate::subject::pattern::Pattern;
-use crate::subject::principal::{Principal, PrincipalSelector};
 
 const NAMES: [&str; 10] = [
     "read",

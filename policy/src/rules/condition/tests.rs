@@ -2,12 +2,12 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use json::{Document, JsonBounds};
+use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::name::{GroupName, PrincipalId, ServerName};
+use policy_core::subject::principal::Principal;
 
 use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
-use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::definition::offer::ItemKind;
-use crate::subject::name::{GroupName, PrincipalId, ServerName};
-use crate::subject::principal::Principal;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
     within(expression, arguments, &WorkBudget::unlimited())

@@ -3,13 +3,14 @@
 
 use std::fmt;
 
+use policy_core::schema::declared::{Declaration, declares};
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::mode::Mode;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
+
 use super::Constraint;
 use crate::definition::lock::{ApprovalState, Lockfile};
-use crate::schema::declared::{Declaration, declares};
-use crate::subject::kind::ItemKind;
-use crate::subject::mode::Mode;
-use crate::subject::name::ServerName;
-use crate::subject::pattern::Pattern;
 
 /// A name in a constraint that no tool in the lockfile has.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 //! that are not.
 
 use json::pointer::unescaped;
+use policy_core::subject::mode::Mode;
+use policy_core::subject::name::ServerName;
 
 use super::{ArgumentType, Constraint};
-use crate::subject::mode::Mode;
-use crate::subject::name::ServerName;
 
 /// One step from a schema to an argument.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //!
 //! - [`declared`]: which arguments an input schema declares
 
-pub(crate) mod declared;
+pub mod declared;
 mod keywords;
 mod cost;
 mod patterns;

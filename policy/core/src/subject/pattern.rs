@@ -27,7 +27,7 @@ enum PatternShape {
 
 /// How an index can look up the names that a pattern matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatternLookup<'a> {
+pub enum PatternLookup<'a> {
     /// The pattern matches exactly this name.
     Name(&'a str),
     /// All names with this prefix, which may be empty.
@@ -72,7 +72,7 @@ impl Pattern {
     /// The pattern with its authority in lower case, for comparison with every form that servers may treat as the
     /// same URI.
     #[must_use]
-    pub(crate) fn folded(&self) -> Self {
+    pub fn folded(&self) -> Self {
         Self::new(&uri::folded(&self.text))
     }
 
@@ -83,7 +83,7 @@ impl Pattern {
     }
 
     /// How an index can look up the names that the pattern matches.
-    pub(crate) fn sought(&self) -> PatternLookup<'_> {
+    pub fn sought(&self) -> PatternLookup<'_> {
         match self.shape {
             PatternShape::Exact => PatternLookup::Name(&self.text),
             PatternShape::Any | PatternShape::Beginning => {

@@ -2,7 +2,7 @@
 //! for that caller.
 //!
 //! A caller that was given a link may read its target where resources of the server may be made at run time
-//! ([`crate::definition::pins::ResourcePins::ByTemplate`]); rules and revocations decide as always. This module has no clock: the
+//! (`ResourcePins::ByTemplate` of the policy); rules and revocations decide as always. This module has no clock: the
 //! time is a number that only grows, and the caller of [`Links::forget`] supplies it.
 
 use std::collections::BTreeMap;

@@ -80,17 +80,14 @@ impl ReadOnlyHint {
 
 /// The values of the annotation `name` of a definition, also under a name that some clients take for it: the MCP SDK for
 /// Python reads `read_only_hint` as `readOnlyHint`, and other parsers ignore case.
-pub(crate) fn hints<'a>(
-    definition: Value<'a>,
-    name: &str,
-) -> impl Iterator<Item = Value<'a>> + use<'a> {
+pub fn hints<'a>(definition: Value<'a>, name: &str) -> impl Iterator<Item = Value<'a>> + use<'a> {
     let wanted = letters(name);
     let annotations = definition.get("annotations").into_iter().flat_map(Value::members);
     annotations.filter(move |(key, _)| letters(key) == wanted).map(|(_, value)| value)
 }
 
 /// The letters and digits of the name of a member in lower case, by which readers that take several spellings compare it.
-pub(crate) fn letters(name: &str) -> String {
+pub fn letters(name: &str) -> String {
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
     letters.map(|letter| letter.to_ascii_lowercase()).collect()
 }

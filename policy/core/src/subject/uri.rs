@@ -134,7 +134,7 @@ impl ResourceUri {
 /// The forms in which a canonical URI is compared with what is forbidden, revoked or locked: many servers return
 /// the same resource with and without a query, path parameters, a slash or blanks at the end, with another case of
 /// the authority or of a drive letter, and for `file:` with any authority.
-pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
+pub fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let folded = folded(canonical);
     let mut forms = vec![Cow::Borrowed(canonical)];
     let mut add = |form: Cow<'_, str>| {

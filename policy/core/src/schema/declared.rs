@@ -29,10 +29,7 @@ enum UndeclaredMembers {
 }
 
 /// The first argument that the schema of a tool does not declare.
-pub(crate) fn undeclared(
-    schema: Option<Value<'_>>,
-    arguments: Value<'_>,
-) -> Option<SchemaViolation> {
+pub fn undeclared(schema: Option<Value<'_>>, arguments: Value<'_>) -> Option<SchemaViolation> {
     let mut look = DeclarationReader { root: schema, parts: 0 };
     let schemas: Vec<_> = schema.into_iter().collect();
     look.object(&schemas, arguments, &mut String::new(), UndeclaredMembers::Refused)
@@ -40,7 +37,7 @@ pub(crate) fn undeclared(
 
 /// What the schema of a tool states about one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Declaration {
+pub enum Declaration {
     /// The argument is declared, or can be: the schema describes members of any name.
     Argument,
     /// The schema states nothing about which members exist.
@@ -51,7 +48,7 @@ pub(crate) enum Declaration {
 
 /// What the schema of a tool states about the argument at `path`, the parts of a JSON Pointer with `*` for each item
 /// or member.
-pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declaration {
+pub fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declaration {
     let mut look = DeclarationReader { root: schema, parts: 0 };
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
@@ -76,7 +73,7 @@ pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declarat
 
 /// Whether the schema of a tool declares a member of exactly this name at `path`, the parts of a JSON Pointer with
 /// `*` for each item or member.
-pub(crate) fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name: &str) -> bool {
+pub fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name: &str) -> bool {
     let mut look = DeclarationReader { root: schema, parts: 0 };
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
