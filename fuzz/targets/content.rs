@@ -9,10 +9,10 @@ mod bounded;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use detection::content::{ContentPolicy, ContentProfile, Direction};
+use detection::labels::Labels;
 use json::{Document, JsonBounds};
 use libfuzzer_sys::fuzz_target;
-use policy::detection::content::{ContentPolicy, ContentProfile, Direction};
-use policy::detection::labels::Labels;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 

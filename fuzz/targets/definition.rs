@@ -8,12 +8,12 @@ mod bounded;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use detection::clean::{self, Cleaning};
 use json::{Document, JsonBounds, write_canonical};
 use libfuzzer_sys::fuzz_target;
 use policy::definition::drift;
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::detection::clean::{self, Cleaning};
 
 use self::bounded::bounded;
 

@@ -18,8 +18,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use detection::inspect::{Detector, Finding};
 use policy::definition::lock::ApprovalState;
-use policy::detection::inspect::{Detector, Finding};
 use policy::rules::control::ControlSet;
 use policy_core::schema::SchemaCache;
 

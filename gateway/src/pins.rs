@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use detection::content::without_values;
+use detection::inspect::{Detector, Finding};
 use json::{Document, Fragment, JsonBounds, write_ascii};
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, Drift, Risk};
@@ -22,8 +24,6 @@ use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::definition::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
 use policy::definition::shadow::{self, ShadowingConflicts};
-use policy::detection::content::without_values;
-use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::Mode;

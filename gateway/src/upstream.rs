@@ -38,10 +38,10 @@ use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
+use detection::inspect::Finding;
 use json::{Fragment, Value};
 use policy::definition::offer::CatalogItem;
 use policy::definition::pin::Digest;
-use policy::detection::inspect::Finding;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Expectation, Permit};

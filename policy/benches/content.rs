@@ -9,8 +9,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use detection::content::{ContentPolicy, Direction};
 use json::{Document, JsonBounds};
-use policy::detection::content::{ContentPolicy, Direction};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 

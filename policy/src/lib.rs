@@ -2,14 +2,12 @@
 //!
 //! The rooms are listed in dependency order: each uses only rooms above it, and so do the modules within a room.
 //!
-//! - [`detection`]: detectors over definitions and contents, and what is done to a text
 //! - [`definition`]: definitions of servers: their pins, lockfile, changes and conflicts
 //! - [`rules`]: the operator's rules and controls, and the decisions that they lead to
 //! - [`engine`]: applies the policy to messages; mints every permit
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
-pub mod detection;
 pub mod definition;
 pub mod rules;
 pub mod engine;

@@ -7,8 +7,8 @@
 
 use std::fmt::Write as _;
 
+use detection::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
 use json::{Document, JsonBounds, write_string};
-use policy::detection::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;

@@ -10,8 +10,12 @@ use e2e::golden;
 use crate::{Module, declared_module, modules, named, product, root};
 
 /// The crates whose rooms are drawn, with their sources.
-const PICTURES: &[(&str, &str)] =
-    &[("gateway", "gateway/src"), ("policy", "policy/src"), ("policy-core", "policy/core/src")];
+const PICTURES: &[(&str, &str)] = &[
+    ("gateway", "gateway/src"),
+    ("policy", "policy/src"),
+    ("detection", "policy/detection/src"),
+    ("policy-core", "policy/core/src"),
+];
 
 /// A top-level module of a crate.
 struct Room {

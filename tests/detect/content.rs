@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use detection::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
+use detection::inspect::Detector;
 use json::{Document, JsonBounds};
-use policy::detection::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
-use policy::detection::inspect::Detector;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;

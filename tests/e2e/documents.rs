@@ -702,6 +702,7 @@ fn headings_that_messages_of_the_gateway_name_stand_on_their_pages() {
         "gateway/src",
         "gateway/audit-log/src",
         "policy/src",
+        "policy/detection/src",
         "policy/core/src",
         "policy/json/src",
     ];

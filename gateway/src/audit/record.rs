@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use audit_log::chain::SCHEMA;
 use audit_log::tree::{Hash, MerkleTree};
+use detection::content::{ContentPolicy, without_values};
+use detection::inspect::{Detector, Finding};
 use json::hex;
 use json::write_ascii;
 use policy::definition::offer::ItemKind;
-use policy::detection::content::{ContentPolicy, without_values};
-use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::control::ControlSet;
 use policy::rules::decision::{Decision, Effect};

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use policy::detection::content;
+use detection::content;
 
 /// The replacement for a secret.
 const MASK: &str = "***";

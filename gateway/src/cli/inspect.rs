@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use detection::content::Direction;
+use detection::detect::{Model, THRESHOLD, TextAnalysis};
+use detection::inspect::Finding;
 use json::{Document, JsonBounds, Value};
 use policy::definition::offer::{CatalogItem, ItemKind};
-use policy::detection::content::Direction;
-use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
-use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
 use policy_core::subject::name::ServerName;
 use serde_json::json;

@@ -18,6 +18,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
+use detection::inspect::Finding;
 use gateway::base::clock::{Clock as _, SystemClock};
 use gateway::base::error_chain::ErrorChain;
 use gateway::base::file::{replace, replace_while};
@@ -31,7 +32,6 @@ use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockf
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::definition::pins::{PinViolation, volatile_members};
-use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
 use serde_json::json;
 

@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use detection::inspect::{Detector, Finding};
 use gateway::control::inventory::ServerInventory;
 use json::{Document, JsonBounds, Value};
 use policy::definition::drift::visible;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::review::{self, DefinitionRemark, Severity};
 use policy::definition::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
-use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::constraint::ArgumentType;
 use policy_core::base::work::WorkBudget;
@@ -195,8 +195,7 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     for survey in &surveys {
         for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
             let of = format!("{}/server", survey.server);
-            for finding in policy::detection::inspect::text(said.value(), &WorkBudget::unlimited())
-            {
+            for finding in detection::inspect::text(said.value(), &WorkBudget::unlimited()) {
                 let at = format!("/instructions{}", finding.at);
                 found.push(detected(&of, &Finding { at, ..finding }));
             }

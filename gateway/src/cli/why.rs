@@ -1,9 +1,9 @@
 //! Explains why a definition is not shown to a caller, and what the operator can do about it.
 
+use detection::inspect::{Detector, Finding};
 use gateway::pins::acceptance;
 use policy::definition::drift::visible;
 use policy::definition::offer::{CatalogItem, ItemKind};
-use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::{Decision, Effect, Reason};
 use policy_core::subject::name::ServerName;

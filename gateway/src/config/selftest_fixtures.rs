@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use detection::inspect::Detector;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::lock::{ApprovalState, LockedVersion};
 use policy::definition::offer::{CatalogItem, ItemKind};
-use policy::detection::inspect::Detector;
 use policy_core::subject::name::RESERVED;
 use serde_json::{Value, json};
 

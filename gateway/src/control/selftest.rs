@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::detection::inspect::Detector;
+use detection::inspect::Detector;
 use policy::rules::control::{Control, ControlSet};
 use serde_json::json;
 

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use detection::inspect::{Detector, Finding};
 use policy::definition::offer::ItemKind;
-use policy::detection::inspect::{Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
 
@@ -249,8 +249,8 @@ fn meta(
 
 #[cfg(test)]
 mod tests {
+    use detection::inspect::{Detector, Finding};
     use policy::definition::offer::ItemKind;
-    use policy::detection::inspect::{Detector, Finding};
     use policy::rules::decision::{ConditionRemedy, Denial, Disclosure, Reason};
     use policy_core::subject::name::RuleId;
 

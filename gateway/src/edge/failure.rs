@@ -6,10 +6,10 @@ mod http_failure;
 
 use std::time::Duration;
 
+use detection::inspect::{Detector, Finding};
 use http::{HeaderValue, StatusCode};
 use json::write_string;
 use policy::definition::offer::ItemKind;
-use policy::detection::inspect::{Detector, Finding};
 use policy::engine::ask::Refusal;
 use policy::rules::decision::{Denial, Disclosure, Reason};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use detection::inspect::Finding;
 use json::Fragment;
-use policy::detection::inspect::Finding;
 use policy::engine::pipeline::Policy;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use detection::inspect::Finding;
 use http::Response;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
-use policy::detection::inspect::Finding;
 use policy::engine::message::{
     ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
 };

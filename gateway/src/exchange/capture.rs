@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use detection::labels::ConcealedMembers;
 use json::Fragment;
-use policy::detection::labels::ConcealedMembers;
 use policy::engine::pipeline::Policy;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use policy::detection::content::TrackerVersion;
-use policy::detection::inspect::Finding;
+use detection::content::TrackerVersion;
+use detection::inspect::Finding;
 use policy_core::subject::principal::Principal;
 
 use crate::mcp::client_info::Client;
@@ -124,7 +124,7 @@ mod tests {
     use super::{AGREED, CheckedClient, CheckedClients, ClientCheckKey};
     use crate::base::clock::{Clock as _, SystemClock};
     use crate::mcp::client_info::Client;
-    use policy::detection::content::TrackerVersion;
+    use detection::content::TrackerVersion;
     use policy_core::subject::name::{GroupName, PrincipalId};
     use policy_core::subject::principal::Principal;
     use std::sync::Arc;

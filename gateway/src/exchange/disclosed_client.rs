@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use detection::content::ChosenPart;
+use detection::inspect::Finding;
 use json::{Document, Fragment, JsonBounds};
-use policy::detection::content::ChosenPart;
-use policy::detection::inspect::Finding;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 

@@ -1,8 +1,8 @@
 //! Asks the external guardrails of a route about messages that the policy permits.
 
+use detection::content::without_values;
+use detection::inspect::Finding;
 use json::Value;
-use policy::detection::content::without_values;
-use policy::detection::inspect::Finding;
 use policy_core::subject::principal::Principal;
 
 use super::{Gateway, Route};

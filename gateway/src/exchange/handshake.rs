@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use detection::labels::LabelledPart;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use json::{Document, JsonBounds, Value};
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::detection::labels::LabelledPart;
 use policy::rules::decision::Mode;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
@@ -309,7 +309,7 @@ impl Gateway {
     fn withholds_instructions(&self, server: &Upstream, hello: &ServerInfo) -> bool {
         let Some(instructions) = &hello.instructions else { return false };
         let findings =
-            policy::detection::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
+            detection::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
         let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
         let withheld = self.policy.withholds_but(&findings, excused);
         if let Some(finding) = withheld {

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use detection::inspect::Finding;
+use detection::labels::LabelledPart;
 use http::Response;
 use json::{Fragment, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
-use policy::detection::inspect::Finding;
-use policy::detection::labels::LabelledPart;
 use policy::engine::ask::Refusal;
 use policy::engine::message::{Reply, RequestOperation};
 use policy::engine::pipeline::{Expectation, VisibleReply};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use detection::inspect::Finding;
+use detection::labels::LabelledPart;
 use json::Fragment;
-use policy::detection::inspect::Finding;
-use policy::detection::labels::LabelledPart;
 use policy::engine::message::Reply;
 use policy::engine::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy_core::base::work::WorkBudget;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use detection::inspect::{Detector, Finding};
+use detection::labels::LabelledPart as SpokenPart;
 use futures_util::future::join_all;
 use http::Response;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
-use policy::detection::inspect::{Detector, Finding};
-use policy::detection::labels::LabelledPart as SpokenPart;
 use policy::engine::message::Reply;
 use policy::engine::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
 use policy::engine::places::is_meta;

@@ -1,8 +1,8 @@
 //! Notifications of clients, `logging/setLevel`, and responses to requests of the gateway.
 
+use detection::labels::LabelledPart;
 use http::{Response, StatusCode};
 use json::Fragment;
-use policy::detection::labels::LabelledPart;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use detection::inspect::Finding;
+use detection::labels::LabelledPart;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::offer::ReadOnlyHint;
-use policy::detection::inspect::Finding;
-use policy::detection::labels::LabelledPart;
 use policy::engine::ask::{JsonEdit, Refusal, RefusalReason};
 use policy::engine::pipeline::{Expectation, Policy};
 use policy_core::base::work::WorkBudget;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use detection::content::ChosenPart;
+use detection::inspect::Finding;
 use futures_util::future::join_all;
 use http::Response;
 use json::{Document, Fragment, JsonBounds, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
-use policy::detection::content::ChosenPart;
-use policy::detection::inspect::Finding;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use policy::detection::inspect::Finding;
+use detection::inspect::Finding;
 use policy::engine::ask::Refusal;
 use policy_core::subject::principal::Principal;
 

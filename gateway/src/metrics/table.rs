@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use policy::detection::inspect::Detector;
+use detection::inspect::Detector;
 
 use super::credential_check::CredentialCheck;
 use super::outcome::ExchangeOutcome;

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use detection::inspect::{Detector, Finding};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use json::{Document, JsonBounds, Value};
-use policy::detection::inspect::{Detector, Finding};
 
 use crate::config::settings::{GuardrailFailure, GuardrailSettings as Settings};
 use crate::mcp::wire::Object;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
+use detection::content::without_values;
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
 use policy::definition::offer::ReadOnlyHint;
-use policy::detection::content::without_values;
 use policy::engine::ask::{Refusal, RefusalReason};
 use policy_core::subject::scope;
 

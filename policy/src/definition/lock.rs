@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use detection::inspect::Detector;
 use json::Fragment;
 use policy_core::subject::kind::ItemKind;
 
 use crate::definition::alike::EquivalenceDigest;
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::detection::inspect::Detector;
 
 /// Approval state of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]

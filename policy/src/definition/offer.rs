@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use detection::inspect::{self, AcceptedDetectors, Finding};
+use detection::labels::Labels;
 use json::{Document, Fragment, Value};
 use policy_core::base::hidden::Hidden;
 use policy_core::base::work::WorkBudget;
@@ -16,8 +18,6 @@ use unicode_normalization::UnicodeNormalization as _;
 use crate::definition::alike::EquivalenceDigest;
 use crate::definition::mirror::{self, HeaderArgument};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::detection::inspect::{self, AcceptedDetectors, Finding};
-use crate::detection::labels::Labels;
 
 /// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;

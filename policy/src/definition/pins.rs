@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
+use detection::inspect::AcceptedDetectors;
 use json::{Fragment, Value};
 use policy_core::schema::CachedSchema;
 use policy_core::subject::mode::Mode;
@@ -20,7 +21,6 @@ use crate::definition::lock::{
 };
 use crate::definition::offer::{CatalogItem, ItemKind};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::detection::inspect::AcceptedDetectors;
 
 /// The members of `definition` to add to `pins.volatile` so that it matches an approved one of `versions`, if they
 /// differ only in defaults that were `remade`; see [`volatile_defaults`]. `known` are the members already listed.
@@ -626,6 +626,7 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
+    use detection::inspect::Detector;
     use json::{Document, Fragment, JsonBounds};
 
     use super::{AcceptedChange, LinkStatus, PinViolation, Pins, ResourcePins};
@@ -633,7 +634,6 @@ mod tests {
         AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
     };
     use crate::definition::offer::{CatalogItem, ItemKind};
-    use crate::detection::inspect::Detector;
     use std::sync::Arc;
 
     fn pins(state: ApprovalState, definition: &str) -> Pins {

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use detection::labels::Labels;
 use json::Value;
 use policy_core::subject::kind::ItemKind;
 
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::detection::labels::Labels;
 
 /// What a tool does to the data it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use detection::content::ToolNames;
 use policy_core::subject::kind::ItemKind;
 use policy_core::subject::mode::Mode;
 use policy_core::subject::name::ServerName;
@@ -21,7 +22,6 @@ use serde::Deserialize;
 use crate::definition::lock::ApprovalState;
 use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch};
 use crate::definition::pins::Pins;
-use crate::detection::content::ToolNames;
 
 pub use approved::approved;
 use likeness::{DescriptionWords, NameForms};

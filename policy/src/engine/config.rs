@@ -6,6 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use detection::content::{
+    ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
+};
 use policy_core::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };
@@ -15,9 +18,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::definition::shadow::{ShadowingPolicy, Winner};
-use crate::detection::content::{
-    ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
-};
 use crate::engine::pipeline::Policy;
 use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{Condition, ConditionError};

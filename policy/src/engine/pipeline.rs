@@ -9,6 +9,9 @@ mod standing;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use detection::content::ContentPolicy;
+use detection::inspect::Finding;
+use detection::labels::ConcealedMembers;
 use json::{Document, Fragment, Value};
 use policy_core::base::work::WorkBudget;
 use policy_core::schema::{CachedSchema, SchemaCache};
@@ -21,9 +24,6 @@ use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, Rea
 use crate::definition::pins::{PinViolation, Pins};
 use crate::definition::registry::{Registry, RegistryEntry};
 use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
-use crate::detection::content::ContentPolicy;
-use crate::detection::inspect::Finding;
-use crate::detection::labels::ConcealedMembers;
 use crate::engine::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
 use crate::rules::access::{AccessDecision, RuleSet};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use detection::inspect::Finding;
 pub use policy_core::subject::mode::{DenialFormat, Mode};
 use policy_core::subject::name::{RuleId, Scope};
 use policy_core::subject::principal::RequiredProof;
@@ -11,7 +12,6 @@ use policy_core::subject::uri::UriError;
 use crate::definition::offer::ItemKind;
 use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
-use crate::detection::inspect::Finding;
 use crate::rules::control::ControlSet;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.

@@ -1,11 +1,10 @@
 //! Settings for how findings in definitions are treated.
 
+use detection::clean::Cleaning;
+use detection::inspect::{AcceptedDetectors, Detector};
 use policy_core::subject::mode::FindingTreatment;
 use schemars::JsonSchema;
 use serde::Deserialize;
-
-use crate::detection::clean::Cleaning;
-use crate::detection::inspect::{AcceptedDetectors, Detector};
 
 /// How findings in the strings of a definition are treated: `enforce` withholds the definition, `strip` removes the
 /// finding and shows the rest, `audit` records it, `off` ignores it.

@@ -6,11 +6,11 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::Args;
+use detection::inspect::{self, AcceptedDetectors, Detector, Finding};
 use gateway::config::settings::{Settings, UNREADABLE};
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::detection::inspect::{self, AcceptedDetectors, Detector, Finding};
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::Mode;
 use policy_core::base::work::WorkBudget;

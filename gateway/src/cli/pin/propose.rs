@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use detection::inspect::AcceptedDetectors;
 use gateway::config::settings::{ServerSettings, Settings, UNREADABLE};
 use gateway::control::inventory::ServerInventory;
 use gateway::pins::volatile_entry;
@@ -12,7 +13,6 @@ use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockf
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::Digest;
 use policy::definition::pins::{PinViolation, Pins, ResourcePins};
-use policy::detection::inspect::AcceptedDetectors;
 
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};

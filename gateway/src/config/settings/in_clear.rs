@@ -3,8 +3,8 @@
 //!
 //! The text is examined before variables are substituted.
 
+use detection::content;
 use json::pointer::escaped;
-use policy::detection::content;
 
 use super::problem::{ConfigProblem, ConfigProblems};
 use super::variables::{VariableFallback, VariableReference, replaced};

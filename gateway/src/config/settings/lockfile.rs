@@ -13,6 +13,7 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use detection::inspect::Detector;
 use json::pointer::escaped;
 use json::{Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii};
 use policy::definition::lock::{
@@ -20,7 +21,6 @@ use policy::definition::lock::{
 };
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::detection::inspect::Detector;
 use serde::Deserialize;
 
 use super::pins::Approvers;
@@ -502,13 +502,13 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 #[cfg(test)]
 mod tests {
     use super::{parse, write};
+    use detection::inspect::Detector;
     use json::{Document, Fragment, JsonBounds};
     use policy::definition::lock::{
         AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
     };
     use policy::definition::offer::ItemKind;
     use policy::definition::pin::{Digest, DigestSubject};
-    use policy::detection::inspect::Detector;
     use std::sync::Arc;
 
     fn lock(definition: &str) -> Lockfile {

@@ -110,7 +110,7 @@ fn findings(tool: &str, words: &ToolOverride) -> Vec<Box<str>> {
     let Ok(offer) = CatalogItem::read(ItemKind::Tool, document.root(), &document) else {
         return Vec::new();
     };
-    let told = |finding: &policy::detection::inspect::Finding| {
+    let told = |finding: &detection::inspect::Finding| {
         let tool = tool.escape_debug();
         format!("the override of the tool `{tool}`: {finding}").into()
     };

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use detection::labels::Labels;
 use json::{Document, JsonBounds};
 use policy::definition::registry::{RateLimit, Registry, RegistryEntry};
-use policy::detection::labels::Labels;
 use policy_core::subject::name::ServerName;
 
 use super::compiler::{DefiningSection, SettingsCompiler};

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
+use detection::content::Direction;
 use json::pointer::escaped;
-use policy::detection::content::Direction;
 use serde_json::Value;
 
 use super::effective::{self, EffectiveValues};

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use detection::inspect::Detector;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use policy::detection::inspect::Detector;
 use policy::engine::pipeline::ExpectedTreatment;
 use policy::rules::control::{Control, ControlSet};
 use policy_core::subject::name::{RESERVED, ServerName};

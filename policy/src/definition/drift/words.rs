@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use detection::detect;
 use json::Value;
 use policy_core::base::hidden::Hidden;
 
 use super::Risk;
-use crate::detection::detect;
 
 /// Longest excerpt of a value in a change, in bytes.
 const EXCERPT: usize = 400;

@@ -1,8 +1,8 @@
 //! Decides whether a user may be sent to a page.
 
+use detection::content::authority_note;
 use policy_core::subject::pattern::Pattern;
 
-use crate::detection::content::authority_note;
 use crate::rules::constraint::is_inside;
 
 /// Longest URL, in bytes.

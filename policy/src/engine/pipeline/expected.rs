@@ -1,12 +1,12 @@
 //! Predicts how the policy treats a finding, for the self-test.
 
+use detection::content::{Direction, Handling, PermittedList};
+use detection::inspect::Detector;
 use policy_core::subject::mode::{FindingTreatment, Mode};
 use policy_core::subject::name::ServerName;
 
 use super::Policy;
 use crate::definition::shadow::Similarity;
-use crate::detection::content::{Direction, Handling, PermittedList};
-use crate::detection::inspect::Detector;
 use crate::rules::control::Control;
 
 /// How a finding is treated.

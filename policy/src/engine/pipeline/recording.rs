@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use detection::labels::{self, ConcealedMembers, LabelledPart};
 use json::{Document, JsonBounds, Value};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 
 use super::{Expectation, Policy};
-use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 
 impl Expectation {
     /// Members of the result that are hidden from the caller.

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use detection::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
+use detection::inspect::{Detector, Finding};
+use detection::labels::ConcealedMembers;
 use json::{Document, Fragment, JsonBounds, Value};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::schema::SchemaViolation;
@@ -11,9 +14,6 @@ use policy_core::subject::principal::Principal;
 
 use super::{Permit, Policy, ReplyTerms, Ruling};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
-use crate::detection::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
-use crate::detection::inspect::{Detector, Finding};
-use crate::detection::labels::ConcealedMembers;
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};

@@ -3,6 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use detection::content::{
+    self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
+    OversizeAction, SeenTools, TextMarking,
+};
+use detection::inspect::{Detector, Finding};
+use detection::labels::{self, ConcealedMembers, LabelledPart};
 use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::schema::{Schema, SchemaViolation};
@@ -14,12 +20,6 @@ use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::definition::shadow::ShadowingConflicts;
-use crate::detection::content::{
-    self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
-    OversizeAction, SeenTools, TextMarking,
-};
-use crate::detection::inspect::{Detector, Finding};
-use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 use crate::engine::ask;
 use crate::engine::message::Reply;
 use crate::engine::places::{ResultKind, is_meta};

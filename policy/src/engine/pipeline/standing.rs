@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use detection::clean;
+use detection::inspect;
+use detection::inspect::{AcceptedDetectors, Finding};
 use json::{Document, JsonBounds};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::mode::FindingTreatment;
@@ -15,9 +18,6 @@ use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::Digest;
 use crate::definition::pins::{LinkStatus, Pins};
 use crate::definition::shadow::ShadowingConflicts;
-use crate::detection::clean;
-use crate::detection::inspect;
-use crate::detection::inspect::{AcceptedDetectors, Finding};
 use crate::rules::access::AccessDecision;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::control::Control;

@@ -2,11 +2,11 @@
 
 use std::io::{self, BufRead as _, Write as _};
 
+use detection::inspect::{AcceptedDetectors, Detector};
 use gateway::config::settings::lockfile::{self, LONGEST_REASON};
 use policy::definition::drift;
 use policy::definition::lock::ApprovalState;
 use policy::definition::pin::DigestSubject;
-use policy::detection::inspect::{AcceptedDetectors, Detector};
 use policy::engine::pipeline::Policy;
 
 use super::super::super::printable::printable;
