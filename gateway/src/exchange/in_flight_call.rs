@@ -1,6 +1,7 @@
 //! A call in flight: reads the steps of the server's answer, inspects each, and passes to the client what the policy
 //! releases, as a single response or as a stream.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -172,10 +173,18 @@ impl UpstreamCall {
                 self.gateway.task_ids(&self.caller, &self.route, &self.server, &self.tool, value);
             renamed.extend(ids);
         }
-        let name = self.server.name();
-        let told = wire::metas(value).flat_map(|meta| self.gateway.unapproved_info(name, meta));
-        renamed.extend(told);
+        renamed.extend(self.unapproved_infos(value));
         renamed
+    }
+
+    /// What the server says of itself in a result and was not approved, and what stands for it. The answer to
+    /// `tasks/get` has the result of the task inside.
+    pub(super) fn unapproved_infos(&self, result: Value<'_>) -> Vec<Replacement> {
+        let of_task = |(key, _): &(Cow<'_, str>, Value<'_>)| key.eq_ignore_ascii_case("result");
+        let inner = result.members().filter(of_task).map(|(_, inner)| inner);
+        let metas = std::iter::once(result).chain(inner).flat_map(wire::metas);
+        let name = self.server.name();
+        metas.flat_map(|meta| self.gateway.unapproved_info(name, meta)).collect()
     }
 
     pub(super) fn under(self, frame: WaitingExchange) -> InFlightCall {

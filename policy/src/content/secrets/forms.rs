@@ -18,6 +18,8 @@ const SAMPLE: usize = 160;
 const TOKEN_HEADER: usize = 1024;
 /// Shortest part of a key that looks random by itself, in bytes.
 const RANDOM: usize = 10;
+/// The rule of keys that `portcullis keygen` prints.
+const OWN: &str = "portcullis-key";
 /// From this length on, a prefix is distinctive regardless of the text before it.
 const DISTINCTIVE: usize = 5;
 
@@ -86,7 +88,7 @@ const PREFIXES: &[VendorKey] = &[
     key("AVNS_", 20, "aiven-password"), key("CFPAT-", 40, "contentful-token"), key("ak_live_", 24, "api-key"), key("ak_test_", 24, "api-key"),
     key("csk-", 40, "cerebras-key"), key("e2b_", 40, "e2b-key"), key("fc-", 35, "firecrawl-key"), key("fw_", 24, "fireworks-key"),
     key("gAAAAA", 90, "fernet-token"), key("ion_", 40, "cesium-token"), key("key-", 36, "mailgun-key"), key("lsv2_", 40, "langsmith-key"),
-    key("mdb_sa_sk_", 40, "mongodb-secret"), key("nfp_", 40, "netlify-token"), key("pcl_", 47, "portcullis-key"), key("pcsk_", 50, "pinecone-key"), key("rnd_", 30, "render-key"),
+    key("mdb_sa_sk_", 40, "mongodb-secret"), key("nfp_", 40, "netlify-token"), key("pcl_", 47, OWN), key("pcsk_", 50, "pinecone-key"), key("rnd_", 30, "render-key"),
     key("rzp_live_", 23, "razorpay-key"), key("rzp_test_", 23, "razorpay-key"), key("secret_", 47, "notion-token"), key("shpua_", 38, "shopify-token"),
     key("sk_", 40, "api-key"), key("tgp_v1_", 40, "together-key"), key("tkn.v1_", 40, "teamwork-token"), key("v2.local.", 60, "paseto"),
     key("v4.local.", 60, "paseto"), key("v4.public.", 60, "paseto"), key("zpka_", 40, "zuplo-key"), key("IGQV", 60, "instagram-token"),
@@ -173,7 +175,8 @@ fn within(
     VendorKey { prefix, least, rule }: &VendorKey,
 ) -> Option<&'static str> {
     let ends = prefix.ends_with(['-', '_', '.']);
-    let distinctive = ends && prefix.len() >= DISTINCTIVE;
+    // A key of the gateway's own is told by its prefix and its length wherever it stands.
+    let distinctive = ends && prefix.len() >= DISTINCTIVE || *rule == OWN;
     let glued = distinctive || matches!(*rule, "github-token" | "npm-token");
     (word.len() >= *least && (glued || is_alone(bytes, from))).then_some(())?;
     let rest = word.get(prefix.len()..word.len().min(SAMPLE.max(*least)))?;
