@@ -7,8 +7,8 @@ mod bounded;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::constraint::{ArgumentLimits, Constraint};
 use policy::json::{Document, JsonBounds};
+use policy::rules::constraint::{ArgumentLimits, Constraint};
 use policy::schema::Schema;
 
 use self::bounded::bounded;

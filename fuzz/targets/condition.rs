@@ -5,7 +5,7 @@
 mod bounded;
 
 use libfuzzer_sys::fuzz_target;
-use policy::condition::Condition;
+use policy::rules::condition::Condition;
 
 use self::bounded::bounded;
 

@@ -10,11 +10,11 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::content::{ContentPolicy, ContentProfile, Direction};
+use policy::detection::content::{ContentPolicy, ContentProfile, Direction};
+use policy::detection::labels::Labels;
 use policy::json::{Document, JsonBounds};
-use policy::labels::Labels;
-use policy::name::ServerName;
-use policy::pattern::Pattern;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 
 use self::bounded::bounded;
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::clean::{self, Cleaning};
-use policy::drift;
+use policy::definition::drift;
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::definition::pin::{Digest, DigestSubject};
+use policy::detection::clean::{self, Cleaning};
 use policy::json::{Document, JsonBounds, write_canonical};
-use policy::offer::{CatalogItem, ItemKind};
-use policy::pin::{Digest, DigestSubject};
 
 use self::bounded::bounded;
 

@@ -6,7 +6,7 @@ mod bounded;
 
 use gateway::config::settings::lockfile;
 use libfuzzer_sys::fuzz_target;
-use policy::lock::Lockfile;
+use policy::definition::lock::Lockfile;
 
 use self::bounded::bounded;
 

@@ -32,11 +32,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::{env, fs};
 
-use ::policy::constraint::UnmatchedConstraint;
-use ::policy::decision::Mode;
-use ::policy::drift::visible;
-use ::policy::explain::{RuleIssue, RuleRemark};
-use ::policy::lock::Lockfile;
+use ::policy::definition::drift::visible;
+use ::policy::definition::lock::Lockfile;
+use ::policy::rules::constraint::UnmatchedConstraint;
+use ::policy::rules::decision::Mode;
+use ::policy::rules::explain::{RuleIssue, RuleRemark};
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

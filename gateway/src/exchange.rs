@@ -44,14 +44,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
-use policy::control::Control;
-use policy::decision::{Denial, Reason};
+use policy::base::work::{USUAL_MOST, WorkBudget};
+use policy::definition::offer::ItemKind;
+use policy::definition::pins::PinViolation;
+use policy::engine::pipeline::Policy;
 use policy::json::JsonBounds;
-use policy::offer::ItemKind;
-use policy::pins::PinViolation;
-use policy::pipeline::Policy;
-use policy::principal::Principal;
-use policy::work::{USUAL_MOST, WorkBudget};
+use policy::rules::control::Control;
+use policy::rules::decision::{Denial, Reason};
+use policy::subject::principal::Principal;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -585,9 +585,9 @@ impl Gateway {
         if method::form(name) != method::Form::Extension {
             return false;
         }
-        let call = policy::message::ItemRequest {
+        let call = policy::engine::message::ItemRequest {
             server: server.name().clone(),
-            verb: policy::message::RequestOperation::Other,
+            verb: policy::engine::message::RequestOperation::Other,
             name: name.into(),
             arguments: None,
             extra: Vec::new(),

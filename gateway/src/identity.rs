@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
 use crate::base::error_chain::ErrorChain;
@@ -600,8 +600,8 @@ mod tests {
     use crate::outbound::environment::Environment;
     use aws_lc_rs::digest;
     use http::Request;
-    use policy::name::PrincipalId;
-    use policy::principal::Principal;
+    use policy::subject::name::PrincipalId;
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
 
     fn who(id: &str) -> Principal {

@@ -18,9 +18,9 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use policy::control::ControlSet;
-use policy::inspect::{Detector, Finding};
-use policy::lock::ApprovalState;
+use policy::definition::lock::ApprovalState;
+use policy::detection::inspect::{Detector, Finding};
+use policy::rules::control::ControlSet;
 use policy::schema::SchemaCache;
 
 use crate::base::intake::ResponseAccounts;
@@ -281,7 +281,7 @@ impl ServerMetrics {
 pub struct Metrics {
     started: SystemTime,
     outcomes: [Counter; ExchangeOutcome::ALL.len()],
-    denials: [Counter; policy::decision::Reason::CODES.len()],
+    denials: [Counter; policy::rules::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
     /// Refused credentials, by the check that failed.
     credentials: [Counter; CredentialCheck::ALL.len()],
@@ -546,7 +546,7 @@ impl Metrics {
         if let Some(counter) = self.outcomes.get(outcome as usize) {
             counter.add(1);
         }
-        let codes = &policy::decision::Reason::CODES;
+        let codes = &policy::rules::decision::Reason::CODES;
         let at = denial.and_then(|code| codes.iter().position(|known| *known == code));
         if let Some(counter) = at.and_then(|at| self.denials.get(at)) {
             counter.add(1);

@@ -14,20 +14,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use policy::alike::Regeneration;
-use policy::constraint::UnmatchedConstraint;
-use policy::content::without_values;
-use policy::decision::Mode;
-use policy::drift::{self, Drift, Risk};
-use policy::inspect::{Detector, Finding};
+use policy::definition::alike::Regeneration;
+use policy::definition::drift::{self, Drift, Risk};
+use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::definition::pin::{Digest, DigestSubject};
+use policy::definition::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
+use policy::definition::shadow::{self, ShadowingConflicts};
+use policy::detection::content::without_values;
+use policy::detection::inspect::{Detector, Finding};
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, Fragment, JsonBounds, write_ascii};
-use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
-use policy::name::ServerName;
-use policy::offer::{Catalog, CatalogItem, ItemKind};
-use policy::pin::{Digest, DigestSubject};
-use policy::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
-use policy::pipeline::Policy;
-use policy::shadow::{self, ShadowingConflicts};
+use policy::rules::constraint::UnmatchedConstraint;
+use policy::rules::decision::Mode;
+use policy::subject::name::ServerName;
 use tokio::time::Instant;
 
 use crate::audit::Journal;
@@ -1308,9 +1308,9 @@ fn apart(definition: &Fragment) -> Fragment {
 mod tests {
     use std::sync::Arc;
 
+    use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
     use policy::json::{Document, JsonBounds};
-    use policy::name::ServerName;
-    use policy::offer::{Catalog, CatalogItem, ItemKind};
+    use policy::subject::name::ServerName;
 
     use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};
 

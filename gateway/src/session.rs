@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy::name::PrincipalId;
-use policy::principal::Principal;
+use policy::subject::name::PrincipalId;
+use policy::subject::principal::Principal;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
@@ -289,8 +289,8 @@ mod tests {
     use crate::crypto::sealer::Sealer;
     use crate::mcp::client_info::Client;
     use crate::mcp::protocol::ProtocolVersion;
-    use policy::name::PrincipalId;
-    use policy::principal::Principal;
+    use policy::subject::name::PrincipalId;
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

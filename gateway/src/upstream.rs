@@ -38,14 +38,14 @@ use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
-use policy::ask::ServerRequestPolicy;
-use policy::inspect::Finding;
+use policy::definition::offer::CatalogItem;
+use policy::definition::pin::Digest;
+use policy::detection::inspect::Finding;
+use policy::engine::ask::ServerRequestPolicy;
+use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
+use policy::engine::pipeline::{Expectation, Permit};
 use policy::json::{Fragment, Value};
-use policy::message::{ClientRequest, ItemRequest, RequestOperation};
-use policy::name::ServerName;
-use policy::offer::CatalogItem;
-use policy::pin::Digest;
-use policy::pipeline::{Expectation, Permit};
+use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::{Intent, ReadEntry};

@@ -9,10 +9,10 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use policy::content::{ContentPolicy, Direction};
+use policy::base::work::WorkBudget;
+use policy::detection::content::{ContentPolicy, Direction};
 use policy::json::{Document, JsonBounds};
-use policy::name::ServerName;
-use policy::work::WorkBudget;
+use policy::subject::name::ServerName;
 
 /// Ordinary texts: `=== KIND LANGUAGE`, and the text.
 const ORDINARY: [&str; 2] =

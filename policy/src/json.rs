@@ -6,7 +6,14 @@
 //! is parsed: a duplicate key (also when one of the two is escaped), a lone surrogate, a byte order
 //! mark, bytes that are not UTF-8, more depth or more values than [`JsonBounds`] allow (threats PV-01 to
 //! PV-04, PV-07, PV-08 and PV-10).
+//!
+//! Beside it:
+//!
+//! - [`coding`]: base64, hexadecimal and percent escapes
+//! - [`mod@pointer`]: JSON Pointers into a document
 
+pub(crate) mod coding;
+pub mod pointer;
 mod canonical;
 mod text;
 mod parse;

@@ -1,95 +1,23 @@
 //! Decides what an MCP message may do. Pure: no I/O, no clock, no async, no randomness.
 //!
-//! The modules are listed in dependency order: each uses only modules above it.
+//! The rooms are listed in dependency order: each uses only rooms above it, and so do the modules within a room.
 //!
-//! - [`work`]: the inspection budget of one exchange
-//! - [`name`]: validated names and ids
-//! - [`mod@pointer`]: JSON Pointers into a document
-//! - [`hidden`]: invisible and deceptive characters in a text
-//! - [`address`]: classes of network addresses
-//! - [`uri`]: resource URIs in canonical form
-//! - [`pattern`]: name patterns with `*` and `?`
-//! - [`template`]: the URIs that a resource template matches
-//! - [`principal`]: the authenticated caller, as established by the gateway
-//! - [`links`]: resource links that were handed to callers
-//! - [`revoked`]: revoked servers, tools and principals, which no rule can allow
-//! - [`json`]: strict JSON parser that keeps the bytes of a document
-//! - [`scope`]: what an OAuth scope permits, judged by its name
-//! - [`kind`]: kinds of things that servers offer
-//! - [`pin`]: digests that identify definitions
-//! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
-//! - [`detect`]: detection of instructions to a model in a text
+//! - [`base`]: the budget of an inspection, and characters that are not shown
+//! - [`json`]: strict JSON parser that keeps the bytes of a document, JSON Pointers and encodings
+//! - [`subject`]: callers, servers and what servers offer: their names, URIs and patterns
 //! - [`schema`]: JSON Schema validation of arguments and results
-//! - [`inspect`]: detectors over definitions
-//! - [`labels`]: sensitivity labels on members of results
-//! - [`clean`]: removes detected content from a definition
-//! - [`mirror`]: arguments that are repeated in HTTP headers
-//! - [`offer`]: the catalog of a server
-//! - [`lock`]: the approved definitions (lockfile)
-//! - [`drift`]: changes between two versions of a definition, and their severity
-//! - [`review`]: remarks on a definition for the person who approves it
-//! - [`places`]: the members of a message, and how each is inspected
-//! - [`message`]: requests and replies, independent of transport and protocol revision
-//! - [`mode`]: whether a control enforces, audits or is off
-//! - [`control`]: the controls, and which of them ran
-//! - [`constraint`]: limits on arguments beyond their schema
-//! - [`definitions`]: how findings in definitions are treated
-//! - [`content`]: detectors over results and arguments, and their actions
-//! - [`ask`]: elicitation and sampling requests of servers
-//! - [`pins`]: whether a definition is an approved one
-//! - [`shadow`]: names and definitions that can be mistaken for those of another server
-//! - [`registry`]: the operator's own metadata about tools
-//! - [`decision`]: decisions, denials and their reasons
-//! - [`condition`]: the `when` condition of a rule
-//! - [`access`]: the access rules
-//! - [`explain`]: explains what each rule says about one request
-//! - [`pipeline`]: runs all checks; the only module that mints a [`pipeline::Permit`]
-//! - [`config`]: compiles the `policy` section of the configuration, or reports its problems
+//! - [`detection`]: detectors over definitions and contents, and what is done to a text
+//! - [`definition`]: definitions of servers: their pins, lockfile, changes and conflicts
+//! - [`rules`]: the operator's rules and controls, and the decisions that they lead to
+//! - [`engine`]: applies the policy to messages; mints every permit
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod coding;
-pub mod work;
-pub mod name;
-pub mod pointer;
-pub mod hidden;
-pub mod address;
-pub mod uri;
-pub mod pattern;
-pub mod template;
-pub mod principal;
-pub mod links;
-pub mod revoked;
+pub mod base;
 pub mod json;
-pub mod scope;
-pub mod kind;
-pub mod pin;
-pub mod alike;
-pub mod detect;
+pub mod subject;
 pub mod schema;
-mod declared;
-pub mod inspect;
-pub mod labels;
-pub mod clean;
-pub mod mirror;
-pub mod offer;
-pub mod lock;
-pub mod drift;
-pub mod review;
-pub mod places;
-pub mod message;
-pub mod mode;
-pub mod control;
-pub mod constraint;
-pub mod definitions;
-pub mod content;
-pub mod ask;
-pub mod pins;
-pub mod shadow;
-pub mod registry;
-pub mod decision;
-pub mod condition;
-pub mod access;
-pub mod explain;
-pub mod pipeline;
-pub mod config;
+pub mod detection;
+pub mod definition;
+pub mod rules;
+pub mod engine;

@@ -2,7 +2,12 @@
 //!
 //! Supports JSON Schema 2020-12, or the draft that `$schema` names. References are only followed within the schema
 //! itself, and patterns are matched in linear time.
+//!
+//! Beside it:
+//!
+//! - [`declared`]: which arguments an input schema declares
 
+pub(crate) mod declared;
 mod keywords;
 mod cost;
 mod patterns;
@@ -17,8 +22,8 @@ use serde_json::{Map, Number};
 
 use self::keywords::KeywordContents;
 pub use self::room::{CachedSchema, SchemaCache};
+use crate::base::work::WorkBudget;
 use crate::json::{JsonKind, Value};
-use crate::work::WorkBudget;
 
 /// Most values in the JSON of a usable schema.
 const PARTS: usize = 5000;
@@ -355,8 +360,8 @@ fn number(raw: &str) -> Option<Number> {
 #[cfg(test)]
 mod tests {
     use super::Schema;
+    use crate::base::work::WorkBudget;
     use crate::json::{Document, JsonBounds};
-    use crate::work::WorkBudget;
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
         let read =

@@ -7,11 +7,11 @@
 
 use std::fmt::Write as _;
 
-use policy::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
+use policy::base::work::{USUAL_MOST, WorkBudget};
+use policy::detection::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
 use policy::json::{Document, JsonBounds, write_string};
-use policy::name::ServerName;
-use policy::pattern::Pattern;
-use policy::work::{USUAL_MOST, WorkBudget};
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 
 /// Parts that texts are made of: what begins, ends or nests something for one of the detectors.
 #[rustfmt::skip]

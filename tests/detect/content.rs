@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use policy::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
-use policy::inspect::Detector;
+use policy::base::work::WorkBudget;
+use policy::detection::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
+use policy::detection::inspect::Detector;
 use policy::json::{Document, JsonBounds};
-use policy::name::ServerName;
-use policy::pattern::Pattern;
-use policy::work::WorkBudget;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 use serde_json::Value;
 
 /// From this score on a text is taken to give orders.

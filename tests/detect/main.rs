@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release -p e2e --bin detect -- measure FOLDER
 //!     cargo run --release -p e2e --bin detect -- content FOLDER
-//!     cargo run --release -p e2e --bin detect -- train FOLDER > policy/src/detect/model.bin
-//!     cargo run --release -p e2e --bin detect -- train-results FOLDER > policy/src/content/orders.bin
+//!     cargo run --release -p e2e --bin detect -- train FOLDER > policy/src/detection/detect/model.bin
+//!     cargo run --release -p e2e --bin detect -- train-results FOLDER > policy/src/detection/content/orders.bin
 //!     cargo run --release -p e2e --bin detect -- results FOLDER
 //!
 //! FOLDER has `benign_tools.jsonl`, `poisoned_tools.jsonl`, `obfuscated_tools.jsonl` and
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use generator::{Dice, Grammar};
-use policy::detect::{BUCKETS, Model, TextAnalysis, Window, words};
+use policy::detection::detect::{BUCKETS, Model, TextAnalysis, Window, words};
 use policy::json::{Document, JsonBounds};
 use serde_json::{Value, json};
 
@@ -189,7 +189,7 @@ fn attacks(dice: &mut Dice, grammar: &Grammar, rows: &[&Row]) -> Vec<Example> {
         let reading = read(&tool.to_string());
         let found = words(&attack, &name);
         let starts = reading.tokens.windows(found.len().max(1));
-        let like = |window: &[policy::detect::Token]| {
+        let like = |window: &[policy::detection::detect::Token]| {
             let same = window.iter().zip(&found).filter(|(a, b)| a == b).count();
             same * 10 >= found.len() * 7
         };
@@ -354,7 +354,7 @@ fn measure(data: &Data, strict: bool) {
             some(&alike, &|_| true),
         );
     }
-    let threshold = policy::detect::THRESHOLD;
+    let threshold = policy::detection::detect::THRESHOLD;
     println!("\nat the threshold that is used, {threshold}: ordinary {}", rate(&benign, threshold));
     println!(
         "poisoned {}, obfuscated {}",
@@ -381,12 +381,16 @@ fn shipped(data: &Data) {
         for row in rows {
             let text = row.tool.to_string();
             let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
-            let found =
-                policy::inspect::text(document.root(), &policy::work::WorkBudget::unlimited());
+            let found = policy::detection::inspect::text(
+                document.root(),
+                &policy::base::work::WorkBudget::unlimited(),
+            );
             let mut detectors: Vec<_> = found.iter().map(|finding| finding.detector).collect();
             detectors.sort_unstable();
             detectors.dedup();
-            use policy::inspect::Detector::{DisguisedText, HiddenCharacters, PlantedInstructions};
+            use policy::detection::inspect::Detector::{
+                DisguisedText, HiddenCharacters, PlantedInstructions,
+            };
             let acts = [DisguisedText, HiddenCharacters, PlantedInstructions];
             withheld += usize::from(detectors.iter().any(|found| acts.contains(found)));
             for detector in detectors {

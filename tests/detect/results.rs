@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use policy::content::patterns;
-use policy::content::stretch::{stretches, strongest};
-use policy::detect::Model;
+use policy::detection::content::patterns;
+use policy::detection::content::stretch::{stretches, strongest};
+use policy::detection::detect::Model;
 use serde_json::Value;
 
 use super::{Example, train};
@@ -41,7 +41,7 @@ fn read(folder: &Path, name: &str) -> Vec<Row> {
         let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let text = word("text");
         let part = text.get(..text.floor_char_boundary(LONGEST)).unwrap();
-        let of = |one: policy::content::stretch::SentencePair| {
+        let of = |one: policy::detection::content::stretch::SentencePair| {
             let found = patterns(part.get(one.at).unwrap_or_default());
             (one.features, found)
         };
@@ -180,9 +180,9 @@ pub(crate) fn measure(folder: &Path) {
     for (row, score) in &found {
         by.entry(&row.source).or_default().push((*score, row.patterns));
     }
-    println!("\nby source, at {}\n", policy::content::stretch::THRESHOLD);
+    println!("\nby source, at {}\n", policy::detection::content::stretch::THRESHOLD);
     for (source, rows) in by {
-        let at = policy::content::stretch::THRESHOLD;
+        let at = policy::detection::content::stretch::THRESHOLD;
         let of = |f: &dyn Fn(&Scores) -> bool| rows.iter().filter(|row| f(row)).count();
         println!(
             "  {source:<36} {:5.1} {:5.1} {:5.1} % of {}",

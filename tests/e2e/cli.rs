@@ -205,7 +205,7 @@ fn every_test_that_the_documentation_names_is_there() {
         let row = format!("| C{n:02} | ");
         assert_eq!(text.matches(&row).count(), 1, "{row}");
     }
-    for control in policy::control::Control::ALL {
+    for control in policy::rules::control::Control::ALL {
         assert!(text.contains(&format!("`{}`", control.as_str())), "{control:?}");
     }
 }
@@ -218,9 +218,9 @@ fn every_reason_has_a_place_in_the_documentation() {
         "gateway/src/edge/failure/http_failure.rs",
         "gateway/src/identity.rs",
         "gateway/src/upstream/error.rs",
-        "policy/src/ask.rs",
-        "policy/src/decision.rs",
-        "policy/src/pins.rs",
+        "policy/src/engine/ask.rs",
+        "policy/src/rules/decision.rs",
+        "policy/src/definition/pins.rs",
     ];
     let mut codes = Vec::new();
     for file in source {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::places::{events, quiet};
 
-const MEMBERS: &str = include_str!("../../policy/src/places/members.txt");
+const MEMBERS: &str = include_str!("../../policy/src/engine/places/members.txt");
 const OPEN: &str = "canaries: [canary-7f3a9c21]\nrules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: ['*'], resources: ['*'], methods: ['*']}";
 const CANARY: &str = "canary-7f3a9c21";
 const SECRET: &str = "AKIAQ3EGRZ7XK2MWPLVT";

@@ -3,7 +3,7 @@
 //! Two things are compared: the units of work that the code under test counts, and the processor time of this
 //! thread. A cost that is worse than linear and that no unit counts shows in the second.
 
-use policy::work::{USUAL_MOST, WorkBudget};
+use policy::base::work::{USUAL_MOST, WorkBudget};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Most processor time for one unit of a budget, in nanoseconds. A unit is one to three nanoseconds of a release

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use policy::content::{ContentPolicy, without_values};
-use policy::control::ControlSet;
-use policy::decision::{Decision, Effect};
-use policy::inspect::{Detector, Finding};
+use policy::definition::offer::ItemKind;
+use policy::detection::content::{ContentPolicy, without_values};
+use policy::detection::inspect::{Detector, Finding};
+use policy::engine::pipeline::Policy;
 use policy::json::write_ascii;
-use policy::offer::ItemKind;
-use policy::pipeline::Policy;
-use policy::principal::Principal;
+use policy::rules::control::ControlSet;
+use policy::rules::decision::{Decision, Effect};
+use policy::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
 use super::chain::SCHEMA;

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use policy::content;
+use policy::detection::content;
 
 /// The replacement for a secret.
 const MASK: &str = "***";

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use policy::work::{CancelFlag, WorkBudget, WorkLimits};
+use policy::base::work::{CancelFlag, WorkBudget, WorkLimits};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -231,7 +231,7 @@ fn serve(queue: &FairQueue<OffloadHolder, Job>) -> ! {
 #[cfg(test)]
 mod tests {
     use super::{BYTES_OF_ONE, Offload, OffloadError, OffloadHolder};
-    use policy::work::USUAL_MOST;
+    use policy::base::work::USUAL_MOST;
 
     fn caller(name: &str) -> OffloadHolder {
         OffloadHolder::Caller(name.into())

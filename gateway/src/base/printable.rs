@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use policy::hidden::Hidden;
+use policy::base::hidden::Hidden;
 
 /// Escapes each character that a terminal or an editor acts on or does not show, in JSON notation (`\u001b`), so that
 /// JSON keeps its meaning. Line ends and tabs are kept.

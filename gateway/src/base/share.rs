@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use crate::base::bounded::BoundedMap;
 
@@ -338,8 +338,8 @@ impl<K: Clone + Eq + Hash> Drop for Share<K> {
 #[cfg(test)]
 mod tests {
     use super::{Holder, Payer, ShareError, ShareLimits, Shares};
-    use policy::name::PrincipalId;
-    use policy::principal::Principal;
+    use policy::subject::name::PrincipalId;
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
 
     #[test]

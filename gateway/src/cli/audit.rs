@@ -22,7 +22,7 @@ use gateway::config::settings::file_of_process;
 use gateway::config::settings::selftest::PATH;
 use gateway::metrics::outcome::ExchangeOutcome;
 use policy::json::{Document, JsonBounds, Value, write_ascii};
-use policy::name::RESERVED;
+use policy::subject::name::RESERVED;
 
 use super::printable::{in_a_line, printable, with_quotes};
 use super::{FAILED, OutputFormat, complain, hints, print, say};

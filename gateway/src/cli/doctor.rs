@@ -30,11 +30,11 @@ use gateway::metrics::Metrics;
 use gateway::outbound::environment::Environment;
 use gateway::process::sandbox;
 use gateway::upstream::{self, server_identity};
-use policy::constraint::UnmatchedConstraint;
-use policy::decision::Mode;
-use policy::drift::visible;
-use policy::lock::Lockfile;
-use policy::offer::ItemKind;
+use policy::definition::drift::visible;
+use policy::definition::lock::Lockfile;
+use policy::definition::offer::ItemKind;
+use policy::rules::constraint::UnmatchedConstraint;
+use policy::rules::decision::Mode;
 use rustix::fs::{Access, access};
 use serde_json::json;
 

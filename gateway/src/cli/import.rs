@@ -26,7 +26,7 @@ use self::secrets::{
 };
 use gateway::config::settings::{self, variables::replaced};
 use gateway::{base::masking, net::egress};
-use policy::drift::visible;
+use policy::definition::drift::visible;
 
 use super::{complain, print, say};
 

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::base::masking;
-use policy::drift::visible;
-use policy::name::{PrincipalId, ServerName};
+use policy::definition::drift::visible;
+use policy::subject::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::export::KEY;

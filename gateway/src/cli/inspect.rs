@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use policy::content::Direction;
-use policy::detect::{Model, THRESHOLD, TextAnalysis};
-use policy::inspect::Finding;
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::detection::content::Direction;
+use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
+use policy::detection::inspect::Finding;
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, JsonBounds, Value};
-use policy::name::ServerName;
-use policy::offer::{CatalogItem, ItemKind};
-use policy::pipeline::Policy;
+use policy::subject::name::ServerName;
 use serde_json::json;
 
 use super::printable::printable;

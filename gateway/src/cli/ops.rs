@@ -21,7 +21,7 @@ use gateway::control::revocation::{self, RevocationAction};
 use gateway::control::selftest::words;
 use gateway::outbound::secrets;
 use gateway::serve::generation::ConfiguredNames;
-use policy::revoked::RevocationList;
+use policy::subject::revoked::RevocationList;
 use serde_json::{Map, Value};
 
 use super::{FAILED, OutputFormat, complain, invalid, load, print, say, variable};

@@ -15,12 +15,12 @@ use gateway::control::build;
 use gateway::control::inventory::ServerInventory;
 use gateway::edge::tls::Acceptor;
 use gateway::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles};
-use policy::decision::Mode;
-use policy::lock::Lockfile;
-use policy::pins::Pins;
-use policy::pipeline::Policy;
-use policy::principal::Principal;
-use policy::shadow::ShadowingConflicts;
+use policy::definition::lock::Lockfile;
+use policy::definition::pins::Pins;
+use policy::definition::shadow::ShadowingConflicts;
+use policy::engine::pipeline::Policy;
+use policy::rules::decision::Mode;
+use policy::subject::principal::Principal;
 
 use super::pin::{self, SurveyArgs};
 use super::{FAILED, INVALID, complain, doctor, print, why};

@@ -18,15 +18,15 @@ use gateway::config::settings::cases::{
 };
 use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
 use gateway::mcp::tool_naming::{NameForm, Naming, prefixed};
-use policy::constraint::UnmatchedConstraint;
-use policy::decision::{Decision, Denial, Effect, Reason};
-use policy::drift::visible;
-use policy::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
+use policy::definition::drift::visible;
+use policy::definition::lock::ApprovalState;
+use policy::definition::offer::ItemKind;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::lock::ApprovalState;
-use policy::name::{Scope, ServerName};
-use policy::offer::ItemKind;
-use policy::principal::{Principal, ProofOfPossession};
+use policy::rules::constraint::UnmatchedConstraint;
+use policy::rules::decision::{Decision, Denial, Effect, Reason};
+use policy::rules::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
+use policy::subject::name::{Scope, ServerName};
+use policy::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::rule_review::WildcardReview;
@@ -450,12 +450,12 @@ fn told_line(told: &DenialMessage, decision: &Decision) -> String {
 /// Describes one rule: its effect, its id, and whether it applies.
 fn rule_line(said: &RuleExplanation) -> String {
     let says = match said.says {
-        policy::access::RuleEffect::Allow => "allow",
-        policy::access::RuleEffect::Forbid => "forbid",
+        policy::rules::access::RuleEffect::Allow => "allow",
+        policy::rules::access::RuleEffect::Forbid => "forbid",
     };
     let mode = match said.mode {
-        policy::decision::Mode::Audit => " (only counted)",
-        policy::decision::Mode::Enforce | policy::decision::Mode::Off => "",
+        policy::rules::decision::Mode::Audit => " (only counted)",
+        policy::rules::decision::Mode::Enforce | policy::rules::decision::Mode::Off => "",
     };
     format!("{says:<7} {:<24} {}{mode}", said.rule.as_str(), said.applies.note())
 }
@@ -642,8 +642,8 @@ fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
     if !lint.against.is_empty() {
         let (used, since) = simulate::used(&lint.against).map_err(|e| complain(&e.to_string()))?;
         let grants = policy.access().rules().iter().filter(|rule| {
-            rule.says == policy::access::RuleEffect::Allow
-                && rule.mode == policy::decision::Mode::Enforce
+            rule.says == policy::rules::access::RuleEffect::Allow
+                && rule.mode == policy::rules::decision::Mode::Enforce
         });
         for rule in grants.filter(|rule| !used.contains(rule.id.as_str())) {
             let note = format!("it has decided nothing since {since}");

@@ -1,11 +1,11 @@
 //! Reviews the rules of a policy by the definitions in the lockfile. Used by `validate` and `policy lint`.
 
-use policy::explain::RuleRemark;
-use policy::lock::Lockfile;
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::pattern::Pattern;
-use policy::pipeline::Policy;
+use policy::definition::lock::Lockfile;
+use policy::definition::offer::ItemKind;
+use policy::engine::pipeline::Policy;
+use policy::rules::explain::RuleRemark;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 
 /// Whether a pattern with a wildcard that matches no definition is remarked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use gateway::control::inventory::ServerInventory;
-use policy::constraint::ArgumentType;
-use policy::drift::visible;
-use policy::inspect::{Detector, Finding};
+use policy::base::work::WorkBudget;
+use policy::definition::drift::visible;
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::definition::review::{self, DefinitionRemark, Severity};
+use policy::definition::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
+use policy::detection::inspect::{Detector, Finding};
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, JsonBounds, Value};
-use policy::mode::Mode;
-use policy::name::ServerName;
-use policy::offer::{Catalog, CatalogItem, ItemKind};
-use policy::pipeline::Policy;
-use policy::review::{self, DefinitionRemark, Severity};
-use policy::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
-use policy::work::WorkBudget;
+use policy::rules::constraint::ArgumentType;
+use policy::subject::mode::Mode;
+use policy::subject::name::ServerName;
 use serde_json::json;
 
 use super::pin::SurveyArgs;
@@ -195,7 +195,8 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     for survey in &surveys {
         for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
             let of = format!("{}/server", survey.server);
-            for finding in policy::inspect::text(said.value(), &WorkBudget::unlimited()) {
+            for finding in policy::detection::inspect::text(said.value(), &WorkBudget::unlimited())
+            {
                 let at = format!("/instructions{}", finding.at);
                 found.push(detected(&of, &Finding { at, ..finding }));
             }

@@ -16,8 +16,8 @@ use gateway::crypto::jose::{self, LONGEST};
 use gateway::identity::{AuthnError, Confirmation, TokenError};
 use gateway::metrics::credential_check::CredentialCheck;
 use policy::json::{Document, Value};
-use policy::name::Scope;
-use policy::principal::Principal;
+use policy::subject::name::Scope;
+use policy::subject::principal::Principal;
 use serde_json::json;
 
 use super::printable::in_a_line;

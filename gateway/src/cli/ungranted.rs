@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use policy::drift::visible;
-use policy::lock::{ApprovalState, Lockfile};
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::pipeline::Policy;
+use policy::definition::drift::visible;
+use policy::definition::lock::{ApprovalState, Lockfile};
+use policy::definition::offer::ItemKind;
+use policy::engine::pipeline::Policy;
+use policy::subject::name::ServerName;
 
 /// Most names that are listed for one server and one key.
 const NAMED: usize = 5;

@@ -1,12 +1,12 @@
 //! Explains why a definition is not shown to a caller, and what the operator can do about it.
 
 use gateway::pins::acceptance;
-use policy::decision::{Decision, Effect, Reason};
-use policy::drift::visible;
-use policy::inspect::{Detector, Finding};
-use policy::name::ServerName;
-use policy::offer::{CatalogItem, ItemKind};
-use policy::pipeline::Policy;
+use policy::definition::drift::visible;
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::detection::inspect::{Detector, Finding};
+use policy::engine::pipeline::Policy;
+use policy::rules::decision::{Decision, Effect, Reason};
+use policy::subject::name::ServerName;
 
 /// The path of a definition in the lockfile, such as `tools/read_file`.
 pub(super) fn thing(kind: ItemKind, name: &str) -> String {

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use policy::json::pointer::unescaped;
 use policy::json::{Value, write_string};
-use policy::pointer::unescaped;
 
 /// The title and description for one tool or argument. `None` leaves the server's own text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use policy::name::PrincipalId;
-use policy::principal::Principal;
+use policy::subject::name::PrincipalId;
+use policy::subject::principal::Principal;
 
 use crate::base::intake::ResponseAccounts;
 use crate::base::share::{Ceiling, Holder, Payer, ShareLimits, Shares};

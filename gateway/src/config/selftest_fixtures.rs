@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use policy::inspect::Detector;
+use policy::definition::lock::{ApprovalState, LockedVersion};
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::detection::inspect::Detector;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::lock::{ApprovalState, LockedVersion};
-use policy::name::RESERVED;
-use policy::offer::{CatalogItem, ItemKind};
+use policy::subject::name::RESERVED;
 use serde_json::{Value, json};
 
 /// The approver that the built-in lockfile entries name.

@@ -47,12 +47,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use policy::ask::ServerRequestPolicy;
-use policy::name::{PrincipalId, Scope, ServerName};
-use policy::pins::ResourcePins;
-use policy::pipeline::Policy;
-use policy::principal::RequiredProof;
-use policy::work::WorkLimits;
+use policy::base::work::WorkLimits;
+use policy::definition::pins::ResourcePins;
+use policy::engine::ask::ServerRequestPolicy;
+use policy::engine::pipeline::Policy;
+use policy::subject::name::{PrincipalId, Scope, ServerName};
+use policy::subject::principal::RequiredProof;
 
 use crate::base::file;
 use crate::config::overrides::Overrides;

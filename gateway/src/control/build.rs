@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use policy::offer::ItemKind;
-use policy::pipeline::Policy;
+use policy::definition::offer::ItemKind;
+use policy::engine::pipeline::Policy;
 use policy::schema::SchemaCache;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;

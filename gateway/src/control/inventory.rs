@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use policy::access::RuleSet;
-use policy::definitions::DefinitionPolicy;
-use policy::name::ServerName;
-use policy::offer::{Catalog, ItemKind};
-use policy::pipeline::Policy;
+use policy::definition::offer::{Catalog, ItemKind};
+use policy::engine::pipeline::Policy;
+use policy::rules::access::RuleSet;
+use policy::rules::definitions::DefinitionPolicy;
+use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::clock::{Clock, SystemClock};

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy::json::{Document, JsonBounds, JsonKind, Value};
-use policy::name::RESERVED;
-use policy::revoked::RevocationList;
+use policy::subject::name::RESERVED;
+use policy::subject::revoked::RevocationList;
 
 use crate::audit::RevocationSource;
 use crate::base::clock::Clock;

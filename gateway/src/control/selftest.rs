@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::control::{Control, ControlSet};
-use policy::inspect::Detector;
+use policy::detection::inspect::Detector;
+use policy::rules::control::{Control, ControlSet};
 use serde_json::json;
 
 use crate::audit::{Journal, Observer, Record};

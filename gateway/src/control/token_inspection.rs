@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use policy::name::Scope;
-use policy::principal::Principal;
+use policy::subject::name::Scope;
+use policy::subject::principal::Principal;
 
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::masking;

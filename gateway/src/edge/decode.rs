@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use policy::definition::offer::ItemKind;
+use policy::engine::message::{RequestOperation, TaskOperation};
 use policy::json::{Document, Fragment, Value};
-use policy::message::{RequestOperation, TaskOperation};
-use policy::offer::ItemKind;
 
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use policy::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
-use policy::inspect::{Detector, Finding};
-use policy::offer::ItemKind;
-use policy::pipeline::Policy;
+use policy::definition::offer::ItemKind;
+use policy::detection::inspect::{Detector, Finding};
+use policy::engine::pipeline::Policy;
+use policy::rules::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
 
 use crate::audit::RecordId;
 use crate::edge::failure::Failure;
@@ -249,10 +249,10 @@ fn meta(
 
 #[cfg(test)]
 mod tests {
-    use policy::decision::{ConditionRemedy, Denial, Disclosure, Reason};
-    use policy::inspect::{Detector, Finding};
-    use policy::name::RuleId;
-    use policy::offer::ItemKind;
+    use policy::definition::offer::ItemKind;
+    use policy::detection::inspect::{Detector, Finding};
+    use policy::rules::decision::{ConditionRemedy, Denial, Disclosure, Reason};
+    use policy::subject::name::RuleId;
 
     use super::text;
     use crate::edge::failure::Failure;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use policy::definition::offer::ItemKind;
+use policy::engine::places::is_meta;
 use policy::json::{Fragment, Value};
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::places::is_meta;
+use policy::subject::name::ServerName;
 
 use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{PublicError, SOON};

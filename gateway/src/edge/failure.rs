@@ -7,11 +7,11 @@ mod http_failure;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
-use policy::ask::Refusal;
-use policy::decision::{Denial, Disclosure, Reason};
-use policy::inspect::{Detector, Finding};
+use policy::definition::offer::ItemKind;
+use policy::detection::inspect::{Detector, Finding};
+use policy::engine::ask::Refusal;
 use policy::json::write_string;
-use policy::offer::ItemKind;
+use policy::rules::decision::{Denial, Disclosure, Reason};
 
 use crate::audit::AuditError;
 use crate::base::share::ShareError;

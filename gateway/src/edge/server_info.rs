@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use http::Response;
+use policy::definition::offer::ItemKind;
 use policy::json::{Fragment, Value, write_string};
-use policy::offer::ItemKind;
 
 use crate::edge::encode;
 use crate::mcp::client_info::TASKS;

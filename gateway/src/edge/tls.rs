@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{Context, SHA256};
-use policy::pattern::Pattern;
+use policy::subject::pattern::Pattern;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, UnixTime};

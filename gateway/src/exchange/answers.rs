@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use policy::inspect::Finding;
+use policy::base::work::WorkBudget;
+use policy::detection::inspect::Finding;
+use policy::engine::pipeline::Policy;
 use policy::json::Fragment;
-use policy::pipeline::Policy;
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::subject::principal::Principal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

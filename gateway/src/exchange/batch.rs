@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use policy::json::JsonBounds;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::stream_expiry::AnsweredCalls;
 use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightPermit, Route, identified};

@@ -4,17 +4,19 @@
 use std::sync::Arc;
 
 use http::Response;
-use policy::control::Control;
-use policy::decision::{self, Decision, Denial, Reason};
-use policy::inspect::Finding;
+use policy::base::work::WorkBudget;
+use policy::definition::mirror::HeaderArgument;
+use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
+use policy::detection::inspect::Finding;
+use policy::engine::message::{
+    ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
+};
+use policy::engine::pipeline::{Permit, Policy};
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
-use policy::mirror::HeaderArgument;
-use policy::offer::{CatalogItem, ItemKind, ReadOnlyHint};
-use policy::pipeline::{Permit, Policy};
-use policy::principal::Principal;
-use policy::uri::ResourceUri;
-use policy::work::WorkBudget;
+use policy::rules::control::Control;
+use policy::rules::decision::{self, Decision, Denial, Reason};
+use policy::subject::principal::Principal;
+use policy::subject::uri::ResourceUri;
 use tokio::time::timeout;
 
 use super::cancellation::CancellationEntry;

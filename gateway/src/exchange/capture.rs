@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use policy::base::work::WorkBudget;
+use policy::detection::labels::ConcealedMembers;
+use policy::engine::pipeline::Policy;
 use policy::json::Fragment;
-use policy::labels::ConcealedMembers;
-use policy::name::ServerName;
-use policy::pipeline::Policy;
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::audit::{CapturedContent, Excerpt, Record};

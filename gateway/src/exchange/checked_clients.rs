@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use policy::content::TrackerVersion;
-use policy::inspect::Finding;
-use policy::principal::Principal;
+use policy::detection::content::TrackerVersion;
+use policy::detection::inspect::Finding;
+use policy::subject::principal::Principal;
 
 use crate::mcp::client_info::Client;
 
@@ -40,10 +40,10 @@ pub(super) struct CheckedClient {
     /// When the guardrails of the route approved it; `None` unless all of them answered.
     pub(super) agreed: Option<Instant>,
     /// The detectors' state about values that the caller must not send to other servers; see
-    /// [`Policy::learned_of`](policy::pipeline::Policy::learned_of).
+    /// [`Policy::learned_of`](policy::engine::pipeline::Policy::learned_of).
     pub(super) learned: TrackerVersion,
     /// The detectors' state about all callers when `learned` was last seen to be unchanged; see
-    /// [`Policy::learned`](policy::pipeline::Policy::learned).
+    /// [`Policy::learned`](policy::engine::pipeline::Policy::learned).
     pub(super) of_all: AtomicU64,
 }
 
@@ -124,9 +124,9 @@ mod tests {
     use super::{AGREED, CheckedClient, CheckedClients, ClientCheckKey};
     use crate::base::clock::{Clock as _, SystemClock};
     use crate::mcp::client_info::Client;
-    use policy::content::TrackerVersion;
-    use policy::name::{GroupName, PrincipalId};
-    use policy::principal::Principal;
+    use policy::detection::content::TrackerVersion;
+    use policy::subject::name::{GroupName, PrincipalId};
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};

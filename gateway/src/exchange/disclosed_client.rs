@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use policy::content::ChosenPart;
-use policy::inspect::Finding;
+use policy::base::work::WorkBudget;
+use policy::detection::content::ChosenPart;
+use policy::detection::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::subject::principal::Principal;
 
 use super::checked_clients::{CheckedClient, ClientCheckKey};
 use super::guardrails::GuardrailSubject;

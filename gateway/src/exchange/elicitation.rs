@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::Response;
-use policy::ask::{AT_ONCE, Refusal, RefusalReason};
+use policy::engine::ask::{AT_ONCE, Refusal, RefusalReason};
 use policy::json::{Document, Fragment, JsonBounds, JsonKind, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;

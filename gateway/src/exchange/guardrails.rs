@@ -1,9 +1,9 @@
 //! Asks the external guardrails of a route about messages that the policy permits.
 
-use policy::content::without_values;
-use policy::inspect::Finding;
+use policy::detection::content::without_values;
+use policy::detection::inspect::Finding;
 use policy::json::Value;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::outbound::guardrail::{self, Agreed, GuardedPart, GuardrailRequest};

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
-use policy::decision::Mode;
+use policy::base::work::WorkBudget;
+use policy::definition::offer::ItemKind;
+use policy::definition::pin::{Digest, DigestSubject};
+use policy::detection::labels::LabelledPart;
 use policy::json::{Document, JsonBounds, Value};
-use policy::labels::LabelledPart;
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::pin::{Digest, DigestSubject};
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::rules::decision::Mode;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -308,7 +308,8 @@ impl Gateway {
     /// Reported once per version of the information.
     fn withholds_instructions(&self, server: &Upstream, hello: &ServerInfo) -> bool {
         let Some(instructions) = &hello.instructions else { return false };
-        let findings = policy::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
+        let findings =
+            policy::detection::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
         let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
         let withheld = self.policy.withholds_but(&findings, excused);
         if let Some(finding) = withheld {

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Response;
-use policy::ask::Refusal;
-use policy::decision::{Denial, Disclosure, Reason};
-use policy::inspect::Finding;
+use policy::definition::offer::{ItemKind, ReadOnlyHint};
+use policy::detection::inspect::Finding;
+use policy::detection::labels::LabelledPart;
+use policy::engine::ask::Refusal;
+use policy::engine::message::{Reply, RequestOperation};
+use policy::engine::pipeline::{Expectation, VisibleReply};
 use policy::json::{Fragment, Value};
-use policy::labels::LabelledPart;
-use policy::message::{Reply, RequestOperation};
-use policy::offer::{ItemKind, ReadOnlyHint};
-use policy::pipeline::{Expectation, VisibleReply};
-use policy::principal::Principal;
+use policy::rules::decision::{Denial, Disclosure, Reason};
+use policy::subject::principal::Principal;
 
 use super::cancellation::CancellationEntry;
 use super::event_sink::EventSink;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use policy::inspect::Finding;
+use policy::base::work::WorkBudget;
+use policy::detection::inspect::Finding;
+use policy::detection::labels::LabelledPart;
+use policy::engine::message::Reply;
+use policy::engine::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy::json::Fragment;
-use policy::labels::LabelledPart;
-use policy::message::Reply;
-use policy::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::mcp::wire::Notification;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use policy::message::{ItemRequest, Reply};
-use policy::offer::CatalogItem;
-use policy::pipeline::{Expectation, Policy, ReleasedReply};
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::base::work::WorkBudget;
+use policy::definition::offer::CatalogItem;
+use policy::engine::message::{ItemRequest, Reply};
+use policy::engine::pipeline::{Expectation, Policy, ReleasedReply};
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::base::offload::{OffloadError, OffloadHolder};

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
-use policy::decision::{Decision, Denial, Effect, Reason};
-use policy::inspect::{Detector, Finding};
+use policy::base::work::{USUAL_MOST, WorkBudget};
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::detection::inspect::{Detector, Finding};
+use policy::detection::labels::LabelledPart as SpokenPart;
+use policy::engine::message::Reply;
+use policy::engine::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
+use policy::engine::places::is_meta;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::labels::LabelledPart as SpokenPart;
-use policy::message::Reply;
-use policy::name::ServerName;
-use policy::offer::{Catalog, CatalogItem, ItemKind};
-use policy::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
-use policy::places::is_meta;
-use policy::principal::Principal;
-use policy::work::{USUAL_MOST, WorkBudget};
+use policy::rules::decision::{Decision, Denial, Effect, Reason};
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;

@@ -1,10 +1,10 @@
 //! Notifications of clients, `logging/setLevel`, and responses to requests of the gateway.
 
 use http::{Response, StatusCode};
+use policy::detection::labels::LabelledPart;
 use policy::json::Fragment;
-use policy::labels::LabelledPart;
-use policy::name::ServerName;
-use policy::principal::Principal;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
+use policy::base::work::WorkBudget;
+use policy::definition::offer::ItemKind;
+use policy::engine::message::ItemRequest;
+use policy::engine::pipeline::Policy;
 use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
-use policy::message::ItemRequest;
-use policy::offer::ItemKind;
-use policy::pipeline::Policy;
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::subject::principal::Principal;
 
 use super::in_flight_call::InFlightCall;
 use super::{DecodedRequest, Gateway};

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use policy::ask::{JsonEdit, Refusal, RefusalReason};
-use policy::inspect::Finding;
+use policy::base::work::WorkBudget;
+use policy::definition::offer::ReadOnlyHint;
+use policy::detection::inspect::Finding;
+use policy::detection::labels::LabelledPart;
+use policy::engine::ask::{JsonEdit, Refusal, RefusalReason};
+use policy::engine::pipeline::{Expectation, Policy};
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::labels::LabelledPart;
-use policy::offer::ReadOnlyHint;
-use policy::pipeline::{Expectation, Policy};
-use policy::principal::Principal;
-use policy::work::WorkBudget;
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::upstream::{InputRequest, InputRequired, Upstream};

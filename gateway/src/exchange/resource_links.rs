@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
+use policy::definition::offer::ItemKind;
 use policy::json::Value;
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::principal::Principal;
-use policy::uri::ResourceUri;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
+use policy::subject::uri::ResourceUri;
 
 use super::Gateway;
 use crate::edge::encode;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy::name::ServerName;
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
+use policy::subject::name::ServerName;
 
 use super::Gateway;
 use crate::mcp::tool_naming::{NameForm, Naming, PrefixMode};

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy::message::ItemRequest;
-use policy::principal::Principal;
+use policy::engine::message::ItemRequest;
+use policy::subject::principal::Principal;
 
 use crate::base::sha256::sha256;
 use crate::crypto::sealer::{SealError, Sealer};
@@ -108,10 +108,10 @@ mod tests {
     use super::{RequestState, RequestStateBinding};
     use crate::crypto::sealer::Sealer;
     use bytes::Bytes;
+    use policy::engine::message::{ItemRequest, RequestOperation};
     use policy::json::{Document, Fragment, JsonBounds};
-    use policy::message::{ItemRequest, RequestOperation};
-    use policy::name::{ClientId, PrincipalId, ServerName};
-    use policy::principal::Principal;
+    use policy::subject::name::{ClientId, PrincipalId, ServerName};
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use policy::decision::{Denial, Disclosure, Reason};
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::principal::Principal;
-use policy::revoked::RevocationList;
+use policy::definition::offer::ItemKind;
+use policy::rules::decision::{Denial, Disclosure, Reason};
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
+use policy::subject::revoked::RevocationList;
 use tokio::time::sleep;
 
 use super::{Gateway, Route, StreamPermit};

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::{DecodedRequest, Gateway, Route};
 use crate::edge::decode::UseOperation;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use policy::ask::Refusal;
-use policy::inspect::Finding;
-use policy::principal::Principal;
+use policy::detection::inspect::Finding;
+use policy::engine::ask::Refusal;
+use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time;
 use policy::json::Value;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::claims::{self, ClaimsSource, Confirmation};
 use super::dpop::{DpopError, DpopVerifier, ProofContext};

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
-use policy::name::PrincipalId;
-use policy::pattern::Pattern;
-use policy::principal::{Claims, Principal, ProofOfPossession};
+use policy::subject::name::PrincipalId;
+use policy::subject::pattern::Pattern;
+use policy::subject::principal::{Claims, Principal, ProofOfPossession};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use policy::json::{JsonKind, Value};
-use policy::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
-use policy::principal::{Claims, Principal, ProofOfPossession};
+use policy::subject::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
+use policy::subject::principal::{Claims, Principal, ProofOfPossession};
 
 use super::{ClaimError, TokenError};
 use crate::config::settings::{ClaimPath, ImpliedScopes, IssuerSettings};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_lc_rs::{constant_time, digest};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use crate::config::settings::ApiKey;
 

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::HeaderValue;
-use policy::name::Scope;
-use policy::principal::{ProofOfPossession, RequiredProof};
+use policy::subject::name::Scope;
+use policy::subject::principal::{ProofOfPossession, RequiredProof};
 
 use crate::config::settings::{IssuerSettings, RouteOauth};
 use crate::crypto::jose::Algorithm;

@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use policy::ask::ServerRequestPolicy;
+use policy::engine::ask::ServerRequestPolicy;
 use policy::json::{Document, JsonBounds, JsonKind, Value};
 
 use crate::mcp::protocol::method;

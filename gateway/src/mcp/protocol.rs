@@ -375,8 +375,8 @@ pub mod method {
 
     /// The method that lists definitions of a kind.
     #[must_use]
-    pub const fn list(kind: policy::offer::ItemKind) -> &'static str {
-        use policy::offer::ItemKind;
+    pub const fn list(kind: policy::definition::offer::ItemKind) -> &'static str {
+        use policy::definition::offer::ItemKind;
         match kind {
             ItemKind::Tool | ItemKind::Method => TOOLS_LIST,
             ItemKind::Prompt => PROMPTS_LIST,

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
-use policy::name::ServerName;
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
+use policy::subject::name::ServerName;
 
 use crate::base::hex;
 
@@ -257,8 +257,8 @@ pub fn unscheme<'a>(server: &ServerName, uri: &'a str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::{NameForm, Naming, PrefixMode, could_be_of, prefixed, scheme, unscheme};
-    use policy::name::ServerName;
-    use policy::offer::ItemKind;
+    use policy::definition::offer::ItemKind;
+    use policy::subject::name::ServerName;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 
 use bytes::Bytes;
+use policy::engine::places::is_meta;
 use policy::json::{Document, Fragment, JsonBounds, JsonError, JsonKind, Value, write_string};
-use policy::places::is_meta;
 use tokio::sync::Semaphore;
 
 use crate::base::intake::ResponseAccount;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use policy::control::{Control, ControlSet};
+use policy::rules::control::{Control, ControlSet};
 
 use super::Counter;
 
@@ -77,7 +77,7 @@ fn takes(known: &AtomicU32, set: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Evaluations, SETS};
-    use policy::control::{Control, ControlSet};
+    use policy::rules::control::{Control, ControlSet};
     use proptest::prelude::{prop_assert_eq, proptest};
 
     proptest! {

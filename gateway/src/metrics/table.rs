@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use policy::inspect::Detector;
+use policy::detection::inspect::Detector;
 
 use super::credential_check::CredentialCheck;
 use super::outcome::ExchangeOutcome;
@@ -518,7 +518,7 @@ fn exchanges(metrics: &Metrics) -> DataPoints {
 }
 
 fn denials(metrics: &Metrics) -> DataPoints {
-    let codes = policy::decision::Reason::CODES.iter().copied();
+    let codes = policy::rules::decision::Reason::CODES.iter().copied();
     by_label("reason", codes, &metrics.denials)
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use policy::address::{self, AddressClass, plain, reach};
+use policy::subject::address::{self, AddressClass, plain, reach};
 
 /// Most addresses of one name that are considered.
 pub const ADDRESSES: usize = 64;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use policy::inspect::{Detector, Finding};
+use policy::detection::inspect::{Detector, Finding};
 use policy::json::{Document, JsonBounds, Value};
 
 use crate::config::settings::{GuardrailFailure, GuardrailSettings as Settings};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use policy::revoked::RevocationList;
+use policy::subject::revoked::RevocationList;
 
 use crate::base::task::Tasks;
 use crate::config::settings::selftest::SelftestSettings;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::hex;

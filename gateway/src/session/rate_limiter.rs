@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use policy::registry::RateLimit;
+use policy::definition::registry::RateLimit;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::gcra::{EventRate, Gcra};
@@ -69,7 +69,7 @@ impl RateLimiter {
 mod tests {
     use super::{RateLimiter, WithinRate};
     use crate::base::clock::{Clock as _, SystemClock};
-    use policy::registry::RateLimit;
+    use policy::definition::registry::RateLimit;
     use std::time::Duration;
 
     #[test]

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use policy::message::ItemRequest;
-use policy::principal::Principal;
-use policy::uri::ResourceUri;
+use policy::engine::message::ItemRequest;
+use policy::subject::principal::Principal;
+use policy::subject::uri::ResourceUri;
 
 use crate::base::random;
 
@@ -169,9 +169,9 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use policy::message::{ItemRequest, RequestOperation};
-    use policy::name::{ClientId, PrincipalId, ServerName};
-    use policy::principal::Principal;
+    use policy::engine::message::{ItemRequest, RequestOperation};
+    use policy::subject::name::{ClientId, PrincipalId, ServerName};
+    use policy::subject::principal::Principal;
 
     use super::{ResultStore, StoredResult, name_in};
     use crate::base::clock::{Clock as _, SystemClock};

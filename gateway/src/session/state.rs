@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::name::ServerName;
-use policy::offer::ItemKind;
-use policy::principal::Principal;
+use policy::definition::offer::ItemKind;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -477,9 +477,9 @@ mod tests {
     use crate::config::settings::Limits;
     use crate::mcp::protocol::ProtocolVersion;
     use crate::mcp::wire::Id;
-    use policy::name::{PrincipalId, ServerName};
-    use policy::offer::ItemKind;
-    use policy::principal::Principal;
+    use policy::definition::offer::ItemKind;
+    use policy::subject::name::{PrincipalId, ServerName};
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
 
     fn holder(last: u8) -> Holder {

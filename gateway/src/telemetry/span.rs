@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
 
 use crate::audit::{Record, RecordId, written};
 use crate::mcp::protocol::{Era, ProtocolVersion, method};

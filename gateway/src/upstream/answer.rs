@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use policy::ask::AT_ONCE;
+use policy::engine::ask::AT_ONCE;
+use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::json::{Fragment, Value};
-use policy::message::{ItemRequest, RequestOperation};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::BreakerPass;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use policy::ask::ServerRequestPolicy;
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
+use policy::engine::ask::ServerRequestPolicy;
 use tokio::time::Instant;
 
 use super::catalog::{CachedKind, CatalogCache};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
 use tokio::time::Instant;
 
 use super::demux::ConnectionScope;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use policy::name::ServerName;
+use policy::subject::name::ServerName;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -367,7 +367,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use bytes::Bytes;
-    use policy::name::ServerName;
+    use policy::subject::name::ServerName;
     use tokio::time::{Instant, timeout};
 
     use super::{Channel, ChannelTerms, LOOK};

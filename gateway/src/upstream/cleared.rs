@@ -1,8 +1,8 @@
 //! What a request needs before it may be sent to a server.
 
-use policy::kind::ReadOnlyHint;
-use policy::message::ClientRequest;
-use policy::pipeline::Permit;
+use policy::engine::message::ClientRequest;
+use policy::engine::pipeline::Permit;
+use policy::subject::kind::ReadOnlyHint;
 
 use crate::outbound::guardrail::Agreed;
 use crate::session::rate_limiter::WithinRate;
@@ -11,7 +11,7 @@ use crate::session::rate_limiter::WithinRate;
 /// of its route let it pass. [`Upstream::call`] and [`Upstream::tell`] take nothing less.
 ///
 /// ```compile_fail,E0451
-/// # fn unlimited(permit: policy::pipeline::Permit) {
+/// # fn unlimited(permit: policy::engine::pipeline::Permit) {
 /// let cleared = gateway::upstream::Cleared { permit }; // neither counted nor judged
 /// # }
 /// ```

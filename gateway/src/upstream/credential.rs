@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use policy::json::{Document, Value as Json};
-use policy::name::Scope;
+use policy::subject::name::Scope;
 use tokio::sync::Mutex as Turn;
 
 use super::UpstreamError;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::json::{self, Fragment, Value};
-use policy::name::ServerName;
+use policy::subject::name::ServerName;
 use tokio::sync::{broadcast, mpsc};
 
 use super::request::AcceptedMessages;
@@ -696,7 +696,7 @@ mod tests {
 
     use bytes::Bytes;
     use policy::json::JsonBounds;
-    use policy::name::ServerName;
+    use policy::subject::name::ServerName;
 
     use super::super::request::AcceptedMessages;
     use super::{

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
-use policy::ask::{Refusal, RefusalReason};
-use policy::content::without_values;
-use policy::offer::ReadOnlyHint;
-use policy::scope;
+use policy::definition::offer::ReadOnlyHint;
+use policy::detection::content::without_values;
+use policy::engine::ask::{Refusal, RefusalReason};
+use policy::subject::scope;
 
 use super::credential::CredentialError;
 use crate::base::share::ShareError;

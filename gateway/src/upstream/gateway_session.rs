@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::{StreamExt as _, stream};
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::revoked::RevocationList;
+use policy::subject::revoked::RevocationList;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;

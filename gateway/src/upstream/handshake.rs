@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use policy::definition::offer::ItemKind;
+use policy::definition::pin::{Digest, DigestSubject};
 use policy::json::{Document, Fragment, JsonBounds, Value};
-use policy::offer::ItemKind;
-use policy::pin::{Digest, DigestSubject};
 use tokio::time::Instant;
 
 use super::answer::Incoming;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use policy::name::ServerName;
+use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout};
 
 use super::ConfiguredHeaders;

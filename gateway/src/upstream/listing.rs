@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use policy::base::work::WorkBudget;
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::engine::pipeline::CatalogView;
 use policy::json::{Document, Fragment, Value};
-use policy::name::ServerName;
-use policy::offer::{Catalog, CatalogItem, ItemKind};
-use policy::pipeline::CatalogView;
-use policy::work::WorkBudget;
+use policy::subject::name::ServerName;
 
 use super::error::UpstreamError;
 use crate::base::intake::ResponseAccount;

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use policy::definition::offer::ItemKind;
 use policy::json::Fragment;
-use policy::offer::ItemKind;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use crate::base::secret::Secret;
 use crate::mcp::client_info::Client;

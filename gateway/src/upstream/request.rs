@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use policy::definition::mirror::HeaderArgument;
+use policy::definition::offer::ItemKind;
+use policy::engine::message::{ItemRequest, RequestOperation, TaskOperation};
 use policy::json::{Fragment, write_string};
-use policy::message::{ItemRequest, RequestOperation, TaskOperation};
-use policy::mirror::HeaderArgument;
-use policy::offer::ItemKind;
 
 use super::on_behalf_of::{OnBehalfOf, SubjectToken};
 use crate::base::share::{Holder, Share};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use policy::name::ServerName;
+use policy::subject::name::ServerName;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 use tokio::time::Instant;
 

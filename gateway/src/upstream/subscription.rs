@@ -1,9 +1,9 @@
 //! The notifications of one upstream server that a listener is permitted to receive.
 
+use policy::definition::offer::ItemKind;
+use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
+use policy::engine::pipeline::Permit;
 use policy::json::Value;
-use policy::message::{ClientRequest, ItemRequest, RequestOperation};
-use policy::offer::ItemKind;
-use policy::pipeline::Permit;
 
 use crate::mcp::protocol::method;
 use crate::mcp::wire::{Notification, Object};

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use serde_json::Value;
 
 use super::keywords::{self, KeywordContents};
-use crate::work::WorkBudget;
+use crate::base::work::WorkBudget;
 
 /// Units for applying one subschema to one part of a value.
 const STEP: usize = 64;
@@ -188,7 +188,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::spend;
-    use crate::work::WorkBudget;
+    use crate::base::work::WorkBudget;
 
     fn cost(schema: &Value, value: &Value) -> u64 {
         let budget = WorkBudget::unlimited();

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::coding;
+use crate::json::coding;
 
 /// The contents of a keyword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 
 use super::{Schema, UNUSABLE};
+use crate::base::work::WorkBudget;
 use crate::json::{Document, JsonBounds, Value};
-use crate::name::ServerName;
-use crate::work::WorkBudget;
+use crate::subject::name::ServerName;
 
 /// Longest usable schema, in bytes. Schemas with the most permitted parts are shorter.
 const LONGEST: usize = 1 << 20;
@@ -163,9 +163,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::{CachedSchema, SchemaCache};
+    use crate::base::work::WorkBudget;
     use crate::json::{Document, JsonBounds};
-    use crate::name::ServerName;
-    use crate::work::WorkBudget;
+    use crate::subject::name::ServerName;
 
     fn schema(n: usize) -> Arc<CachedSchema> {
         let text = format!(

@@ -3,11 +3,11 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use policy::decision::Effect;
+use policy::definition::offer::ItemKind;
 use policy::json::write_ascii;
-use policy::name::ClientId;
-use policy::offer::ItemKind;
-use policy::principal::{Claims, Principal, ProofOfPossession};
+use policy::rules::decision::Effect;
+use policy::subject::name::ClientId;
+use policy::subject::principal::{Claims, Principal, ProofOfPossession};
 
 use super::{
     CERTIFICATE, OAUTH, Record, SCHEMA, excerpt, foreign, list, micros, number, plain, some,

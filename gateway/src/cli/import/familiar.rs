@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use policy::shadow;
+use policy::definition::shadow;
 
 use super::runners::{Package, RunTargets};
 

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::config::settings::{Settings, UNREADABLE};
-use policy::decision::Mode;
-use policy::inspect::{self, AcceptedDetectors, Detector, Finding};
-use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
-use policy::offer::{CatalogItem, ItemKind};
-use policy::pin::{Digest, DigestSubject};
-use policy::pipeline::Policy;
-use policy::work::WorkBudget;
+use policy::base::work::WorkBudget;
+use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::definition::pin::{Digest, DigestSubject};
+use policy::detection::inspect::{self, AcceptedDetectors, Detector, Finding};
+use policy::engine::pipeline::Policy;
+use policy::rules::decision::Mode;
 
 use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;

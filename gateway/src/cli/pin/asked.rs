@@ -12,9 +12,9 @@ use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::Settings;
 use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
 use gateway::control::run::StartError;
-use policy::alike;
-use policy::name::ServerName;
-use policy::offer::CatalogItem;
+use policy::definition::alike;
+use policy::definition::offer::CatalogItem;
+use policy::subject::name::ServerName;
 
 use super::super::{
     LoadPurpose, complain, invalid, load_for, log_in_words, say, settings, text_of, told_to_stop,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use gateway::config::settings::{ServerSettings, Settings, UNREADABLE};
 use gateway::control::inventory::ServerInventory;
 use gateway::pins::volatile_entry;
-use policy::inspect::AcceptedDetectors;
+use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::definition::pin::Digest;
+use policy::definition::pins::{PinViolation, Pins, ResourcePins};
+use policy::detection::inspect::AcceptedDetectors;
 use policy::json::Fragment;
-use policy::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
-use policy::offer::{CatalogItem, ItemKind};
-use policy::pin::Digest;
-use policy::pins::{PinViolation, Pins, ResourcePins};
 
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};

@@ -12,11 +12,11 @@ use gateway::config::settings::Settings;
 use gateway::config::settings::cases::{CallerDescription, TestRequest};
 use gateway::control::dry_run::DryRun;
 use gateway::mcp::protocol::method;
-use policy::decision::Effect;
+use policy::definition::offer::ItemKind;
 use policy::json::Value;
-use policy::name::{RESERVED, ServerName};
-use policy::offer::ItemKind;
-use policy::principal::{Principal, ProofOfPossession};
+use policy::rules::decision::Effect;
+use policy::subject::name::{RESERVED, ServerName};
+use policy::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::super::printable::in_a_line;

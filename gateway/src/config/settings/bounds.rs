@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use policy::name::PrincipalId;
-use policy::work::WorkLimits;
+use policy::base::work::WorkLimits;
+use policy::subject::name::PrincipalId;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::limit_table::{COUNTS, KIB, LimitShare, SHARES, SIZES, TIMES};

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy::decision::Reason;
+use policy::definition::offer::ItemKind;
 use policy::json::{Document, Fragment, JsonBounds, JsonError};
-use policy::name::{ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName};
-use policy::offer::ItemKind;
-use policy::principal::{Principal, ProofOfPossession};
+use policy::rules::decision::Reason;
+use policy::subject::name::{
+    ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName,
+};
+use policy::subject::principal::{Principal, ProofOfPossession};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use policy::config::{KnownNames, PolicyProblem, RawPolicy};
-use policy::name::ServerName;
-use policy::pipeline::Policy;
-use policy::shadow::SharedRoutes;
+use policy::definition::shadow::SharedRoutes;
+use policy::engine::config::{KnownNames, PolicyProblem, RawPolicy};
+use policy::engine::pipeline::Policy;
+use policy::subject::name::ServerName;
 
 use super::clashes::ConfiguredFiles;
 use super::compiler::{DefiningSection, SettingsCompiler};
@@ -244,7 +244,7 @@ impl SettingsCompiler<'_> {
         let others = identity.has_others() || self.is_doubtful(DefiningSection::Callers);
         let unnamed = self.is_doubtful(DefiningSection::Servers);
         let known = KnownNames { servers: &names, unnamed, principals: &principals, others };
-        let policy = policy::config::compile(raw, known);
+        let policy = policy::engine::config::compile(raw, known);
         if let Some(policy) = context.root.json().get("policy") {
             self.prefixed_names(policy, "/policy", &names);
         }

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Uri};
-use policy::name::Scope;
-use policy::principal::RequiredProof;
+use policy::subject::name::Scope;
+use policy::subject::principal::RequiredProof;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use policy::name::ServerName;
-use policy::pattern::Pattern;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 use serde_json::Value;
 
 use super::compiler::SettingsCompiler;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use policy::content::{Direction, Handlings};
+use policy::detection::content::{Direction, Handlings};
 
 use super::limit_table::{COUNTS, KIB, MIB, SIZES, TIMES};
 use super::{Limits, ServerTransport, Settings};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
-use policy::name::{GroupName, PrincipalId, Scope};
-use policy::pattern::Pattern;
-use policy::pointer::{escaped, unescaped};
-use policy::principal::Principal;
+use policy::json::pointer::{escaped, unescaped};
+use policy::subject::name::{GroupName, PrincipalId, Scope};
+use policy::subject::pattern::Pattern;
+use policy::subject::principal::Principal;
 
 use super::compiler::SettingsCompiler;
 use super::raw::{
@@ -175,7 +175,9 @@ impl IdentitySettings {
 }
 
 /// Parses group names; the error has the index of the first invalid one.
-fn groups(names: &[String]) -> Result<BTreeSet<GroupName>, (usize, policy::name::NameError)> {
+fn groups(
+    names: &[String],
+) -> Result<BTreeSet<GroupName>, (usize, policy::subject::name::NameError)> {
     names.iter().enumerate().map(|(n, name)| GroupName::parse(name).map_err(|e| (n, e))).collect()
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The text is examined before variables are substituted.
 
-use policy::content;
-use policy::pointer::escaped;
+use policy::detection::content;
+use policy::json::pointer::escaped;
 
 use super::problem::{ConfigProblem, ConfigProblems};
 use super::variables::{VariableFallback, VariableReference, replaced};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use policy::work::WorkLimits;
+use policy::base::work::WorkLimits;
 
 use super::Limits;
 use super::raw::RawLimits;

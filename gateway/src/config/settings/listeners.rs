@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use http::Uri;
 use ipnet::IpNet;
-use policy::pattern::Pattern;
+use policy::subject::pattern::Pattern;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::identity::IdentitySettings;

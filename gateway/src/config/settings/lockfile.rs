@@ -13,14 +13,16 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::inspect::Detector;
+use policy::definition::lock::{
+    AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+};
+use policy::definition::offer::ItemKind;
+use policy::definition::pin::{Digest, DigestSubject};
+use policy::detection::inspect::Detector;
+use policy::json::pointer::escaped;
 use policy::json::{
     Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii,
 };
-use policy::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
-use policy::offer::ItemKind;
-use policy::pin::{Digest, DigestSubject};
-use policy::pointer::escaped;
 use serde::Deserialize;
 
 use super::pins::Approvers;
@@ -502,11 +504,13 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 #[cfg(test)]
 mod tests {
     use super::{parse, write};
-    use policy::inspect::Detector;
+    use policy::definition::lock::{
+        AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+    };
+    use policy::definition::offer::ItemKind;
+    use policy::definition::pin::{Digest, DigestSubject};
+    use policy::detection::inspect::Detector;
     use policy::json::{Document, Fragment, JsonBounds};
-    use policy::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
-    use policy::offer::ItemKind;
-    use policy::pin::{Digest, DigestSubject};
     use std::sync::Arc;
 
     fn lock(definition: &str) -> Lockfile {

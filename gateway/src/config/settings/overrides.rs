@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::json::{Document, JsonBounds};
-use policy::offer::{CatalogItem, ItemKind};
 
 use super::compiler::SettingsCompiler;
 use super::raw::{RawArgumentOverride, RawToolOverride};
@@ -110,7 +110,7 @@ fn findings(tool: &str, words: &ToolOverride) -> Vec<Box<str>> {
     let Ok(offer) = CatalogItem::read(ItemKind::Tool, document.root(), &document) else {
         return Vec::new();
     };
-    let told = |finding: &policy::inspect::Finding| {
+    let told = |finding: &policy::detection::inspect::Finding| {
         let tool = tool.escape_debug();
         format!("the override of the tool `{tool}`: {finding}").into()
     };

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::alike::VolatileMembers;
-use policy::decision::Mode;
-use policy::drift::Risk;
-use policy::lock::Lockfile;
-use policy::offer::ItemKind;
-use policy::pins::{Pins, ResourcePins};
+use policy::definition::alike::VolatileMembers;
+use policy::definition::drift::Risk;
+use policy::definition::lock::Lockfile;
+use policy::definition::offer::ItemKind;
+use policy::definition::pins::{Pins, ResourcePins};
+use policy::rules::decision::Mode;
 
 use super::ServerSettings;
 use super::compiler::SettingsCompiler;

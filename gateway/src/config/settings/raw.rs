@@ -16,9 +16,9 @@ mod registry;
 mod sandbox;
 mod telemetry;
 
-use policy::config::RawPolicy;
-use policy::pins::ResourcePins;
-use policy::principal::RequiredProof;
+use policy::definition::pins::ResourcePins;
+use policy::engine::config::RawPolicy;
+use policy::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

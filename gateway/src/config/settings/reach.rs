@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
-use policy::name::Scope;
-use policy::pattern::Pattern;
+use policy::subject::name::Scope;
+use policy::subject::pattern::Pattern;
 
 use super::SecretRef;
 use super::compiler::SettingsCompiler;

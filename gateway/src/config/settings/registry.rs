@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use policy::definition::registry::{RateLimit, Registry, RegistryEntry};
+use policy::detection::labels::Labels;
 use policy::json::{Document, JsonBounds};
-use policy::labels::Labels;
-use policy::name::ServerName;
-use policy::registry::{RateLimit, Registry, RegistryEntry};
+use policy::subject::name::ServerName;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{RawRegistered, RawRegistry};

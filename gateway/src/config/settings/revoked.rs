@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use policy::json::write_ascii;
-use policy::revoked::RevocationList;
+use policy::subject::revoked::RevocationList;
 use serde::Deserialize;
 
 use super::yaml;
@@ -157,7 +157,7 @@ pub fn quoted(text: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use policy::revoked::RevocationList;
+    use policy::subject::revoked::RevocationList;
 
     use super::{RevocationContent, parse, write};
 

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use aws_lc_rs::rand;
-use policy::control::Control;
-use policy::name::RESERVED;
-use policy::pointer::escaped;
+use policy::json::pointer::escaped;
+use policy::rules::control::Control;
+use policy::subject::name::RESERVED;
 use serde_json::{Map, Value, json};
 
 use super::compiler::SettingsCompiler;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use policy::ask::{
+use policy::engine::ask::{
     FormPolicy, SamplingExcessAction, SamplingPolicy, SecretFormAction, ServerRequestPolicy,
     StandingGrantAction, UrlPolicy,
 };
-use policy::name::ServerName;
-use policy::pattern::Pattern;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 
 use super::compiler::{DefiningSection, RequiredSecret, SettingsCompiler};
 use super::credentials::repeats_scheme;

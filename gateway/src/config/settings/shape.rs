@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jsonschema::JsonType;
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
-use policy::pointer::{escaped, unescaped};
+use policy::json::pointer::{escaped, unescaped};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;

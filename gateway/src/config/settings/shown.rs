@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use policy::content::Direction;
-use policy::pointer::escaped;
+use policy::detection::content::Direction;
+use policy::json::pointer::escaped;
 use serde_json::Value;
 
 use super::effective::{self, EffectiveValues};

@@ -8,7 +8,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-use policy::revoked::RevocationList;
+use policy::subject::revoked::RevocationList;
 
 use crate::base::sha256::sha256;
 
@@ -102,7 +102,7 @@ impl SettledRevocations {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use policy::revoked::RevocationList;
+    use policy::subject::revoked::RevocationList;
 
     use super::{FileCheckOutcome, FileVersion, SettledRevocations};
 

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use policy::control::{Control, ControlSet};
-use policy::inspect::Detector;
-use policy::name::{RESERVED, ServerName};
-use policy::pipeline::ExpectedTreatment;
+use policy::detection::inspect::Detector;
+use policy::engine::pipeline::ExpectedTreatment;
+use policy::rules::control::{Control, ControlSet};
+use policy::subject::name::{RESERVED, ServerName};
 use serde_json::{Value, json};
 
 use super::{AttackResult, AttackVerdict, ObservedExchange, SelftestObserver, broken};

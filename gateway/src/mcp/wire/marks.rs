@@ -8,8 +8,8 @@
 
 use bytes::Bytes;
 use memchr::memmem;
+use policy::engine::places::is_meta;
 use policy::json::{Document, JsonKind, Value, write_string};
-use policy::places::is_meta;
 
 use super::spelling;
 use crate::mcp::protocol::code;

@@ -3,11 +3,11 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use gateway::config::settings::lockfile::{self, LONGEST_REASON};
-use policy::drift;
-use policy::inspect::{AcceptedDetectors, Detector};
-use policy::lock::ApprovalState;
-use policy::pin::DigestSubject;
-use policy::pipeline::Policy;
+use policy::definition::drift;
+use policy::definition::lock::ApprovalState;
+use policy::definition::pin::DigestSubject;
+use policy::detection::inspect::{AcceptedDetectors, Detector};
+use policy::engine::pipeline::Policy;
 
 use super::super::super::printable::printable;
 use super::super::super::say;

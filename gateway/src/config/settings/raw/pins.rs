@@ -1,6 +1,6 @@
 //! The `pins` section as written.
 
-use policy::decision::Mode;
+use policy::rules::decision::Mode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::registry::{DataClass, ToolEffect};
+use policy::definition::registry::{DataClass, ToolEffect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

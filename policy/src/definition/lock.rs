@@ -1,0 +1,143 @@
+//! The content of a lockfile: definitions that are approved, pending or revoked.
+
+use std::collections::BTreeMap;
+
+use crate::definition::alike::EquivalenceDigest;
+use crate::definition::pin::{Digest, DigestSubject};
+use crate::detection::inspect::Detector;
+use crate::json::Fragment;
+use crate::subject::kind::ItemKind;
+
+/// Approval state of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ApprovalState {
+    /// Proposed, but not yet approved.
+    Pending,
+    /// Approved, and therefore usable.
+    Approved,
+    /// The approval was withdrawn.
+    Revoked,
+}
+
+impl ApprovalState {
+    /// Name in the lockfile.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// A finding of a detector that was accepted as a false positive. It applies only to the definition with the digest
+/// it is stored beside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedFinding {
+    /// The detector that reported it. INVARIANT: its findings may be accepted ([`Detector::unacceptable`]).
+    pub finding: Detector,
+    /// The person who accepted it.
+    pub by: Box<str>,
+    /// Time of acceptance, in RFC 3339 format.
+    pub at: Box<str>,
+    /// Reason for accepting it.
+    pub reason: Box<str>,
+}
+
+impl AcceptedFinding {
+    /// The digest of the exception, for the definition with the digest `definition`.
+    #[must_use]
+    pub fn digest(&self, definition: Digest) -> Digest {
+        let definition = definition.to_string();
+        let members = [
+            ("at", &*self.at),
+            ("by", &*self.by),
+            ("definition", &*definition),
+            ("finding", self.finding.name()),
+            ("reason", &*self.reason),
+        ];
+        Digest::of_texts(DigestSubject::Exception, &members)
+    }
+}
+
+/// One version of a definition. Several can be locked at once while servers are upgraded.
+#[derive(Clone, Debug)]
+pub struct LockedVersion {
+    /// Digest of the version. INVARIANT: the digest of `definition`.
+    pub digest: Digest,
+    /// Approval state of the version.
+    pub state: ApprovalState,
+    /// The person who set the state.
+    pub by: Option<Box<str>>,
+    /// Time when the state was set, in RFC 3339 format.
+    pub at: Option<Box<str>>,
+    /// Reason for the state, if one was given.
+    pub reason: Option<Box<str>>,
+    /// Accepted findings. INVARIANT: empty unless the version is approved.
+    pub exceptions: Vec<AcceptedFinding>,
+    /// The complete definition as JSON.
+    pub definition: Fragment,
+    /// Digest of the definition for comparison regardless of order, computed on first use.
+    pub alike: EquivalenceDigest,
+}
+
+impl LockedVersion {
+    /// A version without author, time, reason or exceptions. INVARIANT: `digest` is that of `definition`.
+    #[must_use]
+    pub fn new(digest: Digest, state: ApprovalState, definition: Fragment) -> Self {
+        let (by, at, reason, exceptions) = (None, None, None, Vec::new());
+        Self {
+            digest,
+            state,
+            by,
+            at,
+            reason,
+            exceptions,
+            definition,
+            alike: EquivalenceDigest::default(),
+        }
+    }
+}
+
+/// The locked definitions of one server.
+#[derive(Clone, Debug, Default)]
+pub struct LockedServer {
+    /// Required identity of the server. `None`: any.
+    pub identity: Option<Box<str>>,
+    /// Versions of what the server states about itself.
+    pub server: Vec<LockedVersion>,
+    /// Versions of the server's tools, prompts, resources and templates.
+    pub offers: BTreeMap<(ItemKind, Box<str>), Vec<LockedVersion>>,
+}
+
+impl LockedServer {
+    /// The versions of `name`; empty if there are none.
+    #[must_use]
+    pub fn versions(&self, kind: ItemKind, name: &str) -> &[LockedVersion] {
+        self.offers.get(&(kind, Box::from(name))).map_or(&[], Vec::as_slice)
+    }
+
+    /// The digest of all approved versions and their exceptions.
+    #[must_use]
+    pub fn set(&self) -> Digest {
+        let server = self.server.iter().map(|version| ("", version));
+        let offers = self.offers.iter().flat_map(|((_, name), versions)| {
+            versions.iter().map(move |version| (&**name, version))
+        });
+        let approved = server.chain(offers).filter(|(_, one)| one.state == ApprovalState::Approved);
+        let members = approved.flat_map(|(name, version)| {
+            let exceptions = version.exceptions.iter().map(|one| one.digest(version.digest));
+            std::iter::once(version.digest).chain(exceptions).map(move |digest| (name, digest))
+        });
+        Digest::of_set(members)
+    }
+}
+
+/// The content of a lockfile, by server.
+#[derive(Clone, Debug, Default)]
+pub struct Lockfile {
+    /// Locked definitions of each server, by its name.
+    pub servers: BTreeMap<Box<str>, LockedServer>,
+}

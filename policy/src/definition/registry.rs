@@ -1,0 +1,141 @@
+//! The operator's own metadata about tools: owner, effect, limits. Annotations of a server are only its own claims
+//! (threat T1302).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::definition::pin::{Digest, DigestSubject};
+use crate::detection::labels::Labels;
+use crate::json::Value;
+use crate::subject::kind::ItemKind;
+
+/// What a tool does to the data it touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ToolEffect {
+    /// The tool only reads.
+    Read,
+    /// The tool makes changes that can be undone.
+    Write,
+    /// The tool makes changes that cannot be undone.
+    Destructive,
+}
+
+impl ToolEffect {
+    /// Name of the effect in conditions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Destructive => "destructive",
+        }
+    }
+}
+
+/// Sensitivity of what a tool returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum DataClass {
+    /// Data for the general public.
+    Public,
+    /// Data for members of the organization.
+    Internal,
+    /// Data for those with a need to know.
+    Confidential,
+    /// Data for explicitly named principals.
+    Restricted,
+}
+
+impl DataClass {
+    /// Name of the class in conditions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Internal => "internal",
+            Self::Confidential => "confidential",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+/// A rate limit: calls of one caller in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Number of calls; at least one.
+    pub count: u32,
+    /// Length of the period.
+    pub per: Duration,
+}
+
+/// The registry entry of one tool.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryEntry {
+    /// Person or team responsible for the tool.
+    pub owner: Option<Box<str>>,
+    /// Version of the tool that the entry describes.
+    pub version: Option<Box<str>>,
+    /// What the tool does to the data it touches.
+    pub effect: Option<ToolEffect>,
+    /// Sensitivity of what the tool returns.
+    pub data_class: Option<DataClass>,
+    /// Whether a person has to approve each call.
+    pub approval_required: bool,
+    /// Resources that the tool touches.
+    pub resource_scope: Option<Box<str>>,
+    /// Longest duration of a call.
+    pub timeout: Option<Duration>,
+    /// How often a client may retry a failed call.
+    pub retries: u32,
+    /// Whether a repeated call has no further effect.
+    pub idempotent: bool,
+    /// Rate limit of each caller.
+    pub rate: Option<RateLimit>,
+    /// Digest that the input schema must have.
+    pub schema: Option<Digest>,
+    /// Sensitive members of its results, in addition to those its output schema labels.
+    pub labels: Labels,
+}
+
+impl RegistryEntry {
+    /// The digest of an input schema; `None` if it cannot be computed.
+    #[must_use]
+    pub fn digest(schema: Value<'_>) -> Option<Digest> {
+        Digest::of(DigestSubject::Offer(ItemKind::Tool), schema).ok()
+    }
+
+    /// Whether the input schema of a definition has the required digest, or none is required.
+    #[must_use]
+    pub fn fits(&self, definition: Value<'_>) -> bool {
+        let of = |definition: Value<'_>| Self::digest(definition.get("inputSchema")?);
+        self.schema.is_none_or(|schema| of(definition) == Some(schema))
+    }
+}
+
+/// Registry entries by server and tool name.
+#[derive(Debug, Default)]
+pub struct Registry {
+    tools: BTreeMap<Box<str>, BTreeMap<Box<str>, RegistryEntry>>,
+}
+
+impl Registry {
+    /// Adds a tool; returns whether it was new.
+    pub fn add(&mut self, server: &str, tool: &str, registered: RegistryEntry) -> bool {
+        self.tools.entry(server.into()).or_default().insert(tool.into(), registered).is_none()
+    }
+
+    /// Names of the registered tools of a server.
+    pub fn names(&self, server: &str) -> impl Iterator<Item = &str> {
+        self.tools.get(server).into_iter().flat_map(BTreeMap::keys).map(|name| &**name)
+    }
+
+    /// The entry of a tool; `None` for other kinds and for tools that are not registered.
+    #[must_use]
+    pub fn get(&self, server: &str, kind: ItemKind, name: &str) -> Option<&RegistryEntry> {
+        if kind != ItemKind::Tool {
+            return None;
+        }
+        self.tools.get(server)?.get(name)
+    }
+}

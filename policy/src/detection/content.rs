@@ -1,0 +1,494 @@
+//! Inspects and sanitises the contents of messages: results of servers and arguments of callers, but not definitions
+//! (controls C13, C14 and C26).
+//!
+//! Every string is inspected, wherever it stands: member names too, and base64 in resources. Each detector
+//! reports what it found and where; the policy determines, by server, what is done about it. Idempotent:
+//! `sanitize(sanitize(x)) == sanitize(x)`.
+
+mod carried;
+mod handling;
+mod fence;
+mod host;
+mod imperative;
+mod found;
+mod mark;
+mod markup;
+mod media;
+mod named;
+mod order;
+mod directions;
+mod personal;
+mod size;
+mod solicit;
+mod rules;
+pub mod stretch;
+mod orders;
+mod vendors;
+mod secrets;
+mod encoded;
+mod lens;
+mod pieces;
+mod walk;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use self::carried::LeakTracker;
+pub use self::carried::TrackerVersion;
+pub(crate) use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
+use self::found::{FoundValue, ValueClass};
+pub use self::handling::{Direction, Handling, Handlings, PermittedList};
+pub(crate) use self::host::note as authority_note;
+use self::lens::StringScan;
+pub use self::pieces::ChosenPart;
+pub(crate) use self::size::truncated;
+pub use self::size::{OversizeAction, ResultSizeLimit};
+use crate::base::work::{USUAL_MOST, WorkBudget};
+use crate::detection::inspect::{Detector, Finding};
+use crate::json::{Document, JsonBounds, Value};
+use crate::subject::mode::Mode;
+use crate::subject::name::ServerName;
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::PrincipalSelector;
+
+/// Whether notes and fences are added to the texts in an inspected value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextMarking {
+    /// They are added.
+    Marked,
+    /// None is added, because the value is processed further.
+    Bare,
+}
+
+/// What is replaced, passed over and added when a server's message is inspected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabelledContent<'a> {
+    /// The values that are replaced wherever they stand, because members that hold them are hidden.
+    pub(crate) labelled: &'a BTreeSet<String>,
+    /// The pointers to values that are not inspected.
+    pub(crate) sealed: &'a [&'a str],
+    /// Whether notes and fences are added.
+    pub(crate) marking: TextMarking,
+}
+
+/// Most findings of each detector that are kept for one message; all of them are acted on.
+const KEPT: usize = 16;
+
+/// The score of a text under the patterns for planted instructions; from 1 on it is taken to give instructions.
+#[must_use]
+pub fn patterns(text: &str) -> f32 {
+    orders::patterns(text, None, &WorkBudget::unlimited()).map_or(0.0, |order| order.value())
+}
+
+/// `text` with `[REDACTED:KIND]` in place of everything that has the form of a secret: for log lines, which belong
+/// to no message.
+#[must_use]
+pub fn without_secrets(text: &str) -> String {
+    let mut found = Vec::new();
+    secrets::find(text, &mut found);
+    replaced(text, found)
+}
+
+/// `text` with `[REDACTED:KIND]` in place of secrets, of card, account and identity numbers, and of the canaries of
+/// `contents`, plain and encoded once: for names and addresses in audit records, into which a caller may
+/// have put a value. A short plain name is returned without an allocation.
+#[must_use]
+pub fn without_values<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
+    let canaries = contents.and_then(|contents| contents.canaries.as_ref());
+    let known = canaries.is_some_and(|canaries| canaries.is_match(text));
+    if !known && is_plain(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut found = Vec::new();
+    secrets::find(text, &mut found);
+    personal::find(text, &mut found);
+    // In a name, underscores take the place of blanks.
+    if memchr::memchr(b'_', text.as_bytes()).is_some() {
+        personal::find(&text.replace('_', " "), &mut found);
+    }
+    let with = encoded::DecodeContext { canaries, budget: &WorkBudget::unlimited(), recall: None };
+    encoded::find(text, with, &mut found);
+    let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
+    found.extend(
+        places.map(|one| FoundValue::new(ValueClass::Canary, "canary", one.start(), one.end())),
+    );
+    found.retain(|one| {
+        matches!(one.class, ValueClass::Secret | ValueClass::Identifier | ValueClass::Canary)
+    });
+    if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replaced(text, found)) }
+}
+
+/// Whether a text is too short and too plain for a secret: lower-case letters and separators.
+fn is_plain(text: &str) -> bool {
+    const LONGEST: usize = 64;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'.' | b'/' | b'-');
+    text.len() <= LONGEST && text.bytes().all(plain)
+}
+
+/// `text` with each finding replaced by its kind.
+fn replaced(text: &str, mut found: Vec<FoundValue>) -> String {
+    found.sort_by_key(|one| (one.from, one.end));
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for one in found.iter().filter(|one| one.from < one.end) {
+        if one.from >= done {
+            out.push_str(text.get(done..one.from).unwrap_or_default());
+            out.push_str("[REDACTED:");
+            out.push_str(one.rule);
+            out.push(']');
+        }
+        done = done.max(one.end);
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
+/// The policy for the contents that some servers send and receive.
+#[derive(Clone, Debug)]
+pub struct ContentProfile {
+    /// Patterns of the servers that it applies to.
+    pub servers: Vec<Pattern>,
+    /// Handling of what the servers send.
+    pub results: Handlings,
+    /// Handling of what is sent to the servers.
+    pub arguments: Handlings,
+    /// The mode for arguments that violate the input schema.
+    pub input_schema: Mode,
+    /// The mode for arguments that the input schema does not declare, where it leaves additional properties
+    /// open.
+    pub undeclared: Mode,
+    /// The mode for results that violate the output schema.
+    pub output_schema: Mode,
+    /// Values that are no secrets: at least the first 16 hexadecimal digits of their SHA-256.
+    pub allowed: Vec<String>,
+    /// Hosts that links in results may lead to; empty: all.
+    pub link_hosts: Vec<Pattern>,
+    /// Media types that base64 data may have; empty: all.
+    pub media_types: Vec<Pattern>,
+    /// Whether texts of results are wrapped in marks that their author cannot forge.
+    pub fence: bool,
+    /// The size limit of results, if there is one.
+    pub size: Option<ResultSizeLimit>,
+    /// Labels of members of results, each with the principals that may see them.
+    pub fields: Vec<(Box<str>, Vec<PrincipalSelector>)>,
+}
+
+impl Default for ContentProfile {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            results: Handlings::default(),
+            arguments: Handlings::default(),
+            input_schema: Mode::Enforce,
+            undeclared: Mode::Off,
+            output_schema: Mode::Audit,
+            allowed: Vec::new(),
+            link_hosts: Vec::new(),
+            media_types: Vec::new(),
+            fence: false,
+            size: None,
+            fields: Vec::new(),
+        }
+    }
+}
+
+/// The content policy for all servers: the first profile that matches a server applies to it, or else the default
+/// profile.
+#[derive(Debug)]
+pub struct ContentPolicy {
+    profiles: Vec<ContentProfile>,
+    other: ContentProfile,
+    key: [u8; 32],
+    canaries: Option<AhoCorasick>,
+    carried: LeakTracker,
+    /// Whether the arguments of any server are searched for values from other servers.
+    carries: bool,
+}
+
+impl Default for ContentPolicy {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+/// The recipient of a server's message.
+#[derive(Clone, Copy)]
+pub(crate) struct ContentRecipient<'a> {
+    /// The caller, which keys the marks: equal values get equal marks for one caller.
+    pub(crate) caller: &'a str,
+    /// What the caller sees of the tools that are named, if that is known.
+    pub(crate) tools: Option<SeenTools<'a>>,
+}
+
+/// The outcome of the inspection of one message.
+#[derive(Debug, Default)]
+pub struct ContentReport {
+    /// The findings, at most 16 of each detector.
+    pub findings: Vec<Finding>,
+    /// The message as it may be shown, if it was changed.
+    pub changed: Option<Vec<u8>>,
+    /// The finding for which the message is withheld, if it is.
+    pub blocked: Option<Finding>,
+    /// The greatest score for planted instructions of any string; from 1 on it is taken to give instructions.
+    pub score: f32,
+}
+
+impl ContentPolicy {
+    /// The content policy with these profiles, in order of precedence.
+    #[must_use]
+    pub fn new(profiles: Vec<ContentProfile>) -> Self {
+        let (other, all) = (ContentProfile::default(), Pattern::new("*"));
+        // A profile for all servers leaves nothing to the default profile.
+        let whole = profiles.iter().any(|profile| profile.servers.contains(&all));
+        let usual = Some(&other).filter(|_| !whole);
+        let searches = |profile: &ContentProfile| {
+            let (detector, direction) = (Detector::CarriedData, Direction::Argument);
+            profile.arguments.of(detector, direction, PermittedList::Absent) != Handling::Off
+        };
+        let carries = profiles.iter().chain(usual).any(searches);
+        let (key, canaries, carried) = ([0; 32], None, LeakTracker::default());
+        Self { profiles, other, key, canaries, carried, carries }
+    }
+
+    /// This policy with a key, without which values cannot be guessed from their marks.
+    #[must_use]
+    pub fn with_key(self, key: [u8; 32]) -> Self {
+        Self { key, ..self }
+    }
+
+    /// This policy with canary values, which must never occur in a message.
+    ///
+    /// # Errors
+    /// When no automaton can be built for them.
+    pub fn with_canaries(self, canaries: &[String]) -> Result<Self, Finding> {
+        Ok(Self { canaries: values(canaries)?, ..self })
+    }
+
+    /// The profile that applies to `server`.
+    #[must_use]
+    pub fn of(&self, server: &ServerName) -> &ContentProfile {
+        let named = |profile: &&ContentProfile| {
+            profile.servers.iter().any(|pattern| pattern.matches(server.as_str()))
+        };
+        self.profiles.iter().find(named).unwrap_or(&self.other)
+    }
+
+    /// Inspects `value`. `caller` keys the marks. A message that costs more than `budget` is blocked.
+    #[must_use]
+    pub fn look(
+        &self,
+        server: &ServerName,
+        direction: Direction,
+        caller: &str,
+        value: Value<'_>,
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        walk::look(&self.lens(server, direction, caller, None, budget), value, &[])
+    }
+
+    /// Inspects a value that is sent to `server` as one part of a message, without the search for values in pieces:
+    /// [`Self::look_together`] does that for all parts.
+    pub(crate) fn look_at_part(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        walk::part(&self.lens(server, Direction::Argument, caller, None, budget), value)
+    }
+
+    /// Searches the parts of one message that `caller` has chosen for a value from another server that is split into
+    /// pieces over several places. A message that costs more than `budget` is blocked.
+    #[must_use]
+    pub fn look_together(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        parts: &[ChosenPart<'_>],
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        walk::together(&self.lens(server, Direction::Argument, caller, None, budget), parts)
+    }
+
+    /// Whether what `caller` sends to `server` is searched for values from other servers, and there are any.
+    pub(crate) fn seeks(&self, server: &ServerName, caller: &str) -> bool {
+        let budget = WorkBudget::for_bytes(0, USUAL_MOST);
+        self.lens(server, Direction::Argument, caller, None, &budget).seeks()
+    }
+
+    /// Inspects what a server sends, except for the strings at the pointers `sealed`, which are passed on as text that
+    /// only the server can read.
+    #[must_use]
+    pub(crate) fn look_but(
+        &self,
+        server: &ServerName,
+        reader: ContentRecipient<'_>,
+        value: Value<'_>,
+        sealed: &[&str],
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        let lens = self.lens(server, Direction::Result, reader.caller, None, budget);
+        walk::look(&StringScan { tools: reader.tools, ..lens }, value, sealed)
+    }
+
+    /// Inspects a text of a caller that must not be rewritten, because the policy has decided about it: where something
+    /// would be replaced, the text is blocked.
+    pub(crate) fn look_strictly(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        text: &str,
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        walk::text(&self.lens(server, Direction::Argument, caller, None, budget).strict(), text)
+    }
+
+    /// Inspects the trace context of a caller, which can be dropped.
+    pub(crate) fn look_at_trace(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        text: &str,
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
+    }
+
+    /// Inspects what a server sends and replaces the labelled values wherever they stand.
+    pub(crate) fn look_without(
+        &self,
+        server: &ServerName,
+        reader: ContentRecipient<'_>,
+        value: Value<'_>,
+        content: LabelledContent<'_>,
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        match values(content.labelled) {
+            Ok(labelled) => {
+                let (caller, labelled) = (reader.caller, labelled.as_ref());
+                let lens = self.lens(server, Direction::Result, caller, labelled, budget);
+                let lens = StringScan { tools: reader.tools, ..lens };
+                let lens = match content.marking {
+                    TextMarking::Marked => lens,
+                    TextMarking::Bare => lens.bare(),
+                };
+                walk::look(&lens, value, content.sealed)
+            }
+            Err(finding) => ContentReport { blocked: Some(finding), ..ContentReport::default() },
+        }
+    }
+
+    /// `value` as it may be written to an audit record, whose readers need none of its secrets; `None` where it
+    /// cannot be sanitised.
+    pub(crate) fn recorded(
+        &self,
+        server: &ServerName,
+        value: Value<'_>,
+        labelled: &BTreeSet<String>,
+        budget: &WorkBudget,
+    ) -> Option<String> {
+        let labelled = values(labelled).ok()?;
+        let lens = self.lens(server, Direction::Argument, "", labelled.as_ref(), budget).recorded();
+        // Many secrets are recognisable only by the name of their member.
+        let named = named::without(value, budget, &|value| lens.mark("named-secret", value));
+        let named = match named {
+            Some(text) => Some(Document::parse(text.into(), &JsonBounds::ANSWER).ok()?),
+            None => None,
+        };
+        let value = named.as_ref().map_or(value, Document::root);
+        let seen = walk::look(&lens, value, &[]);
+        let text = match (seen.blocked, seen.changed) {
+            (Some(_), _) => return None,
+            (None, Some(changed)) => String::from_utf8(changed).ok()?,
+            (None, None) => value.raw().to_owned(),
+        };
+        // Once more as one text, for values that are recognisable only by the text before them.
+        let whole = lens.cleaned(&text);
+        let blocks = whole.findings.iter().any(|(_, done, _)| *done == Handling::Block);
+        if blocks || budget.is_exhausted() { None } else { Some(whole.text.unwrap_or(text)) }
+    }
+
+    /// A counter that changes whenever the same text could have new findings.
+    pub(crate) fn learned(&self) -> u64 {
+        self.carried.learned()
+    }
+
+    /// The same for texts that `caller` sends.
+    pub(crate) fn learned_of(&self, caller: &str) -> TrackerVersion {
+        self.carried.learned_of(caller)
+    }
+
+    /// A finding without secrets in its place and note, since the name of a member can be one.
+    pub(crate) fn placed(&self, server: &ServerName, caller: &str, finding: Finding) -> Finding {
+        let budget = WorkBudget::for_bytes(0, USUAL_MOST);
+        let lens = self.lens(server, Direction::Result, caller, None, &budget);
+        let at = lens.place(&finding.at);
+        let note = match finding.note {
+            // Fixed texts of this crate.
+            Cow::Borrowed(note) => Cow::Borrowed(note),
+            Cow::Owned(note) => Cow::Owned(lens.told(&note)),
+        };
+        Finding { detector: finding.detector, at, note }
+    }
+
+    /// The mark that replaces a value of a labelled member.
+    pub(crate) fn mark(&self, server: &ServerName, caller: &str, value: &str) -> String {
+        let budget = WorkBudget::unlimited();
+        self.lens(server, Direction::Result, caller, None, &budget).mark("sensitive-field", value)
+    }
+
+    fn lens<'a>(
+        &'a self,
+        server: &'a ServerName,
+        direction: Direction,
+        caller: &'a str,
+        labelled: Option<&'a AhoCorasick>,
+        budget: &'a WorkBudget,
+    ) -> StringScan<'a> {
+        let profile = self.of(server);
+        let handlings = match direction {
+            Direction::Result => &profile.results,
+            Direction::Argument => &profile.arguments,
+        };
+        let how = |detector| {
+            let named = detector == Detector::Links && !profile.link_hosts.is_empty()
+                || detector == Detector::MediaTypes && !profile.media_types.is_empty();
+            let list = if named { PermittedList::Given } else { PermittedList::Absent };
+            handlings.of(detector, direction, list)
+        };
+        StringScan {
+            handlings: StringScan::DETECTORS.map(how),
+            direction,
+            allowed: &profile.allowed,
+            hosts: &profile.link_hosts,
+            types: &profile.media_types,
+            fences: profile.fence,
+            canaries: self.canaries.as_ref(),
+            labelled,
+            carried: &self.carried,
+            remembers: self.carries && direction == Direction::Result,
+            server: server.as_str(),
+            key: &self.key,
+            caller,
+            tools: None,
+            budget,
+        }
+    }
+}
+
+/// An automaton for these values, the longest first; `None` if there are none.
+fn values<'a>(
+    values: impl IntoIterator<Item = &'a String>,
+) -> Result<Option<AhoCorasick>, Finding> {
+    let values: Vec<&String> = values.into_iter().filter(|value| !value.is_empty()).collect();
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values);
+    built.map(Some).map_err(|_too_many| Finding::unchanged())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,453 @@
+//! Finds markup that loads, runs or hides something, and deceptive links (control C12; vectors PV-37 to PV-39).
+//!
+//! A scan over the bytes determines which patterns could match at all; only those are tried.
+
+use std::cmp::Reverse;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use memchr::{memchr_iter, memmem};
+use regex::Regex;
+
+use super::host;
+use crate::base::work::{EACH_FOUND, WorkBudget};
+use crate::subject::pattern::Pattern;
+
+/// Longest authority of a URL that is read, in bytes.
+const AUTHORITY: usize = 300;
+
+/// The way in which active markup is defused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defusal {
+    /// Its `<` is escaped, so that the tag is shown as text.
+    Tag,
+    /// The image becomes a link that is not clickable.
+    Image,
+    /// Its colons and `@` become blanks, so that no scheme is left.
+    Scheme,
+    /// The link becomes `hxxps://host[.]example`.
+    Link,
+}
+
+/// A range of a text that is active markup or a suspicious link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MarkupMatch {
+    pub(super) from: usize,
+    pub(super) end: usize,
+    pub(super) note: &'static str,
+    /// Whether it is a link that is deceptive or leads to a host that is not permitted.
+    pub(super) is_link: bool,
+    fix: Defusal,
+}
+
+/// The sign that must occur in a text for a pattern to be tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MarkupTrigger {
+    /// A `<` and a letter, `/` or `!`.
+    Tag,
+    /// The beginning of an image, `![`.
+    Image,
+    /// One of the words in [`WORDS`].
+    Word,
+}
+
+/// Words that make a reader run or load content.
+const WORDS: [&str; 15] = [
+    "javascript:",
+    "vbscript:",
+    "livescript:",
+    "data:text/html",
+    "data:image/svg",
+    "data:text/xml",
+    "data:application/x",
+    "](command:",
+    "](vscode",
+    "](cursor:",
+    "](ms-",
+    "](search-ms:",
+    "](file:",
+    "[//]:",
+    "@import",
+];
+
+#[rustfmt::skip]
+const SPECS: [(MarkupTrigger, Defusal, &str, &str); 12] = [
+    (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
+        r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
+        r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|base|portal|foreignobject)\b[^<>]*>?"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that loads something from elsewhere",
+        r#"(?i)<(?:img|image|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:)?//[^<>]*>?"#),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that leads elsewhere by itself", r"(?i)<meta\b[^<>]*\bhttp-equiv\b[^<>]*>?"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs something",
+        r#"(?i)<[a-z][^<>]*[\s/"']on[a-z]{3,20}\s*=[^<>]*>?"#),
+    (MarkupTrigger::Tag, Defusal::Tag, "has a style that loads something",
+        r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\burl\s*\([^<>]*>?"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
+        r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?:[;"'\s]|\.0))[^<>]*>?"#),
+    (MarkupTrigger::Image, Defusal::Image, "has an image that is loaded from elsewhere",
+        r"!\[[^\]\n]*\](?:\(\s*<?\s*(?i:https?:)?//[^)\n]*\)?|\[[^\]\n]*\])"),
+    (MarkupTrigger::Word, Defusal::Scheme, "has a link that runs something",
+        r"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|\]\(\s*<?(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"),
+    (MarkupTrigger::Word, Defusal::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
+    (MarkupTrigger::Word, Defusal::Scheme, "has a style that loads something", r#"(?i)@import\s+(?:url\()?\s*["']?(?:https?:)?//[^;\s]*"#),
+];
+
+struct MarkupPatterns {
+    words: AhoCorasick,
+    patterns: Vec<(MarkupTrigger, Defusal, &'static str, Regex)>,
+    mismatch: Regex,
+}
+
+static COMPILED: LazyLock<Option<MarkupPatterns>> = LazyLock::new(|| {
+    let words = AhoCorasick::builder().ascii_case_insensitive(true).build(WORDS).ok()?;
+    let build = |(sign, fix, note, pattern): &(MarkupTrigger, Defusal, &'static str, &str)| {
+        Some((*sign, *fix, *note, Regex::new(pattern).ok()?))
+    };
+    let patterns = SPECS.iter().filter_map(build).collect();
+    let mismatch = Regex::new(
+        r#"(?i)\[\s*https?://([^\]\s/]+)[^\]\n]*\]\(\s*<?(https?://([^)\s>/]+)[^)\s>]*)|<a\b[^<>]*\bhref\s*=\s*["']?(https?://([^"'\s<>/]+)[^"'\s<>]*)[^<>]*>\s*https?://([^\s<>/]+)"#,
+    );
+    Some(MarkupPatterns { words, patterns, mismatch: mismatch.ok()? })
+});
+
+/// All active markup and suspicious links in a text, in order. `hosts` are those that links may lead to; empty: all.
+/// The search ends when `budget` is exhausted.
+pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<MarkupMatch> {
+    let (mut found, bytes) = (Vec::new(), text.as_bytes());
+    let Some(compiled) = COMPILED.as_ref() else { return found };
+    let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
+    let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!');
+    let tag = memchr_iter(b'<', bytes).any(is_tag);
+    let image = memmem::find(bytes, b"![").is_some();
+    let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
+    // Whether reference definitions lead elsewhere depends on the whole text, so it is determined once.
+    let refers = image && refers(bytes);
+    for (sign, fix, note, pattern) in &compiled.patterns {
+        let could = match sign {
+            MarkupTrigger::Tag => tag,
+            MarkupTrigger::Image => image,
+            MarkupTrigger::Word => word,
+        };
+        if !could {
+            continue;
+        }
+        if !budget.spend(text.len()) {
+            return found;
+        }
+        for one in pattern.find_iter(text) {
+            // An image by reference loads something only if its definition leads elsewhere.
+            if *fix == Defusal::Image && one.as_str().ends_with(']') && !refers {
+                continue;
+            }
+            if !budget.spend(EACH_FOUND) {
+                return found;
+            }
+            let (from, end) = (one.start(), one.end());
+            found.push(MarkupMatch { from, end, note, is_link: false, fix: *fix });
+        }
+    }
+    links(text, hosts, budget, &mut found);
+    if (memmem::find(bytes, b"](").is_some() || tag) && budget.spend(text.len()) {
+        mismatches(&compiled.mismatch, text, budget, &mut found);
+    }
+    found.sort_by_key(|one| (one.from, Reverse(one.end)));
+    let mut last = [0; 2];
+    found.retain(|one| {
+        let end = last.get_mut(usize::from(one.is_link));
+        let inside = end.as_ref().is_some_and(|end| one.end <= **end);
+        end.into_iter().for_each(|end| *end = one.end.max(*end));
+        !inside
+    });
+    found
+}
+
+/// Whether a text could contain one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
+fn signs_of_words(bytes: &[u8]) -> bool {
+    let link = memmem::find(bytes, b"](").is_some();
+    let begins = [&b"script"[..], b"data", b"[//]"];
+    memchr::memchr2_iter(b':', b'@', bytes).any(|at| match bytes.get(at) {
+        Some(b'@') => bytes.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'i')),
+        _ => link || begins.iter().any(|word| ends_with(bytes, at, word)),
+    })
+}
+
+/// Whether a word ends at a place, ignoring case.
+fn ends_with(bytes: &[u8], at: usize, word: &[u8]) -> bool {
+    let start = at.checked_sub(word.len());
+    start.and_then(|start| bytes.get(start..at)).is_some_and(|w| w.eq_ignore_ascii_case(word))
+}
+
+/// Whether a text defines a link reference to another host.
+fn refers(bytes: &[u8]) -> bool {
+    [&b"]: http"[..], b"]: //", b"]:http", b"]: <http"]
+        .iter()
+        .any(|sign| memmem::find(bytes, sign).is_some())
+}
+
+/// A link that is shown and cannot be followed: `hxxps://host[.]example/path`.
+fn dead(text: &str) -> String {
+    let (scheme, rest) = match text.split_once(':') {
+        Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => (scheme, rest),
+        _ => ("http", text),
+    };
+    let scheme = match &*scheme.to_ascii_lowercase() {
+        "https" => "hxxps",
+        "ftp" => "fxp",
+        "ws" => "wxs",
+        "wss" => "wxss",
+        _ => "hxxp",
+    };
+    let rest = rest.trim_start_matches(['/', '\\']);
+    let end = rest.find(['/', '?', '#', ')']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    format!("{scheme}://{}{path}", host.replace('.', "[.]"))
+}
+
+/// The text of a match, defused.
+pub(super) fn defanged(one: &MarkupMatch, text: &str) -> String {
+    match one.fix {
+        Defusal::Tag => text.replace('<', "&lt;"),
+        Defusal::Image => match text.find("](") {
+            Some(at) => {
+                let (shown, target) = text.split_at_checked(at + 2).unwrap_or((text, ""));
+                format!("{}{}", shown.trim_start_matches('!'), dead(target))
+            }
+            None => text.trim_start_matches('!').to_owned(),
+        },
+        Defusal::Scheme => text.replace([':', '@'], " "),
+        Defusal::Link => dead(text),
+    }
+}
+
+/// Appends the links that are deceptive or lead to a host that is not permitted.
+fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
+    let bytes = text.as_bytes();
+    // The end of the last link, so that each byte of a path is scanned once.
+    let mut ended = 0;
+    for at in memchr::memchr2_iter(b':', b'/', bytes) {
+        let Some((from, start)) = begins(bytes, at) else { continue };
+        let authority = authority(text, start);
+        if !budget.spend(AUTHORITY) {
+            return;
+        }
+        let Some(note) = host::note(authority, hosts) else { continue };
+        if !budget.spend(EACH_FOUND) {
+            return;
+        }
+        let behind = start + authority.len();
+        if ended < behind {
+            let rest = text.get(behind..).unwrap_or_default();
+            let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
+            ended = behind + path.unwrap_or(rest.len());
+        }
+        found.push(MarkupMatch { from, end: ended, note, is_link: true, fix: Defusal::Link });
+    }
+}
+
+/// The start of the link with slashes at a place, and the start of its authority: a scheme that browsers follow and
+/// slashes of either kind (browsers accept one for two), or two slashes in the position of a link
+/// target.
+fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let behind = bytes.get(at + 1..)?;
+    let slashes = |most| behind.iter().take(most).take_while(|b| matches!(b, b'/' | b'\\')).count();
+    if bytes.get(at) == Some(&b':') {
+        let slashes = slashes(AUTHORITY);
+        let before = bytes.get(at.saturating_sub(6)..at)?;
+        let scheme = ["https", "http", "ftp", "wss", "ws"].into_iter().find(|scheme| {
+            let start = before.len().checked_sub(scheme.len());
+            let same = start.and_then(|start| before.get(start..));
+            let whole = start.is_some_and(|start| {
+                start == 0 || before.get(start - 1).is_some_and(|b| !b.is_ascii_alphanumeric())
+            });
+            whole && same.is_some_and(|word| word.eq_ignore_ascii_case(scheme.as_bytes()))
+        })?;
+        return (slashes > 0).then_some((at - scheme.len(), at + 1 + slashes));
+    }
+    let before = bytes.get(at.saturating_sub(3)..at)?;
+    let target = [&b"("[..], b"(<", b"=\"", b"='", b"=", b"]: ", b"]:", b"<"];
+    let first = slashes(2) == 1 && target.iter().any(|sign| before.ends_with(sign));
+    first.then_some((at, at + 2))
+}
+
+/// The authority that begins at a place. Before an `@`, a browser does not end it at the characters that end one in
+/// running text.
+fn authority(text: &str, start: usize) -> &str {
+    let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
+    let behind = behind.unwrap_or_default();
+    let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#\"<>\\".contains(c);
+    let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
+    if most.contains('@') {
+        return most.trim_end_matches([')', ']', '\'', '`', ',', ';', '.', '}', '|', '^']);
+    }
+    // An IPv6 address stands in brackets.
+    let inside = if most.starts_with('[') { most.find(']').map_or(0, |at| at + 1) } else { 0 };
+    let rest = most.get(inside..).unwrap_or_default();
+    let end = rest.find(|c: char| "'()[]{}|`^,;".contains(c)).unwrap_or(rest.len());
+    most.get(..inside + end).unwrap_or_default()
+}
+
+/// Appends links whose text shows another host than their target.
+fn mismatches(pattern: &Regex, text: &str, budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
+    let plain = |host: &str| {
+        let host = host.trim_end_matches(['.', ',']).to_ascii_lowercase();
+        host.strip_prefix("www.").map_or_else(|| host.clone(), ToOwned::to_owned)
+    };
+    for one in pattern.captures_iter(text) {
+        let part = |n| one.get(n).map(|part| plain(part.as_str()));
+        let (shown, led, target) = match one.get(2) {
+            Some(target) => (part(1), part(3), Some(target)),
+            None => (part(6), part(5), one.get(4)),
+        };
+        if !budget.spend(EACH_FOUND) {
+            return;
+        }
+        let Some(target) = target.filter(|_| shown != led) else { continue };
+        let note = "has a link that shows another address than it leads to";
+        let (from, end) = (target.start(), target.end());
+        found.push(MarkupMatch { from, end, note, is_link: true, fix: Defusal::Link });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{COMPILED, SPECS, defanged, find};
+    use crate::base::work::WorkBudget;
+    use crate::subject::pattern::Pattern;
+
+    fn notes(text: &str) -> Vec<&'static str> {
+        find(text, &[], &WorkBudget::unlimited()).into_iter().map(|one| one.note).collect()
+    }
+
+    #[test]
+    fn the_patterns_compile() {
+        assert_eq!(COMPILED.as_ref().unwrap().patterns.len(), SPECS.len());
+    }
+
+    #[test]
+    fn what_does_something_is_found() {
+        for text in [
+            "a <!-- do this --> b",
+            "<SCRIPT src=x>",
+            "<img src=\"https://evil.example/a.gif?k=1\" width=1>",
+            "<svg onload=alert(1)>",
+            "<div style=\"background:url(https://evil.example/b)\"></div>",
+            "<p style='display: none'>x</p>",
+            "![x](https://evil.example/a.png)",
+            "![x](//evil.example/a.png)",
+            "![s][1]\n\n[1]: https://evil.example/p.png",
+            "[x](javascript:alert(1))",
+            "[x](data:text/html;base64,AA==)",
+            "[Fix](command:workbench.run)",
+            "[//]: # (do this)",
+            "<iframe src=x></iframe>",
+            "<a href=x onclick=\"y()\">",
+            "@import url('https://evil.example/a.css')",
+            "<img/src='//evil.example/a'>",
+            "<meta http-equiv=refresh content='0;url=//evil.example'>",
+            "https://github.com@evil.example/repo",
+            "https://docs.example.com;@evil.example/?q=1",
+            "http:\\\\2130706433/x",
+            "https://xn--pypal-4ve.com/update",
+            "http://2130706433/x",
+            "[https://bank.example](https://evil.example/login)",
+            "<a href='https://evil.example'>https://bank.example</a>",
+        ] {
+            assert!(!notes(text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ordinary_text_is_left_alone() {
+        for text in [
+            "a < b and c > d",
+            "Vec<String> and Option<&str>",
+            "see https://docs.example.com/a_b?c=d#e",
+            "<p>Hi <b>there</b></p> <a href=\"https://example.org/x\">x</a>",
+            "![local](./a.png)",
+            "[a](https://example.org)",
+            "https://münchen.example/ and https://xn--mnchen-3ya.example",
+            "// a comment",
+            "std::fmt::Display",
+            "http://127.0.0.1:8080/x",
+            "git@github.com:a/b.git",
+            "https://git@github.com/a/b",
+            "[https://example.org](https://www.example.org/)",
+            "http://[::1]:80/x",
+            "on_load = 3; onclick = f",
+            "<meta charset=utf-8>",
+            "data: text",
+            "arr![0]",
+            "the key: //",
+        ] {
+            assert_eq!(notes(text), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn links_may_be_held_to_hosts() {
+        let hosts = [Pattern::new("example.org"), Pattern::new("*.example.org")];
+        for (text, found) in [
+            ("https://example.org/a", false),
+            ("https://A.Example.org:8443/a", false),
+            ("https://example.com", true),
+            ("<https://example.com>", true),
+            ("[x](//example.com/y)", true),
+            ("https://example.org.example.com", true),
+            ("http://[::1]/", true),
+            ("https:/example.com/x", true),
+            ("<a href=//example.com>", true),
+            ("[r]: //example.com", true),
+            ("[x](<//example.com>)", true),
+            ("https://example.org;@example.com/", true),
+            ("ftp://example.com", true),
+            ("https://example.org./", false),
+        ] {
+            assert_eq!(!find(text, &hosts, &WorkBudget::unlimited()).is_empty(), found, "{text}");
+        }
+        for text in [
+            "https://example.com/x",
+            "https:/example.com",
+            "[x](//example.com/y)",
+            "wss://example.com",
+            "ftp://a.com/b",
+            "<a href=//example.com>",
+            "https://example.org;@example.com/",
+            "http:\\\\example.com",
+            "http://[::1]/",
+        ] {
+            let one = find(text, &hosts, &WorkBudget::unlimited())[0];
+            let (before, rest) = text.split_at_checked(one.from).unwrap();
+            let (link, behind) = rest.split_at_checked(one.end - one.from).unwrap();
+            let idle = format!("{before}{}{behind}", defanged(&one, link));
+            assert!(find(&idle, &hosts, &WorkBudget::unlimited()).is_empty(), "{idle}");
+        }
+        let one = find("see https://evil.example/a.b?c=d now", &hosts, &WorkBudget::unlimited())[0];
+        assert_eq!(
+            defanged(&one, "https://evil.example/a.b?c=d"),
+            "hxxps://evil[.]example/a.b?c=d"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_to_do_nothing_does_nothing(parts in proptest::collection::vec(prop_oneof![
+            Just("<script>"), Just("</script>"), Just("<!--"), Just("-->"), Just("![a]("), Just("https://a.b@c.d/"),
+            Just(")"), Just("<img src=\"//x.y\">"), Just("javascript:"), Just("[//]: "), Just("\n"), Just("word "),
+            Just("<a href='"), Just("'>"), Just("[https://a.example]("), Just("](command:"), Just("<"), Just(">"), Just("@import //a"),
+        ], 0..12)) {
+            let mut text = parts.concat();
+            for _ in 0..6 {
+                let found = find(&text, &[], &WorkBudget::unlimited());
+                let Some(one) = found.first() else { break };
+                let part = |range: std::ops::Range<usize>| text.get(range).unwrap();
+                let idle = defanged(one, part(one.from..one.end));
+                text = [part(0..one.from), &idle, part(one.end..text.len())].concat();
+            }
+            prop_assert!(text.len() < 4096);
+        }
+    }
+}

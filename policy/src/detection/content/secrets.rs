@@ -1,0 +1,502 @@
+//! Finds keys, tokens and passwords, by the formats that vendors document and by the words before them.
+//!
+//! One pass over the bytes; more expensive tests are applied only to words that could be secrets.
+
+mod commands;
+mod forms;
+mod places;
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use memchr::memmem;
+
+use self::commands::flagged;
+use self::forms::{embedded, format};
+use self::places::UrlPath;
+use super::found::{FoundValue, ValueClass};
+use super::vendors;
+use crate::json::coding;
+
+/// Shortest word that is a secret because of the words before it, in bytes.
+const SHORTEST: usize = 16;
+/// Shortest value that is assigned to the name of a service's key, in bytes.
+const ASSIGNED_KEY: usize = 10;
+/// Longest part of a word that is tested, in bytes: a longer word is judged by its beginning.
+const LONGEST: usize = 4096;
+/// How many bytes before a word are searched for its designation.
+const BEFORE: usize = 48;
+/// Longest first line of a private key, in bytes.
+const HEADER: usize = 80;
+/// Longest quoted value, in bytes.
+const QUOTED: usize = 200;
+/// Shortest value after `Bearer` that is taken for a token, in bytes (RFC 6750 section 2.1).
+const BEARER: usize = 12;
+/// Fewest distinct characters of a word that is no placeholder.
+const DIFFERENT: usize = 8;
+
+/// Hosts and paths after which the rest of a URL is a secret.
+const WEBHOOKS: [(&str, &str); 11] = [
+    ("chat.googleapis.com", "/v1/spaces/"),
+    ("maker.ifttt.com", "/trigger/"),
+    ("open.feishu.cn", "/open-apis/bot/v2/hook/"),
+    (".tines.com", "/webhook/"),
+    ("discordapp.com", "/api/webhooks/"),
+    ("hooks.slack.com", "/services/"),
+    ("hooks.slack.com", "/workflows/"),
+    ("outlook.office.com", "/webhook/"),
+    (".webhook.office.com", "/webhookb2/"),
+    ("discord.com", "/api/webhooks/"),
+    ("hooks.zapier.com", "/hooks/catch/"),
+];
+
+/// URI schemes in which userinfo is the login of a person (RFC 3986 section 3.2.1); in other schemes it belongs to a
+/// connection string.
+const WEB: [&str; 9] = ["http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "git"];
+
+/// Names of secrets, compared without case and separators.
+const CALLED: [&str; 18] = [
+    "secret",
+    "private",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "accountkey",
+    "sharedkey",
+    "passw",
+    "passphrase",
+    "pwd",
+    "credential",
+    "bearer",
+    "authorization",
+    "auth",
+    "key",
+    "access",
+    "api",
+];
+
+/// Parts of words that are obvious placeholders.
+const PLACEHOLDERS: [&str; 13] = [
+    "example",
+    "xxxx",
+    "your",
+    "placeholder",
+    "changeme",
+    "redacted",
+    "dummy",
+    "insert",
+    "*****",
+    ".....",
+    "-----",
+    "_____",
+    "process.env",
+];
+
+/// Automata for the names of secrets and for placeholders.
+struct SecretAutomata {
+    called: AhoCorasick,
+    placeholders: AhoCorasick,
+}
+
+static LISTS: LazyLock<Option<SecretAutomata>> = LazyLock::new(|| {
+    let placeholders = AhoCorasick::builder().ascii_case_insensitive(true).build(PLACEHOLDERS);
+    Some(SecretAutomata {
+        called: AhoCorasick::new(CALLED).ok()?,
+        placeholders: placeholders.ok()?,
+    })
+});
+
+/// The beginning of a PEM block (RFC 7468).
+static BEGIN: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new("-----BEGIN"));
+
+/// Whether the text before a short word could introduce it as a value: with a sign or a keyword.
+fn may_be_given(bytes: &[u8], at: usize) -> bool {
+    let before = bytes.get(at.saturating_sub(12)..at).unwrap_or_default();
+    let blanks = |b: &&u8| matches!(b, b'"' | b'\'' | b'`' | b' ' | b'\\' | b'\t' | b'>' | b'(');
+    let mut back = before.iter().rev().skip_while(blanks);
+    let last = back.next().copied().unwrap_or(b' ').to_ascii_lowercase();
+    // `=` and `:`; `-p`, `-u`, `/p` and `--password`; `basic` and `bearer`.
+    matches!(last, b'=' | b':')
+        || matches!(last, b'p' | b'u' | b's' | b'd' | b'r')
+            && back.any(|b| matches!(b, b'-' | b'/'))
+        || matches!(last, b'c' | b'r')
+            && before.to_ascii_lowercase().windows(4).any(|w| w == b"asic" || w == b"arer")
+}
+
+const fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'~' | b'!' | b'%')
+}
+
+/// Appends the secrets in `text`.
+pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
+    runs(text, out);
+    embedded(text, out);
+}
+
+/// Appends the secrets that are words of the text.
+fn runs(text: &str, out: &mut Vec<FoundValue>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        if !is_part(*byte) {
+            if matches!(byte, b'"' | b'\'')
+                && let Some(end) = quoted(text, at, out)
+            {
+                at = end;
+                continue;
+            }
+            if *byte == b':' && bytes.get(at..).is_some_and(|rest| rest.starts_with(b"://")) {
+                at = connection(text, at, out);
+                continue;
+            }
+            at += 1;
+            continue;
+        }
+        let rest = bytes.get(at..).unwrap_or_default();
+        let run = at + rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+        // A shortcut for most words, which are short and assigned to nothing.
+        let one = bytes.get(at..run).unwrap_or_default();
+        let plain = memchr::memchr(b'-', one).is_none();
+        if plain && one.len() < SHORTEST && !may_be_given(bytes, at) {
+            at = run;
+            continue;
+        }
+        // Each byte of a run is searched once for the beginning of a private key.
+        while at < run {
+            let left = bytes.get(at..run).unwrap_or_default();
+            let dashes = memchr::memchr(b'-', left).is_some();
+            let begins = if dashes { BEGIN.find(left) } else { None };
+            let end = begins.map_or(run, |begins| at + begins);
+            if end - at >= 6 {
+                word(text, at, end, out);
+            }
+            at = match begins {
+                Some(_) => private_key(text, end, out).unwrap_or(end + 10),
+                None => run,
+            };
+        }
+    }
+}
+
+/// Finds a private key in PEM (RFC 7468), up to its footer or the end of the text.
+fn private_key(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
+    let rest = text.get(at..)?;
+    let line = rest.get(..rest.floor_char_boundary(HEADER))?;
+    let line = line.split(['\n', '\\']).next()?;
+    line.contains("PRIVATE KEY").then_some(())?;
+    let footer = rest.find("-----END").map(|end| {
+        let tail = rest.get(end + 8..).unwrap_or_default();
+        end + 8 + tail.find("-----").map_or(0, |more| more + 5)
+    });
+    let end = at + footer.unwrap_or(rest.len());
+    out.push(FoundValue::new(ValueClass::Secret, "private-key", at, end));
+    Some(end)
+}
+
+/// Finds the password in `scheme://name:password@`, or a webhook URL; returns where to continue.
+fn connection(text: &str, at: usize, out: &mut Vec<FoundValue>) -> usize {
+    let start = at + 3;
+    let rest = text.get(start..).unwrap_or_default();
+    let length = rest
+        .bytes()
+        .take(512)
+        .position(|b| {
+            b.is_ascii_whitespace() || matches!(b, b'/' | b'"' | b'\'' | b'`' | b'<' | b'>')
+        })
+        .unwrap_or(rest.len().min(512));
+    let authority = rest.get(..length).unwrap_or_default();
+    if let Some((userinfo, _)) = authority.rsplit_once('@')
+        && let Some((_, password)) = userinfo.split_once(':')
+        && password.len() >= 3
+        && !is_placeholder(password)
+        && !password.starts_with(['$', '{', '<', '%', '['])
+    {
+        let from = start + userinfo.len() - password.len();
+        let rule = login(text.get(..at).unwrap_or_default());
+        out.push(FoundValue::new(ValueClass::Secret, rule, from, from + password.len()));
+        return start + userinfo.len();
+    }
+    let path = rest.get(length..).unwrap_or_default();
+    let host = authority.to_ascii_lowercase();
+    let of = |(place, _): &&(&str, &str)| host.ends_with(place);
+    for (_, begins) in WEBHOOKS.iter().filter(of) {
+        if let Some(secret) = path.strip_prefix(begins) {
+            let part = |b: u8| is_part(b) || b == b'@';
+            let end = secret.bytes().position(|b| !part(b)).unwrap_or(secret.len());
+            if end >= SHORTEST {
+                let from = start + length + begins.len();
+                out.push(FoundValue::new(ValueClass::Secret, "webhook", from, from + end));
+                return from + end;
+            }
+        }
+    }
+    start
+}
+
+/// The rule for a password in userinfo, by the scheme before it.
+fn login(before: &str) -> &'static str {
+    let scheme = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let length = before.bytes().rev().take(BEFORE).take_while(scheme).count();
+    let scheme = before.get(before.len() - length..).unwrap_or_default();
+    if WEB.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        "url-password"
+    } else {
+        "connection-string"
+    }
+}
+
+/// Finds a quoted value with special characters that is called a secret; returns where to continue.
+fn quoted(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
+    let before = text.get(text.floor_char_boundary(at.saturating_sub(BEFORE))..at)?;
+    let ends = before.trim_end_matches([' ', '\\', '(']);
+    // A default value, as in `get("SECRET_KEY", "...")`.
+    let default = ends.ends_with("',") || ends.ends_with("\",");
+    (ends.ends_with(['=', ':']) || default).then_some(())?;
+    let mark = char::from(*text.as_bytes().get(at)?);
+    let rest = text.get(at + 1..)?;
+    let rest = rest.get(..rest.floor_char_boundary(QUOTED))?;
+    let value = rest.get(..rest.find(mark)?)?.trim_end_matches('\\');
+    let special = |c: char| c.is_ascii() && !is_part(c as u8);
+    let whole = value.len() >= 8 && !value.contains(char::is_whitespace) && value.contains(special);
+    let plain = value.contains(['$', '{', '<', '(']) && !is_random(value);
+    if !whole || plain || value.contains("://") || !is_varied(value) || is_placeholder(value) {
+        return None;
+    }
+    let before = before.trim_end_matches([' ', ',']);
+    let strong = called(before, "a0b1c2d3e4f5g6h7")?;
+    (names_secret(before) || strong == "password").then_some(())?;
+    out.push(FoundValue::new(ValueClass::Secret, strong, at + 1, at + 1 + value.len()));
+    Some(at + 1 + value.len())
+}
+
+/// Whether at least half of the neighbouring characters differ in kind.
+fn is_random(value: &str) -> bool {
+    let kind = |b: u8| (b.is_ascii_lowercase(), b.is_ascii_uppercase(), b.is_ascii_digit());
+    let changes =
+        value.as_bytes().windows(2).filter(|p| matches!(p, [a, b] if kind(*a) != kind(*b)));
+    value.len() >= 20 && changes.count() * 2 >= value.len()
+}
+
+fn names_secret(before: &str) -> bool {
+    let lower = before.rsplit(['\n', ';', ',', '{', '}']).next().unwrap_or(before).to_lowercase();
+    lower.contains("secret") || lower.contains("passw") || lower.contains("private")
+}
+
+/// The offset of the value in a word that includes its name, as in `vendor-token-VALUE`.
+fn joined(word: &str) -> Option<usize> {
+    let uuid = word.len().checked_sub(36).filter(|at| {
+        word.get(*at..).is_some_and(is_uuid)
+            && word.get(..*at).is_some_and(|head| head.ends_with(['-', '_', '.']))
+    });
+    let at = match uuid {
+        Some(at) => at,
+        None => word.rfind(['-', '.'])? + 1,
+    };
+    let value = word.get(at..)?;
+    let head: String = word
+        .get(..at)?
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect::<String>()
+        .to_lowercase();
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let called = CALLED.iter().any(|name| head.ends_with(name)) || vendors::names(&head).is_some();
+    (value.len() >= SHORTEST && digits >= 4 && called).then_some(at)
+}
+
+fn word(text: &str, from: usize, end: usize, out: &mut Vec<FoundValue>) {
+    let whole = text.get(from..end).unwrap_or_default();
+    let skipped = whole.len() - whole.trim_start_matches(['-', '.', '/', '+', '~', '!', '%']).len();
+    let (from, whole) = (from + skipped, whole.trim_matches(['-', '.', '/', '+', '~', '!', '%']));
+    let start = whole.get(..whole.len().min(LONGEST)).unwrap_or(whole);
+    // Base64 padding is part of the value.
+    let tail = text.as_bytes().get(from + whole.len()..).unwrap_or_default();
+    let padding = tail.iter().take(2).take_while(|byte| **byte == b'=').count();
+    let end = from + whole.len() + padding;
+    // In a path, the last segment is tested.
+    if let Some((_, last)) = whole.rsplit_once('/')
+        && last.len() >= SHORTEST
+        && !is_reference(last)
+        && let Some(rule) = format(last)
+    {
+        return out.push(FoundValue::new(
+            ValueClass::Secret,
+            rule,
+            end - padding - last.len(),
+            end,
+        ));
+    }
+    if start.len() >= SHORTEST
+        && let Some(rule) = format(start)
+    {
+        return out.push(FoundValue::new(ValueClass::Secret, rule, from, end));
+    }
+    if let Some(found) = flagged(text, from, end) {
+        return out.push(found);
+    }
+    // A shortcut for most words, which are short and assigned to nothing.
+    let given = || {
+        let before = text.get(..from).unwrap_or_default();
+        is_assigned(before) || ends_with(before, "bearer ") && start.len() >= BEARER
+    };
+    if start.len() < SHORTEST && !given() || !is_varied(start) || is_placeholder(start) {
+        return;
+    }
+    let place = UrlPath::of(text.get(..from).unwrap_or_default(), start);
+    if is_shown(text, from, end, place) {
+        return;
+    }
+    if let Some(at) = key_within(place, start).filter(|_| start.len() == whole.len()) {
+        return out.push(FoundValue::new(
+            ValueClass::Secret,
+            "credential",
+            from + at,
+            from + whole.len(),
+        ));
+    }
+    // A word that is not assigned to a name has to look like a secret.
+    let digits = start.bytes().filter(u8::is_ascii_digit).take(2).count();
+    if digits < 2 && start.len() < 20 && !given() {
+        return;
+    }
+    let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
+    let Some(rule) = called(before.unwrap_or_default(), start) else { return };
+    out.push(FoundValue::new(ValueClass::Secret, rule, from, end));
+}
+
+/// Whether a word is a path or a `key` that a service makes public, and nothing before it calls it a secret.
+fn is_shown(text: &str, from: usize, end: usize, place: Option<UrlPath<'_>>) -> bool {
+    let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
+    let said = before.unwrap_or_default();
+    let open = !names_secret(said) && !said.to_ascii_lowercase().contains("token");
+    open && (place.is_some_and(UrlPath::is_public) || places::is_figma(text, from, end))
+}
+
+/// The offset of a value in a word that includes its name, or of a key in the path of a service.
+fn key_within(place: Option<UrlPath<'_>>, word: &str) -> Option<usize> {
+    match place.map(UrlPath::key) {
+        Some(Ok(key)) => key,
+        None | Some(Err(places::AmbiguousPath)) => joined(word),
+    }
+}
+
+/// Whether a text ends with a word, ignoring case.
+fn ends_with(text: &str, word: &str) -> bool {
+    let start = text.len().checked_sub(word.len());
+    start.and_then(|start| text.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(word))
+}
+
+/// Whether the text before a value assigns it: it ends with `=` or `:`.
+fn is_assigned(before: &str) -> bool {
+    before.trim_end_matches(['"', '\'', '`', ' ', '\\', '\t', '>', '(']).ends_with(['=', ':'])
+}
+
+/// The rule of a word that the text before it calls a secret.
+fn called(before: &str, word: &str) -> Option<&'static str> {
+    let line = before.rsplit(['\n', ';', ',', '{', '}']).next().unwrap_or(before);
+    let plain: String = line
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, '=' | ':'))
+        .flat_map(char::to_lowercase)
+        .collect();
+    let assigned = is_assigned(line);
+    let least_of_key = if assigned { ASSIGNED_KEY } else { SHORTEST };
+    if of_vendor(&plain, word, least_of_key) {
+        return Some("credential");
+    }
+    let names = LISTS.as_ref()?.called.find_overlapping_iter(&plain);
+    let name = CALLED.get(names.map(|name| name.pattern().as_usize()).min()?)?;
+    if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
+        return (word.len() >= 6 && !is_reference(word)).then_some("password");
+    }
+    let adjacent = plain.ends_with(name);
+    let strong = !matches!(*name, "key" | "access" | "auth" | "api");
+    let least = match *name {
+        "bearer" if adjacent => BEARER,
+        name if assigned || adjacent && name != "api" => SHORTEST,
+        _ => 20,
+    };
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    let random = digits >= 2 && word.bytes().any(|b| b.is_ascii_alphabetic())
+        || word.len() >= 20 && digits == word.len() && strong && (assigned || adjacent)
+        || word.len() >= 24 && digits == 0 && is_mixed(word);
+    (word.len() >= least
+        && random
+        && (strong || assigned || adjacent || word.len() >= 24)
+        && !is_reference(word))
+    .then_some("credential")
+}
+
+/// Whether a word looks random and follows the name of a service. Behind the name of a service's key, it has at least
+/// `least_of_key` bytes.
+fn of_vendor(plain: &str, word: &str, least_of_key: usize) -> bool {
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    let letters = word.bytes().any(|b| b.is_ascii_alphabetic());
+    let random = digits >= 2 && letters || word.len() >= 20 && is_mixed(word);
+    let whole = word.bytes().all(|b| b.is_ascii_alphanumeric());
+    let long = word.len() >= 20 && whole && distinct(word) >= 16;
+    let keyed = digits >= SHORTEST && digits == word.len() || long;
+    if !random && !keyed {
+        return false;
+    }
+    let Some(key) = vendors::names(plain.trim_end_matches(['=', ':'])) else { return false };
+    let least = if key { least_of_key } else { SHORTEST };
+    word.len() >= least && (random || key) && !is_reference(word)
+}
+
+/// Whether a word changes from lower to upper case within its parts.
+fn is_mixed(word: &str) -> bool {
+    let changes = word
+        .as_bytes()
+        .windows(2)
+        .filter(|pair| matches!(pair, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()));
+    changes.count() * 6 >= word.len()
+}
+
+/// Whether a word is a path, a name or a version, and not a value.
+fn is_reference(word: &str) -> bool {
+    if word.contains("://") || coding::percent(word).1 * 12 > word.len() {
+        return true;
+    }
+    let parts: Vec<&str> =
+        word.split(['/', '.', '_', '-', '+']).filter(|part| !part.is_empty()).collect();
+    let spoken = |part: &&&str| {
+        part.bytes().all(|b| b.is_ascii_lowercase())
+            || part.bytes().all(|b| b.is_ascii_uppercase())
+            || part.bytes().skip(1).all(|b| b.is_ascii_lowercase())
+            || part.len() <= 3
+    };
+    let words = parts.iter().filter(spoken).count();
+    // At least three quarters of its parts are words.
+    parts.len() >= 2 && words * 4 >= parts.len() * 3 && !is_uuid(word)
+        || word.contains('/')
+            && parts.iter().any(|part| part.len() > 3 && spoken(&part))
+            && parts.len() >= 3
+}
+
+fn is_uuid(word: &str) -> bool {
+    let lengths = word.split('-').map(str::len);
+    word.len() == 36 && lengths.eq([8, 4, 4, 4, 12])
+}
+
+fn distinct(word: &str) -> usize {
+    let mut seen = [false; 256];
+    for byte in word.bytes() {
+        if let Some(known) = seen.get_mut(usize::from(byte)) {
+            *known = true;
+        }
+    }
+    seen.into_iter().filter(|seen| *seen).count()
+}
+
+fn is_varied(word: &str) -> bool {
+    distinct(word) >= if word.len() < SHORTEST { 4 } else { DIFFERENT }
+}
+
+fn is_placeholder(word: &str) -> bool {
+    let known = LISTS.as_ref().map(|lists| &lists.placeholders);
+    known.is_some_and(|known| known.is_match(word))
+}

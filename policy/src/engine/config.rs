@@ -1,0 +1,642 @@
+//! The `policy` section of the configuration: its raw form, and its compilation into a [`Policy`].
+//!
+//! Reads no file and parses no YAML: the caller has parsed the text, and turns the JSON Pointer of a [`PolicyProblem`] into
+//! a line and a column.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::definition::shadow::{ShadowingPolicy, Winner};
+use crate::detection::content::{
+    ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
+};
+use crate::engine::pipeline::Policy;
+use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
+use crate::rules::condition::{Condition, ConditionError};
+use crate::rules::constraint::{ArgumentLimits, Constraint};
+use crate::rules::decision::{DenialFormat, Mode};
+use crate::rules::definitions::DefinitionPolicy;
+use crate::subject::name::{
+    ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
+};
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};
+
+/// Which principals may use which tools, prompts and resources of which servers. What no rule allows is denied.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawPolicy {
+    /// Contact for denied callers: an address, a channel or a link. Shown in denials.
+    contact: Option<String>,
+    /// How a denied tool call is answered if the caller may know that the tool exists: `result`, a tool result with
+    /// `isError: true` that explains the denial to the model; or `error`, the JSON-RPC error -31403.
+    #[serde(default)]
+    denials: DenialFormat,
+    /// Access rules; their order has no meaning. A `forbid` overrides every `allow`.
+    #[serde(default)]
+    rules: Vec<RawRule>,
+    /// What is looked for in definitions of tools, prompts and resources.
+    #[serde(default)]
+    definitions: DefinitionPolicy,
+    /// How tools and prompts are treated that can be mistaken for those of another server.
+    #[serde(default)]
+    shadowing: ShadowingPolicy,
+    /// Inspection of results and arguments, by server: the first entry that names a server applies to it. Servers
+    /// that no entry names get the defaults.
+    #[serde(default)]
+    content: Vec<RawContent>,
+    /// Canary values, which must never appear outside the place they were planted in: 12 to 1,024 bytes each, at most
+    /// 1,000 values. `canaries` under `content` sets the action for a match.
+    #[serde(default)]
+    canaries: Vec<String>,
+    /// Limits on tool arguments beyond their schemas. Every constraint that names an argument applies to it.
+    #[serde(default)]
+    constraints: Vec<ArgumentLimits>,
+}
+
+const fn off() -> Mode {
+    Mode::Off
+}
+
+const fn audit() -> Mode {
+    Mode::Audit
+}
+
+/// Inspection of what some servers send and are sent.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawContent {
+    /// Servers the entry applies to: names or patterns with `*` and `?`.
+    servers: Vec<String>,
+    /// Allows servers that are not configured: for a file that several gateways share.
+    #[serde(default)]
+    optional: bool,
+    /// Actions for what the servers send: results, errors, notifications, elicitation and sampling requests.
+    #[serde(default)]
+    results: Handlings,
+    /// Actions for what the servers are sent: arguments of calls.
+    #[serde(default)]
+    arguments: Handlings,
+    /// Arguments that do not match the input schema of the tool. Default `enforce`.
+    #[serde(default)]
+    input_schema: Mode,
+    /// Arguments that the input schema does not declare, where it leaves additional properties open: `enforce` denies
+    /// them. Default `off`.
+    #[serde(default = "off")]
+    undeclared_arguments: Mode,
+    /// `structuredContent` that does not match the output schema of the tool. Default `audit`.
+    #[serde(default = "audit")]
+    output_schema: Mode,
+    /// Values that are not secrets, each by 16 or more of the first hexadecimal digits of its SHA-256.
+    #[serde(default)]
+    allowed: Vec<String>,
+    /// Hosts that links in results may lead to: names or patterns with `*` and `?`. Default: all hosts.
+    link_hosts: Option<Vec<String>>,
+    /// Media types that results may carry, such as `image/png` or `text/*`. Default: all types.
+    media_types: Option<Vec<String>>,
+    /// Encloses every text of a result in markers that its author cannot forge, so that a model can tell where data
+    /// begins and ends.
+    #[serde(default)]
+    fence: bool,
+    /// Most bytes of a tool result, as JSON. Default: the gateway's limit for any response.
+    size: Option<RawSize>,
+    /// Which principals see labelled members of results: labelled by `x-sensitive` or `x-data-class` in the output
+    /// schema, or by `fields` in the registry. Members labelled `public` or `internal` are shown to every caller of
+    /// the tool; members with another label only to principals listed here.
+    #[serde(default)]
+    fields: Vec<RawFields>,
+}
+
+/// Size limit of results.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawSize {
+    /// Most bytes of a result; 512 or more.
+    most: usize,
+    /// What happens to a longer result: `refuse` (the default), `truncate` or `offload`.
+    #[serde(default)]
+    over: OversizeAction,
+}
+
+/// Which principals see members of results that have a label.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawFields {
+    /// The label; `sensitive` stands for `x-sensitive: true`.
+    label: String,
+    /// Principals the members are shown to, written as in rules.
+    principals: Vec<String>,
+}
+
+/// One access rule of the policy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawRule {
+    /// Name of the rule in decisions and in the audit log; unique.
+    id: String,
+    /// Whether the rule allows or forbids: `allow` or `forbid`.
+    effect: RuleEffect,
+    /// Principals the rule applies to: `*` for every authenticated caller, `group:NAME`, `role:NAME`, `client:ID` or
+    /// `principal:ID`.
+    principals: Vec<String>,
+    /// Servers the rule applies to: names or patterns with `*` and `?`.
+    servers: Vec<String>,
+    /// Tools, by the names their servers give them: names or patterns with `*` and `?`.
+    #[serde(default)]
+    tools: Vec<String>,
+    /// Prompts, by the names their servers give them: names or patterns with `*` and `?`.
+    #[serde(default)]
+    prompts: Vec<String>,
+    /// Resources, by canonical URI, and resource templates, by their text: names or patterns with `*` and `?`.
+    /// Applies to reading, subscribing and completing. A `forbid` also applies to the URI with any query and with a
+    /// trailing slash.
+    #[serde(default)]
+    resources: Vec<String>,
+    /// Methods, notifications and extensions that this gateway does not know.
+    #[serde(default)]
+    methods: Vec<String>,
+    /// Scopes of which the credential must have every one. A caller who lacks one sees the thing and is told which
+    /// scopes it needs. Only for `allow`.
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// How the caller must have proved possession of its credential: `any`, `certificate` (RFC 8705) or `dpop` (RFC
+    /// 9449). Only for `allow`.
+    proof: Option<RequiredProof>,
+    /// A CEL expression over `principal`, `server`, `arguments`, `risk` and the thing requested: `tool`, `prompt`,
+    /// `resource` or `method`. A condition that cannot be evaluated never allows.
+    when: Option<String>,
+    /// `enforce` applies the rule, `audit` only records what it would have done, `off` ignores it.
+    #[serde(default)]
+    mode: Mode,
+    /// Tells a denied caller that this rule denies the call; otherwise the thing appears not to exist. Only for
+    /// `forbid`.
+    #[serde(default)]
+    disclose: bool,
+    /// Contact for this rule, instead of the contact of the policy.
+    contact: Option<String>,
+}
+
+/// One problem in the policy section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyProblem {
+    /// JSON Pointer into the policy section.
+    pub at: String,
+    /// States what is wrong.
+    pub message: String,
+    /// States how to correct it.
+    pub help: String,
+}
+
+/// What the rest of the configuration defines, against which names in the policy are checked.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownNames<'a> {
+    /// The configured upstream servers.
+    pub servers: &'a [ServerName],
+    /// Whether there may be further servers, whose own definitions are invalid.
+    pub unnamed: bool,
+    /// All configured principals; empty if no caller can authenticate.
+    pub principals: &'a [Principal],
+    /// Whether there can be further principals, authenticated by an issuer.
+    pub others: bool,
+}
+
+/// Shortest and longest canary value in bytes, and the most values; they are searched one by one.
+const CANARY: std::ops::RangeInclusive<usize> = 12..=1024;
+const CANARIES: usize = 1000;
+/// Smallest configurable limit of a result, in bytes.
+const SIZE: usize = 512;
+
+/// Compiles `raw`, or reports every problem in it.
+///
+/// # Errors
+/// If there is any problem; then nothing is compiled.
+pub fn compile(raw: RawPolicy, known: KnownNames<'_>) -> Result<Policy, Vec<PolicyProblem>> {
+    let contact: Option<Arc<str>> = raw.contact.map(Into::into);
+    let mut compiler = PolicyCompiler { known, problems: Vec::new(), seen: BTreeMap::new() };
+    let rules: Vec<_> = raw
+        .rules
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, raw)| compiler.rule(n, raw, contact.as_ref()))
+        .collect();
+    let (places, rules): (Vec<_>, Vec<_>) = rules.into_iter().unzip();
+    let access = RuleSet::new(rules);
+    compiler.covered(&places, &access);
+    compiler.shadowing(&raw.shadowing);
+    compiler.definitions(raw.definitions);
+    let contents = compiler.contents(raw.content, &raw.canaries);
+    let constraints = compiler.constraints(raw.constraints);
+    if !compiler.problems.is_empty() {
+        return Err(compiler.problems);
+    }
+    Ok(Policy::new(access, raw.definitions, contact)
+        .with_denials(raw.denials)
+        .with_shadowing(raw.shadowing)
+        .with_contents(contents)
+        .with_constraints(constraints))
+}
+
+struct PolicyCompiler<'a> {
+    known: KnownNames<'a>,
+    problems: Vec<PolicyProblem>,
+    seen: BTreeMap<RuleId, usize>,
+}
+
+impl PolicyCompiler<'_> {
+    fn report(&mut self, at: String, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.push(PolicyProblem { at, message: message.into(), help: help.into() });
+    }
+
+    fn definitions(&mut self, definitions: DefinitionPolicy) {
+        for name in definitions.misused() {
+            let help = "write `enforce`, `audit` or `off`";
+            self.report(format!("/definitions/{name}"), "this cannot be taken out", help);
+        }
+    }
+
+    fn contents(&mut self, raws: Vec<RawContent>, canaries: &[String]) -> ContentPolicy {
+        for (n, canary) in canaries.iter().enumerate() {
+            if !CANARY.contains(&canary.len()) || n >= CANARIES {
+                let help = "give at most 1,000 values of 12 to 1,024 bytes";
+                self.report(format!("/canaries/{n}"), "this value cannot be looked for", help);
+            }
+        }
+        let profiles = raws.into_iter().enumerate().map(|(n, raw)| self.profile(n, raw)).collect();
+        match ContentPolicy::new(profiles).with_canaries(canaries) {
+            Ok(contents) => contents,
+            Err(finding) => {
+                let help = "give fewer of them";
+                self.report("/canaries".to_owned(), format!("{finding}"), help);
+                ContentPolicy::default()
+            }
+        }
+    }
+
+    fn profile(&mut self, n: usize, raw: RawContent) -> ContentProfile {
+        let at = format!("/content/{n}");
+        let at_servers = format!("{at}/servers");
+        let servers = match raw.optional && !raw.servers.is_empty() {
+            true => raw.servers.iter().map(|text| Pattern::new(text)).collect(),
+            false => self.servers(&at_servers, "entry", &raw.servers),
+        };
+        for (direction, of, handlings) in [
+            ("results", Direction::Result, &raw.results),
+            ("arguments", Direction::Argument, &raw.arguments),
+        ] {
+            for (name, help) in handlings.misused(of) {
+                let at = format!("{at}/{direction}/{name}");
+                self.report(at, "this is not done about it", help);
+            }
+        }
+        self.allowed(&at, &raw.allowed);
+        self.permitted_lists(&at, &raw);
+        if raw.size.as_ref().is_some_and(|size| size.most < SIZE) {
+            let help = "write 512 or more: the answer that says so has to fit";
+            self.report(format!("{at}/size/most"), "this is too short for any result", help);
+        }
+        let mut fields = Vec::new();
+        for (m, field) in raw.fields.iter().enumerate() {
+            let at = format!("{at}/fields/{m}/principals");
+            fields.push((
+                field.label.as_str().into(),
+                self.principals(&at, "entry", &field.principals),
+            ));
+        }
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
+        ContentProfile {
+            servers,
+            link_hosts: patterns(raw.link_hosts.as_deref().unwrap_or_default()),
+            media_types: patterns(raw.media_types.as_deref().unwrap_or_default()),
+            results: raw.results,
+            arguments: raw.arguments,
+            input_schema: raw.input_schema,
+            undeclared: raw.undeclared_arguments,
+            output_schema: raw.output_schema,
+            allowed: raw.allowed,
+            fence: raw.fence,
+            size: raw.size.map(|RawSize { most, over }| ResultSizeLimit { most, over }),
+            fields,
+        }
+    }
+
+    /// Checks the digests of values that are not secrets.
+    fn allowed(&mut self, at: &str, digests: &[String]) {
+        for (m, digest) in digests.iter().enumerate() {
+            let hex = digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            if !hex || !(16..=64).contains(&digest.len()) {
+                let help =
+                    "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
+                self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
+            }
+        }
+    }
+
+    /// Checks the hosts and the media types that a profile permits.
+    fn permitted_lists(&mut self, at: &str, raw: &RawContent) {
+        let of_host = |text: &str| !text.contains(['/', ':', '@']) && text == text.to_lowercase();
+        let of_type = |text: &str| text.contains('/') && text == text.to_lowercase();
+        for (name, texts, is_one, help) in [
+            (
+                "linkHosts",
+                &raw.link_hosts,
+                &of_host as &dyn Fn(&str) -> bool,
+                "write a host in lower case, such as `*.example.com`",
+            ),
+            (
+                "mediaTypes",
+                &raw.media_types,
+                &of_type,
+                "write a type in lower case, such as `image/png` or `text/*`",
+            ),
+        ] {
+            if texts.as_ref().is_some_and(Vec::is_empty) {
+                let help = "name what may be, or leave it out: an empty list means nothing";
+                self.report(format!("{at}/{name}"), "this lets nothing through", help);
+            }
+            let texts = texts.as_deref().unwrap_or_default();
+            for (m, text) in texts.iter().enumerate().filter(|(_, text)| !is_one(text)) {
+                let message = format!("`{}` stands for nothing", text.escape_debug());
+                self.report(format!("{at}/{name}/{m}"), message, help);
+            }
+        }
+    }
+
+    fn constraints(&mut self, raws: Vec<ArgumentLimits>) -> Vec<Constraint> {
+        let mut constraints = Vec::new();
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("/constraints/{n}");
+            let servers = self.servers(&format!("{at}/servers"), "constraint", &raw.servers);
+            if raw.tools.is_empty() {
+                let help = "name the tools, or remove the constraint: an empty list means none";
+                self.report(format!("{at}/tools"), "this constraint can never apply", help);
+            }
+            match Constraint::new(servers, raw) {
+                Ok(constraint) => constraints.push(constraint),
+                Err((member, why)) => {
+                    let help = match member {
+                        "argument" => {
+                            "begin with `/`: `/path` is the argument `path`, `/paths/*` each item of the list `paths`"
+                        }
+                        "privateHosts" => {
+                            "name the internal hosts in `hosts`; or, if every public host is meant as well, in \
+                             `alsoHosts` and without `privateHosts`"
+                        }
+                        _ => "see `docs/content.md`",
+                    };
+                    self.report(format!("{at}/{member}"), why, help);
+                }
+            }
+        }
+        constraints
+    }
+
+    fn shadowing(&mut self, shadowing: &ShadowingPolicy) {
+        for (n, name) in shadowing.priority.iter().enumerate() {
+            let servers = self.known.servers.iter().map(ServerName::as_str);
+            if !self.known.unnamed && !servers.clone().any(|server| server == name) {
+                let help = format!("the servers are: {}", servers.collect::<Vec<_>>().join(", "));
+                let at = format!("/shadowing/priority/{n}");
+                self.report(at, format!("there is no server `{}`", name.escape_debug()), help);
+            }
+        }
+        if (shadowing.winner == Winner::Priority) == shadowing.priority.is_empty() {
+            let at = "/shadowing/priority".to_owned();
+            let help = "give both `winner: priority` and the servers in `priority`, or neither";
+            self.report(at, "this decides nothing", help);
+        }
+    }
+
+    fn rule(
+        &mut self,
+        n: usize,
+        raw: RawRule,
+        contact: Option<&Arc<str>>,
+    ) -> Option<(usize, Rule)> {
+        let found = self.problems.len();
+        let id = self.id(n, &raw.id);
+        let principals =
+            self.principals(&format!("/rules/{n}/principals"), "rule", &raw.principals);
+        let servers = self.servers(&format!("/rules/{n}/servers"), "rule", &raw.servers);
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
+        let things = ItemPatterns {
+            tools: patterns(&raw.tools),
+            prompts: patterns(&raw.prompts),
+            resources: self.resources(n, raw.effect, &raw.resources),
+            methods: patterns(&raw.methods),
+        };
+        if things.is_empty() {
+            let help = "name `tools`, `prompts`, `resources` or `methods`, or remove the rule: \
+                        nothing named means nothing";
+            self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
+        }
+        let when = raw.when.as_deref().and_then(|text| self.condition(n, text));
+        if raw.disclose && raw.effect == RuleEffect::Allow {
+            let help = "remove `disclose`, or set it on the rule that forbids";
+            self.report(
+                format!("/rules/{n}/disclose"),
+                "only a `forbid` has a denial to disclose",
+                help,
+            );
+        }
+        if raw.effect == RuleEffect::Forbid && (!raw.scopes.is_empty() || raw.proof.is_some()) {
+            let key = if raw.scopes.is_empty() { "proof" } else { "scopes" };
+            let help = "remove it, or set it on the rule that allows";
+            let message = format!("only an `allow` can ask for `{key}`");
+            self.report(format!("/rules/{n}/{key}"), message, help);
+        }
+        let scopes = self.scopes(n, &raw.scopes);
+        let rule = Rule {
+            id: id?,
+            says: raw.effect,
+            principals,
+            servers,
+            things,
+            scopes,
+            proof: raw.proof,
+            when,
+            mode: raw.mode,
+            disclose: raw.disclose,
+            contact: raw.contact.map(Into::into).or_else(|| contact.cloned()),
+        };
+        (self.problems.len() == found).then_some((n, rule))
+    }
+
+    /// Compiles the condition of a rule.
+    fn condition(&mut self, n: usize, text: &str) -> Option<Condition> {
+        let failed = |error: ConditionError| {
+            let help = match error {
+                ConditionError::Syntax(_) => {
+                    "correct the expression; docs/policy.md says what `when` may use"
+                }
+                ConditionError::NotBoolean(_) => {
+                    "compare it with something, as in `arguments.path == \"/data\"` or \
+                     `size(arguments.path) > 1`"
+                }
+                ConditionError::Length(_)
+                | ConditionError::Nesting
+                | ConditionError::Variable(_)
+                | ConditionError::Function(_)
+                | ConditionError::NestedLoop
+                | ConditionError::Pattern
+                | ConditionError::Regex { .. } => "see docs/policy.md for what `when` may use",
+            };
+            self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
+        };
+        Condition::compile(text).map_err(failed).ok()
+    }
+
+    /// The resource patterns of a rule, over canonical URIs.
+    fn resources(&mut self, n: usize, effect: RuleEffect, texts: &[String]) -> Vec<Pattern> {
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            match (Pattern::resource(text), effect) {
+                (Ok(pattern), RuleEffect::Allow) => found.push(pattern),
+                (Ok(pattern), RuleEffect::Forbid) => {
+                    // A `forbid` is compared with every form of a URI, so it also keeps the pattern as written.
+                    let folded = pattern.folded();
+                    if folded != pattern {
+                        found.push(folded);
+                    }
+                    found.push(pattern);
+                }
+                (Err(error), RuleEffect::Allow | RuleEffect::Forbid) => {
+                    let message = format!("`{}` can never match: {error}", text.escape_debug());
+                    let help = "write the URI as rules see it: see `Resources` in `docs/policy.md`";
+                    self.report(format!("/rules/{n}/resources/{i}"), message, help);
+                }
+            }
+        }
+        found
+    }
+
+    fn id(&mut self, n: usize, text: &str) -> Option<RuleId> {
+        let at = format!("/rules/{n}/id");
+        let id = match RuleId::parse(text) {
+            Ok(id) => id,
+            Err(error) => {
+                self.report(at, format!("`{}` {error}", text.escape_debug()), "rename the rule");
+                return None;
+            }
+        };
+        if self.seen.insert(id.clone(), n).is_some() {
+            self.report(at, format!("rule `{id}` is defined twice"), "give each rule its own id");
+            return None;
+        }
+        Some(id)
+    }
+
+    fn scopes(&mut self, n: usize, texts: &[String]) -> Arc<[Scope]> {
+        let mut scopes = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            match Scope::parse(text) {
+                Ok(scope) => scopes.push(scope),
+                Err(error) => {
+                    let message = format!("the scope `{}` {error}", text.escape_debug());
+                    let help = "write each scope as an item of its own";
+                    self.report(format!("/rules/{n}/scopes/{i}"), message, help);
+                }
+            }
+        }
+        scopes.into()
+    }
+
+    /// Parses the principals listed at `at`; `what` names the enclosing entry in messages.
+    fn principals(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<PrincipalSelector> {
+        if texts.is_empty() {
+            let help =
+                format!("name whom the {what} is for, or remove it: an empty list means nobody");
+            self.report(at.to_owned(), format!("this {what} can never apply"), help);
+        }
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let at = format!("{at}/{i}");
+            match who(text) {
+                Err(problem) => {
+                    let help =
+                        "write `*`, `group:NAME`, `role:NAME`, `client:ID` or `principal:ID`";
+                    self.report(at, format!("`{}` {problem}", text.escape_debug()), help);
+                }
+                Ok(who) => {
+                    let known = self.known.principals.iter().any(|principal| who.is(principal));
+                    if !known && !self.known.others {
+                        let help = "define it under `identity`, or correct the name";
+                        self.report(at, format!("no caller can be `{text}`"), help);
+                    }
+                    found.push(who);
+                }
+            }
+        }
+        found
+    }
+
+    /// Parses the servers listed at `at`; `what` names the enclosing entry in messages.
+    fn servers(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<Pattern> {
+        if texts.is_empty() {
+            let help = format!("name the servers, or remove the {what}: an empty list means none");
+            self.report(at.to_owned(), format!("this {what} can never apply"), help);
+        }
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let pattern = Pattern::new(text);
+            let known = self.known.servers.iter().any(|server| pattern.matches(server.as_str()));
+            if !known && !self.known.unnamed {
+                let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
+                let also = if what == "entry" { "; `optional: true` allows others" } else { "" };
+                let help = format!("the servers are: {}{also}", servers.join(", "));
+                let at = format!("{at}/{i}");
+                self.report(at, format!("there is no server `{}`", text.escape_debug()), help);
+            }
+            found.push(pattern);
+        }
+        found
+    }
+
+    /// Reports every `allow` that an unconditional `forbid` covers; `places` are the positions of the compiled rules
+    /// in the configuration.
+    fn covered(&mut self, places: &[usize], access: &RuleSet) {
+        for (allow, forbid) in access.void() {
+            let rule = |n: usize| access.rules().get(n).map(|rule| &rule.id);
+            let (Some(n), Some(allow), Some(forbid)) =
+                (places.get(allow), rule(allow), rule(forbid))
+            else {
+                continue;
+            };
+            let message = format!("rule `{allow}` can never apply: `{forbid}` forbids all of it");
+            let help = "remove one of the two, or narrow the `forbid`";
+            self.report(format!("/rules/{n}/id"), message, help);
+        }
+    }
+}
+
+fn who(text: &str) -> Result<PrincipalSelector, SelectorError> {
+    match text.split_once(':') {
+        None if text == "*" => Ok(PrincipalSelector::Anyone),
+        Some(("group", name)) => {
+            GroupName::parse(name).map(PrincipalSelector::Group).map_err(SelectorError::Name)
+        }
+        Some(("role", name)) => {
+            RoleName::parse(name).map(PrincipalSelector::Role).map_err(SelectorError::Name)
+        }
+        Some(("client", id)) => {
+            ClientId::parse(id).map(PrincipalSelector::Client).map_err(SelectorError::Name)
+        }
+        Some(("principal", id)) => {
+            PrincipalId::parse(id).map(PrincipalSelector::Principal).map_err(SelectorError::Name)
+        }
+        _ => Err(SelectorError::Shape),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SelectorError {
+    #[error("names nobody")]
+    Shape,
+    #[error("{0}")]
+    Name(NameError),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,729 @@
+//! Runs all checks on requests and replies, and mints the proofs that the gateway needs to act.
+
+mod expected;
+mod recording;
+mod sending;
+mod showing;
+mod standing;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::base::work::WorkBudget;
+use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, ReadOnlyHint};
+use crate::definition::pins::{PinViolation, Pins};
+use crate::definition::registry::{Registry, RegistryEntry};
+use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
+use crate::detection::content::ContentPolicy;
+use crate::detection::inspect::Finding;
+use crate::detection::labels::ConcealedMembers;
+use crate::engine::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
+use crate::engine::places::ResultKind;
+use crate::json::{Document, Fragment, Value};
+use crate::rules::access::{AccessDecision, RuleSet};
+use crate::rules::condition::{AccessRequest, KnownArguments};
+use crate::rules::constraint::Constraint;
+use crate::rules::control::{Control, ControlSet};
+use crate::rules::decision::{Decision, Denial, DenialFormat, Disclosure, Effect, Mode, Reason};
+use crate::rules::definitions::DefinitionPolicy;
+use crate::schema::{CachedSchema, SchemaCache};
+use crate::subject::links::{CallerLinks, Links};
+use crate::subject::name::{RuleId, ServerName};
+use crate::subject::principal::Principal;
+use crate::subject::revoked::RevocationList;
+
+pub use expected::ExpectedTreatment;
+use sending::OutgoingCall;
+use standing::rule_name;
+
+/// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
+///
+/// ```compile_fail
+/// # fn forge(permit: policy::engine::pipeline::Permit) {
+/// let permit = policy::engine::pipeline::Permit { ..permit }; // private fields
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// # fn replay(permit: policy::engine::pipeline::Permit) {
+/// let (first, second) = (permit.spend(), permit.spend()); // spent once
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a permit that is not spent is a request that was dropped"]
+pub struct Permit {
+    call: ClientRequest,
+    rule: RuleId,
+    terms: ReplyTerms,
+}
+
+/// Requirements that the reply to a request has to meet.
+#[derive(Debug, Default)]
+struct ReplyTerms {
+    /// The output schema, and how a violation is treated.
+    output: Option<(Arc<CachedSchema>, Mode)>,
+    /// Members that are hidden from this caller.
+    hidden: ConcealedMembers,
+    /// All labelled members, including those shown to this caller.
+    labelled: ConcealedMembers,
+    /// Whether the request is a tool call or concerns a task.
+    calls: bool,
+    /// The read-only claim of the tool.
+    hint: ReadOnlyHint,
+}
+
+impl ReplyTerms {
+    /// The kind of result, by which members are sealed.
+    const fn answer(&self) -> ResultKind {
+        if self.calls { ResultKind::OfCall } else { ResultKind::Plain }
+    }
+}
+
+impl Permit {
+    /// The request as it will be sent.
+    #[must_use]
+    pub const fn call(&self) -> &ClientRequest {
+        &self.call
+    }
+
+    /// The arguments as they will be sent.
+    #[must_use]
+    pub fn arguments(&self) -> Option<&Fragment> {
+        match &self.call {
+            ClientRequest::List { .. } => None,
+            ClientRequest::Use(call) => call.arguments.as_ref(),
+        }
+    }
+
+    /// The read-only claim of the tool that is called.
+    #[must_use]
+    pub const fn hint(&self) -> ReadOnlyHint {
+        self.terms.hint
+    }
+
+    /// Consumes the permit: returns the request to send, and the right to release its reply.
+    #[must_use]
+    pub fn spend(self) -> (ClientRequest, Expectation) {
+        let server = match &self.call {
+            ClientRequest::List { server, .. } => server.clone(),
+            ClientRequest::Use(call) => call.server.clone(),
+        };
+        (self.call, Expectation { rule: self.rule, server, terms: self.terms })
+    }
+}
+
+/// The right to release one reply, left over from a spent [`Permit`].
+#[derive(Debug)]
+pub struct Expectation {
+    rule: RuleId,
+    server: ServerName,
+    terms: ReplyTerms,
+}
+
+impl Expectation {
+    /// Whether the output schema is compiled, if there is one.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.terms.output.as_ref().is_none_or(|(schema, _)| schema.is_compiled())
+    }
+
+    /// The rule that allowed the request.
+    #[must_use]
+    pub const fn rule(&self) -> &RuleId {
+        &self.rule
+    }
+
+    /// The read-only claim of the tool that was called.
+    #[must_use]
+    pub const fn hint(&self) -> ReadOnlyHint {
+        self.terms.hint
+    }
+}
+
+/// Proof that a reply was inspected and may be sent to the client.
+#[derive(Debug)]
+#[must_use = "a released reply that is not sent leaves the client waiting"]
+pub struct ReleasedReply {
+    reply: VisibleReply,
+    findings: Vec<Finding>,
+    ran: ControlSet,
+}
+
+/// The part of a reply that may be shown.
+#[derive(Debug)]
+pub enum VisibleReply {
+    /// The visible part of a catalog.
+    List(Arc<CatalogView>),
+    /// A response or a notification, after inspection.
+    Answer(Reply),
+    /// Nothing, because of this finding.
+    Withheld(Finding),
+    /// A result over the size limit, to be stored and read separately.
+    Apart(Fragment),
+}
+
+impl ReleasedReply {
+    /// The reply as it may be shown.
+    #[must_use]
+    pub fn into_shown(self) -> VisibleReply {
+        self.reply
+    }
+
+    /// The controls that ran for the reply.
+    #[must_use]
+    pub const fn ran(&self) -> ControlSet {
+        self.ran
+    }
+
+    /// The reply and its findings, for the audit record.
+    #[must_use]
+    pub fn into_parts(self) -> (VisibleReply, Vec<Finding>) {
+        (self.reply, self.findings)
+    }
+}
+
+/// The part of one catalog that one principal sees.
+#[derive(Debug)]
+pub struct CatalogView {
+    principal: Principal,
+    /// The revocations when the view was made.
+    revoked: Arc<RevocationList>,
+    /// The approvals when the view was made.
+    pins: Arc<Pins>,
+    /// The shadowing conflicts when the view was made.
+    shadows: Arc<ShadowingConflicts>,
+    /// The links of the caller when the view was made; only for resources.
+    given: Option<Arc<CallerLinks>>,
+    catalog: Arc<Catalog>,
+    visible: Vec<(usize, Option<Arc<Document>>)>,
+    hidden: Vec<(usize, Decision)>,
+}
+
+impl CatalogView {
+    /// The visible items, in the server's order.
+    pub fn offers(&self) -> impl Iterator<Item = &CatalogItem> {
+        self.visible.iter().filter_map(|(at, _)| self.catalog.offers().get(*at))
+    }
+
+    /// The visible items with their definitions as shown, cleaned if necessary.
+    pub fn definitions(&self) -> impl Iterator<Item = (&CatalogItem, Value<'_>)> {
+        self.visible.iter().filter_map(|(at, cleaned)| {
+            let offer = self.catalog.offers().get(*at)?;
+            Some((offer, cleaned.as_ref().map_or(offer.definition(), |document| document.root())))
+        })
+    }
+
+    /// The hidden items with the decision about each.
+    pub fn hidden(&self) -> impl Iterator<Item = (&CatalogItem, &Decision)> {
+        self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.offers().get(*at)?, why)))
+    }
+
+    /// The number of visible items, and of hidden ones.
+    #[must_use]
+    pub const fn counts(&self) -> (usize, usize) {
+        (self.visible.len(), self.hidden.len())
+    }
+}
+
+/// The result of an evaluation: a decision to record, and an outcome to act on.
+#[derive(Debug)]
+#[must_use]
+pub struct Ruling<T> {
+    /// The decision for the audit log.
+    pub decision: Decision,
+    /// The proof, or the denial.
+    pub outcome: Result<T, Denial>,
+}
+
+/// Whether the catalog of the server is available for the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CatalogAvailability {
+    Known,
+    Unknown,
+}
+
+/// A compiled policy. The default allows nothing.
+#[derive(Debug, Default)]
+pub struct Policy {
+    access: RuleSet,
+    definitions: DefinitionPolicy,
+    contact: Option<Arc<str>>,
+    denials: DenialFormat,
+    revoked: ArcSwap<RevocationList>,
+    pins: ArcSwap<Pins>,
+    shadowing: ShadowingPolicy,
+    contents: ContentPolicy,
+    constraints: Vec<Constraint>,
+    shadows: ArcSwap<ShadowingConflicts>,
+    routes: SharedRoutes,
+    links: Arc<Links>,
+    compiled: Arc<SchemaCache>,
+    registry: Registry,
+}
+
+/// The item that a call is of, after the decision whether the caller may know of it.
+struct SeenItem<'a> {
+    /// Its definition, if the server lists it.
+    offer: Option<&'a CatalogItem>,
+    /// The decision whether it may be known.
+    seen: Decision,
+}
+
+impl Policy {
+    /// A policy with these rules and detectors; `contact` is named in denials. Nothing is approved until
+    /// [`Self::pin`] is called.
+    #[must_use]
+    pub fn new(access: RuleSet, definitions: DefinitionPolicy, contact: Option<Arc<str>>) -> Self {
+        Self { access, definitions, contact, ..Self::default() }
+    }
+
+    /// Sets how denied tool calls are answered.
+    #[must_use]
+    pub fn with_denials(self, denials: DenialFormat) -> Self {
+        Self { denials, ..self }
+    }
+
+    /// How a denied tool call is answered if the caller may know that the tool exists.
+    #[must_use]
+    pub const fn denials(&self) -> DenialFormat {
+        self.denials
+    }
+
+    /// The contact for denied callers, where the rule has none.
+    #[must_use]
+    pub fn contact(&self) -> Option<&str> {
+        self.contact.as_deref()
+    }
+
+    /// Sets how definitions are treated that can be mistaken for others.
+    #[must_use]
+    pub fn with_shadowing(self, shadowing: ShadowingPolicy) -> Self {
+        Self { shadowing, ..self }
+    }
+
+    /// Sets the routes on which servers are served.
+    #[must_use]
+    pub fn with_routes(self, routes: SharedRoutes) -> Self {
+        Self { routes, ..self }
+    }
+
+    /// Which servers are served to one client together.
+    #[must_use]
+    pub const fn routes(&self) -> &SharedRoutes {
+        &self.routes
+    }
+
+    /// Sets the detectors and actions for results and arguments.
+    #[must_use]
+    pub fn with_contents(self, contents: ContentPolicy) -> Self {
+        Self { contents, ..self }
+    }
+
+    /// The detectors and actions for results and arguments.
+    #[must_use]
+    pub const fn contents(&self) -> &ContentPolicy {
+        &self.contents
+    }
+
+    /// Sets the constraints on arguments.
+    #[must_use]
+    pub fn with_constraints(self, constraints: Vec<Constraint>) -> Self {
+        Self { constraints, ..self }
+    }
+
+    /// The constraints on arguments, in the order of the configuration.
+    #[must_use]
+    pub fn constraints(&self) -> &[Constraint] {
+        &self.constraints
+    }
+
+    /// Sets the key that derives the marks of replaced values.
+    #[must_use]
+    pub fn with_key(self, key: [u8; 32]) -> Self {
+        Self { contents: self.contents.with_key(key), ..self }
+    }
+
+    /// Sets the registry of tools.
+    #[must_use]
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry, ..self }
+    }
+
+    /// Takes over the links that callers received under a former policy.
+    #[must_use]
+    pub fn with_links(self, links: Arc<Links>) -> Self {
+        Self { links, ..self }
+    }
+
+    /// Shares the cache of compiled schemas.
+    #[must_use]
+    pub fn with_compiled(self, compiled: Arc<SchemaCache>) -> Self {
+        Self { compiled, ..self }
+    }
+
+    /// Whether what a tool call needs is computed: the labels, and the compiled input schema unless its check is off.
+    #[must_use]
+    pub fn is_ready(&self, server: &ServerName, offer: &CatalogItem) -> bool {
+        let unchecked = || self.contents.of(server).input_schema == Mode::Off;
+        let compiled = || offer.input().is_none_or(|schema| schema.is_compiled());
+        offer.is_ready() && (unchecked() || compiled())
+    }
+
+    /// The resource links that callers received.
+    #[must_use]
+    pub const fn links(&self) -> &Arc<Links> {
+        &self.links
+    }
+
+    /// The compiled access rules.
+    #[must_use]
+    pub const fn access(&self) -> &RuleSet {
+        &self.access
+    }
+
+    /// Names of the registered tools of a server.
+    pub fn registered_tools(&self, server: &ServerName) -> impl Iterator<Item = &str> {
+        self.registry.names(server.as_str())
+    }
+
+    /// The registry entry of a tool.
+    #[must_use]
+    pub fn registered(
+        &self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Option<&RegistryEntry> {
+        self.registry.get(server.as_str(), kind, name)
+    }
+
+    /// Replaces the shadowing conflicts.
+    pub fn shadow(&self, shadows: Arc<ShadowingConflicts>) {
+        self.shadows.store(shadows);
+    }
+
+    /// The shadowing conflicts, and how they are treated.
+    #[must_use]
+    pub fn shadows(&self) -> (Arc<ShadowingConflicts>, &ShadowingPolicy) {
+        (self.shadows.load_full(), &self.shadowing)
+    }
+
+    /// Replaces the approvals: from now on only definitions that `pins` approve may be used.
+    pub fn pin(&self, pins: Arc<Pins>) {
+        self.pins.store(pins);
+    }
+
+    /// The approvals currently in force.
+    #[must_use]
+    pub fn pins(&self) -> Arc<Pins> {
+        self.pins.load_full()
+    }
+
+    /// Replaces the revocations in force.
+    pub fn revoke(&self, revoked: &RevocationList) {
+        self.revoked.store(Arc::new(revoked.clone().indexed()));
+    }
+
+    /// The revocations currently in force.
+    #[must_use]
+    pub fn revoked(&self) -> Arc<RevocationList> {
+        self.revoked.load_full()
+    }
+
+    /// Whether `principal` is revoked.
+    #[must_use]
+    pub fn has_revoked(&self, principal: &Principal) -> bool {
+        self.revoked.load().has_principal(principal)
+    }
+
+    /// Whether `principal`, or `name` of `server`, is revoked.
+    #[must_use]
+    pub fn has_revoked_use(&self, principal: &Principal, server: &ServerName, name: &str) -> bool {
+        let revoked = self.revoked.load();
+        revoked.has_principal(principal) || revoked.has(server, name)
+    }
+
+    /// Whether `view` is still what `principal` sees: made for an equal caller, with no later revocation, approval or
+    /// link.
+    #[must_use]
+    pub fn holds(&self, view: &CatalogView, principal: &Principal) -> bool {
+        view.principal == *principal
+            && Arc::ptr_eq(&view.revoked, &self.revoked.load())
+            && Arc::ptr_eq(&view.pins, &self.pins.load())
+            && Arc::ptr_eq(&view.shadows, &self.shadows.load())
+            && match (&view.given, self.given(principal, view.catalog.kind())) {
+                (Some(then), Some(now)) => Arc::ptr_eq(then, &now),
+                (then, now) => then.is_none() && now.is_none(),
+            }
+    }
+
+    /// The links of `principal`, for a kind whose visibility depends on them.
+    fn given(&self, principal: &Principal, kind: ItemKind) -> Option<Arc<CallerLinks>> {
+        if kind == ItemKind::Resource { self.links.of(principal) } else { None }
+    }
+
+    /// Decides whether `principal` may list the items of `kind` on `server`.
+    pub fn admit_list(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+    ) -> Ruling<Permit> {
+        let (shadow, findings, definition) = (Vec::new(), Vec::new(), None);
+        let ran = ControlSet::of(&[Control::Rules, Control::Revocation]);
+        let revoked = self.revoked.load();
+        let revoked = revoked.has_principal(principal) || revoked.has_server(server);
+        let unfit = self.unfit_server(server).filter(|_| !revoked);
+        let granted = self.access.could_allow(principal, server, kind);
+        let granted = granted.filter(|_| !revoked && unfit.is_none());
+        let Some(rule) = granted.cloned() else {
+            let reason = match unfit {
+                Some(unfit) => Reason::Pin(unfit),
+                None if revoked => Reason::Revoked,
+                None => Reason::NotGranted,
+            };
+            let denial = Denial { reason, told: Disclosure::Nothing };
+            let effect = Effect::Deny(denial.clone());
+            return Ruling {
+                decision: Decision { effect, shadow, findings, definition, ran },
+                outcome: Err(denial),
+            };
+        };
+        let effect = Effect::Allow(rule.clone());
+        let permit = Permit {
+            call: ClientRequest::List { server: server.clone(), kind },
+            rule,
+            terms: ReplyTerms::default(),
+        };
+        Ruling {
+            decision: Decision { effect, shadow, findings, definition, ran },
+            outcome: Ok(permit),
+        }
+    }
+
+    /// Whether some rule could allow `principal` anything on `server`.
+    #[must_use]
+    pub fn grants_any(&self, principal: &Principal, server: &ServerName) -> bool {
+        let revoked = self.revoked.load();
+        if revoked.has_principal(principal) || revoked.has_server(server) {
+            return false;
+        }
+        if self.unfit_server(server).is_some() {
+            return false;
+        }
+        [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
+            .into_iter()
+            .any(|kind| self.access.could_allow(principal, server, kind).is_some())
+    }
+
+    /// Why nothing of `server` may be used; `None` if nothing prevents it or pins are not enforced.
+    #[must_use]
+    pub fn unfit_server(&self, server: &ServerName) -> Option<PinViolation> {
+        let pins = self.pins.load();
+        if pins.mode == Mode::Enforce { pins.unfit_server(server.as_str()) } else { None }
+    }
+
+    /// The decision about a thing that no server offers.
+    #[must_use]
+    pub fn unknown(kind: ItemKind) -> (Decision, Denial) {
+        Self::never(Reason::Unknown(kind))
+    }
+
+    /// The decision about a server whose identity is not the approved one.
+    #[must_use]
+    pub fn of_stranger() -> (Decision, Denial) {
+        Self::never(Reason::Pin(PinViolation::Identity))
+    }
+
+    fn never(reason: Reason) -> (Decision, Denial) {
+        let denial = Denial { reason, told: Disclosure::Nothing };
+        let effect = Effect::Deny(denial.clone());
+        (Decision::of(effect), denial)
+    }
+
+    /// Decides whether a call may be sent.
+    ///
+    /// What the caller does not see is denied by `standing`, which also filters lists ([`Self::about`]). What the caller
+    /// sees but uses in a way no rule allows is denied with an explanation. `catalog` is the server's catalog of the
+    /// kind concerned; a tool, prompt or template that is not in it does not exist. A resource may exist without
+    /// being listed, and a method is never listed. Inspection is charged to `budget`; a call that exhausts it is
+    /// denied.
+    pub fn admit(
+        &self,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        call: ItemRequest,
+        budget: &WorkBudget,
+    ) -> Ruling<Permit> {
+        self.admit_with(principal, catalog, call, &RequestExtras::default(), budget)
+    }
+
+    /// Like [`Self::admit`], for a call sent in one message with `beside`. The parts of that are inspected
+    /// individually elsewhere; here they are inspected for data that is split across the whole message.
+    pub fn admit_with(
+        &self,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        call: ItemRequest,
+        beside: &RequestExtras,
+        budget: &WorkBudget,
+    ) -> Ruling<Permit> {
+        let kind = call.verb.kind();
+        let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
+        let listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        let offer = offer
+            .filter(|_| matches!(call.verb, RequestOperation::Call | RequestOperation::Task(_)));
+        if let Some(offer) = offer {
+            offer.prepare();
+        }
+        let ruling = self.decide(principal, catalog, call, budget);
+        match ruling.outcome {
+            Ok(permit) => {
+                let sent = OutgoingCall { offer, listed, beside };
+                self.sendable(principal, sent, ruling.decision, permit, budget)
+            }
+            Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
+        }
+    }
+
+    /// Decides by the rules, revocations and pins, before anything that is sent is inspected.
+    fn decide(
+        &self,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        mut call: ItemRequest,
+        budget: &WorkBudget,
+    ) -> Ruling<Permit> {
+        let kind = call.verb.kind();
+        let catalog =
+            catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
+        let shadows = self.shadows.load();
+        let place = match catalog {
+            Some(catalog) => catalog.place(&call.name),
+            // Without a catalog, the last known one decides.
+            None => shadows.place(&call.server, kind, &call.name),
+        };
+        // The server gets its own spelling of the URI, since it may treat another one as another resource.
+        if let Some(CatalogMatch::Listed(offer)) = place
+            && offer.name().as_str() != &*call.name
+        {
+            call.name = offer.name().as_str().into();
+        }
+        let offer = place.map(CatalogMatch::offer);
+        let listed = if catalog.is_some() {
+            CatalogAvailability::Known
+        } else {
+            CatalogAvailability::Unknown
+        };
+        if offer.is_none() && matches!(kind, ItemKind::Tool | ItemKind::Prompt | ItemKind::Template)
+        {
+            // Evaluates the rules for a thing that does not exist as well, so that its response time does not
+            // distinguish it from a hidden one.
+            drop(self.standing(principal, &call.server, kind, &call.name, None, listed));
+            let (decision, denial) = Self::unknown(kind);
+            return Ruling { decision, outcome: Err(denial) };
+        }
+        let AccessDecision { decision: seen, for_any_arguments, .. } =
+            self.standing(principal, &call.server, kind, &call.name, offer, listed);
+        match &seen.effect {
+            // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
+            Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {
+                let denial = denial.clone();
+                return Ruling { decision: seen, outcome: Err(denial) };
+            }
+            Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
+                if let Some(ruling) = self.unattended(&call, &seen) {
+                    return ruling;
+                }
+                let permit = Permit {
+                    call: ClientRequest::Use(call),
+                    rule: rule.clone(),
+                    terms: ReplyTerms::default(),
+                };
+                return Ruling { decision: seen, outcome: Ok(permit) };
+            }
+            Effect::Allow(_) | Effect::Deny(_) => {}
+        }
+        self.decide_arguments(principal, call, SeenItem { offer, seen }, budget)
+    }
+
+    /// Decides about a call for which the rules have to look at its arguments.
+    fn decide_arguments(
+        &self,
+        principal: &Principal,
+        call: ItemRequest,
+        item: SeenItem<'_>,
+        budget: &WorkBudget,
+    ) -> Ruling<Permit> {
+        let SeenItem { offer, seen } = item;
+        let kind = call.verb.kind();
+        let arguments = match &call.arguments {
+            None => KnownArguments::None,
+            Some(arguments) => KnownArguments::Given(arguments.value(), budget),
+        };
+        let known = self.registered(&call.server, kind, &call.name);
+        let decided = {
+            let Ok(name) = rule_name(kind, &call.name, offer) else {
+                // INVARIANT: what has no name for rules was denied above.
+                let (decision, denial) = Self::unknown(kind);
+                return Ruling { decision, outcome: Err(denial) };
+            };
+            let (server, name) = (&call.server, &*name);
+            self.access.decide(AccessRequest { principal, server, kind, name, arguments, known })
+        };
+        let AccessDecision { decision: decided, contact, .. } = decided;
+        match decided.effect {
+            Effect::Allow(rule) => {
+                if let Some(ruling) = self.unattended(&call, &seen) {
+                    return ruling;
+                }
+                Ruling {
+                    decision: Decision {
+                        effect: Effect::Allow(rule.clone()),
+                        shadow: decided.shadow,
+                        ..seen
+                    },
+                    outcome: Ok(Permit {
+                        call: ClientRequest::Use(call),
+                        rule,
+                        terms: ReplyTerms::default(),
+                    }),
+                }
+            }
+            Effect::Deny(Denial { reason, told }) => {
+                let told = match told {
+                    Disclosure::Rule { .. } => told,
+                    Disclosure::Nothing => {
+                        let contact = contact.or_else(|| self.contact.clone());
+                        Disclosure::Rule { rule: reason.rule().cloned(), contact }
+                    }
+                };
+                let denial = Denial { reason, told };
+                let effect = Effect::Deny(denial.clone());
+                let decision = Decision { effect, shadow: decided.shadow, ..seen };
+                Ruling { decision, outcome: Err(denial) }
+            }
+        }
+    }
+
+    /// The denial of a call that a person has to approve, since there is no way to ask one; `None` if no approval is
+    /// required.
+    fn unattended(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
+        let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
+        if !known.approval_required || !call.verb.takes_arguments() {
+            return None;
+        }
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::Approval, told };
+        let effect = Effect::Deny(denial.clone());
+        let (shadow, findings) = (seen.shadow.clone(), seen.findings.clone());
+        let (definition, mut ran) = (seen.definition, seen.ran);
+        ran.note(Control::Registry);
+        let decision = Decision { effect, shadow, findings, definition, ran };
+        Some(Ruling { decision, outcome: Err(denial) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,401 @@
+//! Decides whether a thing exists for a caller; used by both lists and calls.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{CatalogAvailability, Policy};
+use crate::base::work::{USUAL_MOST, WorkBudget};
+use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
+use crate::definition::pin::Digest;
+use crate::definition::pins::{LinkStatus, Pins};
+use crate::definition::shadow::ShadowingConflicts;
+use crate::detection::clean;
+use crate::detection::inspect;
+use crate::detection::inspect::{AcceptedDetectors, Finding};
+use crate::json::{Document, JsonBounds};
+use crate::rules::access::AccessDecision;
+use crate::rules::condition::{AccessRequest, KnownArguments};
+use crate::rules::control::Control;
+use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
+use crate::subject::mode::FindingTreatment;
+use crate::subject::name::ServerName;
+use crate::subject::principal::Principal;
+use crate::subject::uri::{ResourceUri, UriError};
+
+impl Policy {
+    /// The first finding for which a text is withheld from all callers.
+    #[must_use]
+    pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        self.withholds_but(findings, AcceptedDetectors::default())
+    }
+
+    /// Like [`Self::withholds`], without accepted findings.
+    #[must_use]
+    pub fn withholds_but<'a>(
+        &self,
+        findings: &'a [Finding],
+        excused: AcceptedDetectors,
+    ) -> Option<&'a Finding> {
+        findings.iter().find(|finding| {
+            let treatment = self.definitions.treatment(finding.detector);
+            matches!(treatment, FindingTreatment::Enforce | FindingTreatment::Strip)
+                && !excused.covers(finding)
+        })
+    }
+
+    /// The accepted findings in `offer`, if its definition has the approved digest.
+    pub(super) fn excused(&self, server: &ServerName, offer: &CatalogItem) -> AcceptedDetectors {
+        if offer.findings().is_empty() {
+            return AcceptedDetectors::default();
+        }
+        let (kind, name) = (Some(offer.kind()), offer.name().as_str());
+        self.pins.load().excused(server.as_str(), kind, name, offer.digest())
+    }
+
+    /// The accepted findings in what `server` states about itself, if that has this digest.
+    #[must_use]
+    pub fn excused_of_server(&self, server: &str, digest: Option<Digest>) -> AcceptedDetectors {
+        self.pins.load().excused(server, None, "", digest)
+    }
+
+    /// Every finding for which the definition of `offer` is withheld from all callers if `excused` is accepted: the
+    /// enforced ones, or else the one that remains after cleaning.
+    #[must_use]
+    pub fn withheld(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
+        let found = self.enforced(offer, excused);
+        if found.is_empty() {
+            return self.cleaned(offer, excused).err().into_iter().collect();
+        }
+        found
+    }
+
+    /// The findings that are enforced, without accepted ones.
+    fn enforced(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
+        let counts = |finding: &&Finding| {
+            self.definitions.treatment(finding.detector) == FindingTreatment::Enforce
+                && !excused.covers(finding)
+        };
+        offer.findings().iter().filter(counts).cloned().collect()
+    }
+
+    /// The enforced findings in `offer` as `server` lists it now. Does not clean the definition.
+    #[must_use]
+    pub fn enforced_now(&self, server: &ServerName, offer: &CatalogItem) -> Vec<Finding> {
+        self.enforced(offer, self.excused(server, offer))
+    }
+
+    /// The findings of [`Self::withheld`] for `offer` as `server` lists it now.
+    #[must_use]
+    pub fn withheld_now(&self, server: &ServerName, offer: &CatalogItem) -> Vec<Finding> {
+        if offer.findings().is_empty() {
+            return Vec::new();
+        }
+        self.withheld(offer, self.excused(server, offer))
+    }
+
+    /// The cleaned definition; `None` if nothing has to be removed. The rest is inspected again by every detector,
+    /// because removals can join separate parts.
+    ///
+    /// # Errors
+    /// A finding that remains after cleaning.
+    pub fn cleaned(
+        &self,
+        offer: &CatalogItem,
+        excused: AcceptedDetectors,
+    ) -> Result<Option<Arc<Document>>, Finding> {
+        let length = offer.definition().span().len();
+        let clean = || self.clean(offer, excused, &WorkBudget::for_bytes(length, USUAL_MOST));
+        offer.cleaned(excused, clean)
+    }
+
+    /// Computes [`Self::cleaned`] for every definition of a catalog, charged to `budget`.
+    pub fn clean_all(&self, catalog: &Catalog, budget: &WorkBudget) {
+        for offer in catalog.offers().iter().filter(|offer| !offer.is_cleaned()) {
+            let excused = self.excused(catalog.server(), offer);
+            drop(offer.cleaned(excused, || self.clean(offer, excused, budget)));
+        }
+    }
+
+    pub(super) fn clean(
+        &self,
+        offer: &CatalogItem,
+        excused: AcceptedDetectors,
+        budget: &WorkBudget,
+    ) -> Result<Option<Arc<Document>>, Finding> {
+        let strips = |finding: &&Finding| {
+            self.definitions.treatment(finding.detector) == FindingTreatment::Strip
+                && !excused.covers(finding)
+        };
+        let Some(first) = offer.findings().iter().find(strips) else {
+            return Ok(None);
+        };
+        let text = clean::definition(offer.definition(), self.definitions.cleaning(excused));
+        // INVARIANT: cleaning does not make a document exceed its bounds.
+        let document = Document::parse(text.into(), &JsonBounds::ANSWER);
+        let document = document.map_err(|_error| first.clone())?;
+        // Only findings at their former places are accepted; others are new.
+        let mut left = inspect::text(document.root(), budget);
+        left.retain(|one| {
+            let was = offer.findings().iter().filter(|former| excused.covers(former));
+            !was.into_iter().any(|was| (was.detector, &was.at) == (one.detector, &one.at))
+        });
+        match self.withholds(&left) {
+            Some(left) => Err(left.clone()),
+            None => Ok(Some(Arc::new(document))),
+        }
+    }
+
+    /// Decides whether `offer` exists for `principal`; used by both lists and calls.
+    #[must_use]
+    pub fn about(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Decision {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        self.standing(principal, server, kind, name, Some(offer), CatalogAvailability::Known)
+            .decision
+    }
+
+    /// Decides about an item as it stands, without arguments: rules, pins, shadowing, findings and revocations. Lists and
+    /// calls are both decided here, so that what is listed can be called and what is hidden cannot.
+    pub(super) fn standing(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+        offer: Option<&CatalogItem>,
+        listed: CatalogAvailability,
+    ) -> AccessDecision {
+        let rule_name = match rule_name(kind, name, offer) {
+            Ok(rule_name) => rule_name,
+            Err(error) => return uncomparable(kind, error),
+        };
+        let known = self.registered(server, kind, name);
+        let arguments = KnownArguments::Unknown;
+        let subject = AccessRequest { principal, server, kind, name: &rule_name, arguments, known };
+        let mut decided = self.access.decide(subject);
+        let decision = &mut decided.decision;
+        decision.definition = offer.and_then(CatalogItem::digest);
+        let revoked = self.revoked.load();
+        decision.ran.note(Control::Revocation);
+        if revoked.has_principal(principal) || revoked.has(server, &rule_name) {
+            let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
+            decision.effect = Effect::Deny(denial);
+            decided.for_any_arguments = true;
+        }
+        self.pinned(&mut decided, subject, offer, listed);
+        let definition = offer.map(CatalogItem::definition);
+        if let (Some(known), Some(definition)) = (subject.known, definition)
+            && decided.decision.shows()
+            && asked(&mut decided, Control::Registry)
+            && !known.fits(definition)
+        {
+            let finding = Finding::unregistered();
+            let reason = Reason::Definition(finding.clone());
+            decided.decision.effect = Effect::Deny(Denial { reason, told: Disclosure::Nothing });
+            decided.decision.findings.push(finding);
+            decided.for_any_arguments = true;
+        }
+        self.shadowed(&mut decided, subject);
+        let decision = &mut decided.decision;
+        decision.ran.note(Control::Definitions);
+        let findings = offer.map(CatalogItem::findings).unwrap_or_default();
+        if findings.is_empty() {
+            return decided;
+        }
+        let excused = offer.map(|offer| self.excused(server, offer)).unwrap_or_default();
+        let of = |treatment| {
+            let treated = move |f: &&Finding| {
+                self.definitions.treatment(f.detector) == treatment && !excused.covers(f)
+            };
+            findings.iter().filter(treated).cloned()
+        };
+        let enforced = offer.map(|offer| self.withheld(offer, excused)).unwrap_or_default();
+        decision.findings.extend(self.accepted(server, offer));
+        decision.findings.extend(of(FindingTreatment::Audit).chain(of(FindingTreatment::Strip)));
+        if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
+            let reason = Reason::Definition(finding.clone());
+            decision.effect = Effect::Deny(Denial { reason, told: Disclosure::Nothing });
+        }
+        decision.findings.extend(enforced);
+        decided
+    }
+
+    /// The accepted findings in `offer` that would otherwise count, with the person who accepted them.
+    fn accepted(&self, server: &ServerName, offer: Option<&CatalogItem>) -> Vec<Finding> {
+        let Some(offer) = offer else { return Vec::new() };
+        let pins = self.pins.load();
+        let (kind, name) = (Some(offer.kind()), offer.name().as_str());
+        let exceptions = pins.exceptions(server.as_str(), kind, name, offer.digest());
+        let by = |finding: &Finding| {
+            let mut of = exceptions.iter().filter(|one| one.finding == finding.detector);
+            let is_ignored = self.definitions.treatment(finding.detector) == FindingTreatment::Off;
+            let exception = of.next().filter(|_| !is_ignored && finding.unacceptable().is_none());
+            exception.map(|exception| finding.accepted_by(&exception.by))
+        };
+        offer.findings().iter().filter_map(by).collect()
+    }
+
+    /// Denies the thing if it can be mistaken for another one that this caller sees and that takes precedence.
+    pub(super) fn shadowed(&self, decided: &mut AccessDecision, subject: AccessRequest<'_>) {
+        let AccessRequest { principal, server, kind, name, .. } = subject;
+        let shadows = self.shadows.load();
+        let conflicts = shadows.of(server, kind, name);
+        decided.decision.ran.note(Control::Shadowing);
+        if conflicts.is_empty() || !decided.decision.shows() {
+            return;
+        }
+        let pins = self.pins.load();
+        for conflict in conflicts {
+            let mode = self.shadowing.of(conflict.likeness);
+            let rival = conflict.rival.as_ref();
+            let seen = rival.is_none_or(|(rival, other)| {
+                self.sees(principal, rival, kind, other, &shadows, &pins)
+            });
+            if mode == Mode::Off || !seen {
+                continue;
+            }
+            let finding = Finding::shadowing(conflict.to_string());
+            let yields = self.shadowing.yields(conflict, &pins, server, kind, name);
+            if mode == Mode::Enforce && yields {
+                let reason = Reason::Shadowed(finding.clone());
+                decided.decision.effect =
+                    Effect::Deny(Denial { reason, told: Disclosure::Nothing });
+                decided.for_any_arguments = true;
+            }
+            decided.decision.findings.push(finding);
+            if !decided.decision.shows() {
+                return;
+            }
+        }
+    }
+
+    /// Whether `principal` sees the other thing, apart from shadowing: a withheld one displaces nothing.
+    pub(super) fn sees(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+        shadows: &ShadowingConflicts,
+        pins: &Pins,
+    ) -> bool {
+        if name.is_empty() {
+            return self.grants_any(principal, server);
+        }
+        let known = self.registered(server, kind, name);
+        let arguments = KnownArguments::Unknown;
+        let subject = AccessRequest { principal, server, kind, name, arguments, known };
+        if !self.access.decide(subject).decision.shows() || self.revoked.load().has(server, name) {
+            return false;
+        }
+        let enforced = pins.mode == Mode::Enforce;
+        let id = server.as_str();
+        let fits =
+            |offer: &&CatalogItem| !enforced || pins.unfit(id, kind, name, Some(offer)).is_none();
+        // Until its server has listed it, the approved definition represents it.
+        let stands = || !enforced || pins.unfit_unlisted(id, kind, name, LinkStatus::No).is_none();
+        let approved = shadows.approved(server, kind, name).filter(|_| stands());
+        let mut offers = shadows.listed(server, kind, name).filter(fits).chain(approved);
+        offers.any(|offer| {
+            self.withholds_but(offer.findings(), self.excused(server, offer)).is_none()
+        })
+    }
+
+    /// Checks that the definition is approved, if the rules would show it.
+    pub(super) fn pinned(
+        &self,
+        decided: &mut AccessDecision,
+        subject: AccessRequest<'_>,
+        offer: Option<&CatalogItem>,
+        listed: CatalogAvailability,
+    ) {
+        let pins = self.pins.load();
+        if pins.mode == Mode::Off || !decided.decision.shows() {
+            return;
+        }
+        decided.decision.ran.note(Control::Pins);
+        let AccessRequest { principal, server, kind, name, .. } = subject;
+        let linked = self.linked(principal, server, kind, name);
+        let server = server.as_str();
+        let of_offer = |offer: &CatalogItem| {
+            pins.unfit_for(server, kind, offer.name().as_str(), Some(offer), linked)
+        };
+        let unfit = match (offer, listed) {
+            (None, CatalogAvailability::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
+            (None, CatalogAvailability::Known) => pins.unfit_for(server, kind, name, None, linked),
+            // The name is not listed and has no approval of its own, so the approval of the related resource applies.
+            (Some(offer), _) if offer.rule_name() != Ok(name) => {
+                pins.unfit_beside(server, name, offer, linked)
+            }
+            (Some(offer), _) => of_offer(offer),
+        };
+        let Some(unfit) = unfit else { return };
+        if pins.mode == Mode::Audit {
+            decided.decision.findings.push(Finding::unfit(unfit.note()));
+            return;
+        }
+        let denial = Denial { reason: Reason::Pin(unfit), told: Disclosure::Nothing };
+        decided.decision.effect = Effect::Deny(denial);
+        decided.for_any_arguments = true;
+    }
+}
+
+impl Policy {
+    /// Whether `principal` received a link to the resource `name`, a canonical URI.
+    fn linked(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> LinkStatus {
+        let given = || {
+            self.links
+                .of(principal)
+                .is_some_and(|given| given.has(principal, server.as_str(), name))
+        };
+        if kind == ItemKind::Resource && given() { LinkStatus::Given } else { LinkStatus::No }
+    }
+}
+
+/// The name that rules and revocations use: for a resource or template, its canonical URI.
+///
+/// # Errors
+/// If the URI has no canonical form.
+pub(super) fn rule_name<'a>(
+    kind: ItemKind,
+    name: &'a str,
+    offer: Option<&'a CatalogItem>,
+) -> Result<Cow<'a, str>, UriError> {
+    match (kind, offer) {
+        (ItemKind::Tool | ItemKind::Prompt | ItemKind::Method, _) => Ok(Cow::Borrowed(name)),
+        (ItemKind::Resource | ItemKind::Template, Some(offer)) if offer.name().as_str() == name => {
+            offer.rule_name().map(Cow::Borrowed)
+        }
+        (ItemKind::Resource, _) => {
+            ResourceUri::parse(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
+        }
+        (ItemKind::Template, _) => {
+            ResourceUri::template(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
+        }
+    }
+}
+
+/// The decision about a URI without a canonical form: no rule can name it, so none allows it.
+fn uncomparable(kind: ItemKind, error: UriError) -> AccessDecision {
+    let effect = Effect::Deny(Denial { reason: Reason::Uri(error), told: Disclosure::Nothing });
+    let mut decision = Decision::of(effect);
+    decision.ran.note(Control::Rules);
+    decision.findings.push(Finding::uncomparable(kind.key(), error));
+    AccessDecision { decision, for_any_arguments: true, contact: None }
+}
+
+/// Records that a control runs now, and returns `true`.
+const fn asked(decided: &mut AccessDecision, control: Control) -> bool {
+    decided.decision.ran.note(control);
+    true
+}

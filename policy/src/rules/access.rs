@@ -1,0 +1,408 @@
+//! Evaluates the access rules. A `forbid` overrides every `allow`; without an `allow`, access is denied.
+
+mod index;
+
+use std::sync::Arc;
+
+use crate::definition::offer::ItemKind;
+use crate::rules::condition::{AccessRequest, Condition, ConditionOutcome};
+use crate::rules::control::{Control, ControlSet};
+use crate::rules::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
+use crate::subject::name::{RuleId, Scope, ServerName};
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};
+use crate::subject::uri;
+
+use index::RuleIndex;
+
+/// The effect of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RuleEffect {
+    /// Allows access, unless another rule forbids it.
+    Allow,
+    /// Forbids access, even where other rules allow it.
+    Forbid,
+}
+
+/// The patterns of a rule, by kind. An empty list matches nothing of that kind.
+#[derive(Debug, Default)]
+pub struct ItemPatterns {
+    /// Patterns over tool names.
+    pub tools: Vec<Pattern>,
+    /// Patterns over prompt names.
+    pub prompts: Vec<Pattern>,
+    /// Patterns over resource URIs and over the text of resource templates.
+    pub resources: Vec<Pattern>,
+    /// Patterns over methods, notifications and extensions that this gateway does not know.
+    pub methods: Vec<Pattern>,
+}
+
+impl ItemPatterns {
+    /// The patterns for one kind.
+    #[must_use]
+    pub fn of(&self, kind: ItemKind) -> &[Pattern] {
+        match kind {
+            ItemKind::Tool => &self.tools,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource | ItemKind::Template => &self.resources,
+            ItemKind::Method => &self.methods,
+        }
+    }
+
+    /// Whether there is no pattern of any kind.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+            && self.prompts.is_empty()
+            && self.resources.is_empty()
+            && self.methods.is_empty()
+    }
+
+    /// Whether these patterns match everything that `other` matches.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method].into_iter().all(
+            |kind| {
+                let wide = self.of(kind);
+                other.of(kind).iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+            },
+        )
+    }
+}
+
+/// One rule of the policy.
+#[derive(Debug)]
+pub struct Rule {
+    /// Id of the rule, unique in the policy.
+    pub id: RuleId,
+    /// Whether the rule allows or forbids.
+    pub says: RuleEffect,
+    /// Principals the rule applies to: any that one of these selects. Empty: none.
+    pub principals: Vec<PrincipalSelector>,
+    /// Servers the rule applies to. Empty: none.
+    pub servers: Vec<Pattern>,
+    /// Tools, prompts, resources and methods the rule applies to. Empty: none.
+    pub things: ItemPatterns,
+    /// For an `allow`: scopes of which the credential must have every one.
+    pub scopes: Arc<[Scope]>,
+    /// For an `allow`: the proof of possession that the caller's credential must have. `None`: none required.
+    pub proof: Option<RequiredProof>,
+    /// Condition under which the rule applies. `None`: always.
+    pub when: Option<Condition>,
+    /// Whether the rule is enforced, only audited, or off.
+    pub mode: Mode,
+    /// Whether a caller denied by this rule is told so. If not, the thing appears not to exist.
+    pub disclose: bool,
+    /// Contact named to a denied caller.
+    pub contact: Option<Arc<str>>,
+}
+
+impl Rule {
+    fn speaks_of(&self, principal: &Principal, server: &ServerName) -> bool {
+        self.principals.iter().any(|who| who.is(principal)) && self.is_about(server)
+    }
+
+    /// Whether the rule applies to `server`. The self-test server has to be named literally; patterns never match it.
+    pub(crate) fn is_about(&self, server: &ServerName) -> bool {
+        server.is_among(&self.servers)
+    }
+
+    /// Whether the rule applies to `subject`, apart from its condition. The name is compared first because it
+    /// excludes most rules.
+    fn concerns(&self, subject: AccessRequest<'_>) -> bool {
+        self.mode != Mode::Off
+            && self.names(subject.kind, subject.name)
+            && self.speaks_of(subject.principal, subject.server)
+    }
+
+    /// Whether the rule names the thing. A `forbid` of a resource matches every URI form that servers may treat as
+    /// the same resource: with a query, with a trailing slash.
+    pub(crate) fn names(&self, kind: ItemKind, name: &str) -> bool {
+        let patterns = self.things.of(kind);
+        let any = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+        if any(name) {
+            return true;
+        }
+        let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Template);
+        is_uri
+            && self.says == RuleEffect::Forbid
+            && !patterns.is_empty()
+            && uri::related(name).iter().any(|form| any(form))
+    }
+
+    /// Whether this rule applies to everything that `other` applies to, apart from conditions and credentials.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let patterns = |wide: &[Pattern], narrow: &[Pattern]| {
+            narrow.iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+        };
+        let who =
+            |narrow: &PrincipalSelector| self.principals.iter().any(|wide| wide.covers(narrow));
+        other.principals.iter().all(who)
+            && patterns(&self.servers, &other.servers)
+            && self.things.covers(&other.things)
+    }
+
+    /// What the credential of `principal` lacks for this `allow` to grant access; `None` if nothing.
+    pub(crate) fn lack(&self, principal: &Principal) -> Option<Reason> {
+        let claims = &principal.claims;
+        if !self.scopes.iter().all(|scope| claims.scopes.contains(scope)) {
+            return Some(Reason::Scope(self.id.clone(), Arc::clone(&self.scopes)));
+        }
+        let wanted = self.proof.filter(|wanted| !wanted.is_met_by(claims.proof))?;
+        Some(Reason::Proof(self.id.clone(), wanted))
+    }
+
+    /// Evaluates the condition of the rule; a rule without one holds.
+    pub(crate) fn outcome(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
+        self.when.as_ref().map_or(ConditionOutcome::Holds, |when| when.evaluate(subject))
+    }
+
+    /// The reason for a denial because the condition of the rule could not be evaluated.
+    fn condition_error(&self) -> Reason {
+        let remedy = self.when.as_ref().map_or(ConditionRemedy::Rule, Condition::remedy);
+        Reason::ConditionError(self.id.clone(), remedy)
+    }
+}
+
+/// The compiled access rules, with an index over them.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    index: RuleIndex,
+}
+
+impl RuleSet {
+    /// Compiles the rules; their order has no meaning. Without any rule, everything is denied.
+    #[must_use]
+    pub fn new(rules: Vec<Rule>) -> Self {
+        let mut index = RuleIndex::default();
+        for (place, rule) in rules.iter().enumerate() {
+            index.add(place, &rule.principals, |kind| rule.things.of(kind));
+        }
+        Self { rules, index }
+    }
+
+    /// The rules, in the order of the configuration.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// An enforced rule that could allow `principal` something of `kind` on `server`, if there is one.
+    #[must_use]
+    pub fn could_allow(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+    ) -> Option<&RuleId> {
+        let allows = |rule: &&Rule| {
+            rule.says == RuleEffect::Allow
+                && rule.mode == Mode::Enforce
+                && !rule.things.of(kind).is_empty()
+                && rule.speaks_of(principal, server)
+        };
+        let places = self.index.of_kind(principal, kind);
+        self.at(&places).find(allows).map(|rule| &rule.id)
+    }
+
+    /// Whether an enforced rule allows this thing to some caller. Conditions, credential requirements and `forbid`
+    /// rules are not considered. Scans all rules: for policy reports, not for the request path.
+    #[must_use]
+    pub fn allows_anybody(&self, server: &ServerName, kind: ItemKind, name: &str) -> bool {
+        self.rules.iter().any(|rule| {
+            rule.says == RuleEffect::Allow
+                && rule.mode == Mode::Enforce
+                && !rule.principals.is_empty()
+                && rule.is_about(server)
+                && rule.names(kind, name)
+        })
+    }
+
+    /// The effect if it is the same for all arguments, which are not known here; `None` if it depends on them.
+    #[must_use]
+    pub fn decide_anyway(&self, subject: AccessRequest<'_>) -> Option<Effect> {
+        // The most permissive outcome that arguments can lead to, and the least permissive.
+        let best = self.decide(subject).decision.effect;
+        let mut worst = OutcomeTally::default();
+        for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
+            let outcome = match (rule.outcome(subject), rule.says) {
+                (ConditionOutcome::Depends, RuleEffect::Forbid) => ConditionOutcome::Holds,
+                (ConditionOutcome::Depends, RuleEffect::Allow) => ConditionOutcome::Fails,
+                (
+                    outcome @ (ConditionOutcome::Holds
+                    | ConditionOutcome::Fails
+                    | ConditionOutcome::Error),
+                    _,
+                ) => outcome,
+            };
+            worst.count(rule, outcome, subject.principal);
+        }
+        match (best, worst.conclude().effect) {
+            (Effect::Allow(_), Effect::Deny(_)) => None,
+            (best, _) => Some(best),
+        }
+    }
+
+    /// Decides about a subject. If its arguments are unknown, allows it if some arguments would be allowed.
+    #[must_use]
+    pub fn decide(&self, subject: AccessRequest<'_>) -> AccessDecision {
+        let mut tally = OutcomeTally::default();
+        for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
+            tally.count(rule, rule.outcome(subject), subject.principal);
+        }
+        let for_any_arguments = !tally.depends;
+        let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
+        AccessDecision { decision: tally.conclude(), for_any_arguments, contact }
+    }
+
+    /// Pairs of an `allow` and an unconditional `forbid` that covers it, as positions in the configuration.
+    pub(crate) fn void(&self) -> Vec<(usize, usize)> {
+        let acts = |rule: &Rule, says: RuleEffect| rule.says == says && rule.mode == Mode::Enforce;
+        let allows =
+            self.rules.iter().enumerate().filter(|(_, rule)| acts(rule, RuleEffect::Allow));
+        let voided = |(n, allow): (usize, &Rule)| {
+            let voids = |(_, rule): &(usize, &Rule)| {
+                acts(rule, RuleEffect::Forbid) && rule.when.is_none() && rule.covers(allow)
+            };
+            self.around(allow).find(voids).map(|(m, _)| (n, m))
+        };
+        allows.filter_map(voided).collect()
+    }
+
+    /// Every rule that can apply to everything that `narrow` applies to, with its position; in order.
+    pub(crate) fn around(&self, narrow: &Rule) -> impl Iterator<Item = (usize, &Rule)> {
+        let first = |kind| narrow.things.of(kind).first().map(|pattern| (kind, pattern));
+        let named = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
+            .into_iter()
+            .find_map(first);
+        let places = match (narrow.principals.first(), named) {
+            (Some(who), Some((kind, pattern))) => self.index.around(who, kind, pattern),
+            // A rule that matches nothing is covered by every rule.
+            (None, _) | (_, None) => (0..self.rules.len()).collect(),
+        };
+        places.into_iter().filter_map(move |place| Some((place, self.rules.get(place)?)))
+    }
+
+    /// Positions of all rules that can concern `subject`; in order.
+    fn candidates(&self, subject: AccessRequest<'_>) -> Vec<usize> {
+        let AccessRequest { principal, kind, name, .. } = subject;
+        if matches!(kind, ItemKind::Resource | ItemKind::Template) {
+            // A `forbid` also matches every form that servers may treat as the same URI; the first form is the name
+            // itself.
+            let forms = uri::related(name);
+            return self.index.about(principal, kind, forms.iter().map(|form| &**form));
+        }
+        self.index.about(principal, kind, [name])
+    }
+
+    fn at(&self, places: &[usize]) -> impl Iterator<Item = &Rule> {
+        places.iter().filter_map(move |place| self.rules.get(*place))
+    }
+}
+
+/// The result of evaluating the rules.
+#[derive(Debug)]
+pub struct AccessDecision {
+    /// The decision of the rules.
+    pub decision: Decision,
+    /// Whether the decision is the same for all arguments.
+    pub for_any_arguments: bool,
+    /// Contact of the rule that denied, if one did and has a contact.
+    pub contact: Option<Arc<str>>,
+}
+
+/// Accumulates the outcomes of the rules.
+#[derive(Default)]
+struct OutcomeTally<'a> {
+    granted: Option<&'a Rule>,
+    denied: Option<(&'a Rule, Reason)>,
+    /// What the credential lacks for an `allow` that would otherwise grant.
+    lacks: Option<Reason>,
+    /// An `allow` whose condition failed to evaluate. It explains a denial but never overrules a grant.
+    failed: Option<&'a Rule>,
+    would_grant: Vec<&'a Rule>,
+    would_deny: Vec<&'a Rule>,
+    /// Whether the condition of some rule depends on the unknown arguments.
+    depends: bool,
+}
+
+impl<'a> OutcomeTally<'a> {
+    fn count(&mut self, rule: &'a Rule, outcome: ConditionOutcome, principal: &Principal) {
+        let audit = rule.mode == Mode::Audit;
+        let lack = || if rule.says == RuleEffect::Allow { rule.lack(principal) } else { None };
+        self.depends |= outcome == ConditionOutcome::Depends;
+        match (rule.says, outcome) {
+            (_, ConditionOutcome::Fails) | (RuleEffect::Forbid, ConditionOutcome::Depends) => {}
+            (RuleEffect::Allow, ConditionOutcome::Error) => {
+                self.failed = self.failed.or(Some(rule))
+            }
+            (RuleEffect::Allow, ConditionOutcome::Holds | ConditionOutcome::Depends) => {
+                match (lack(), audit) {
+                    (None, true) => self.would_grant.push(rule),
+                    (None, false) => self.granted = self.granted.or(Some(rule)),
+                    (Some(_), true) => {}
+                    // The first rule is reported, so that equal calls get equal answers.
+                    (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
+                }
+            }
+            (RuleEffect::Forbid, ConditionOutcome::Holds | ConditionOutcome::Error) if audit => {
+                self.would_deny.push(rule)
+            }
+            (RuleEffect::Forbid, ConditionOutcome::Holds) => {
+                self.deny(rule, Reason::Forbidden(rule.id.clone()))
+            }
+            (RuleEffect::Forbid, ConditionOutcome::Error) => {
+                self.deny(rule, rule.condition_error());
+            }
+        }
+    }
+
+    /// Keeps the first denial, unless it may not be disclosed and this one may: the caller gets the most informative
+    /// answer that a rule permits.
+    fn deny(&mut self, rule: &'a Rule, reason: Reason) {
+        let better = self.denied.as_ref().is_none_or(|(held, _)| !held.disclose && rule.disclose);
+        if better {
+            self.denied = Some((rule, reason));
+        }
+    }
+
+    fn conclude(self) -> Decision {
+        let ids = |rules: &[&Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
+        let deny = |reason, told, shadow| Decision {
+            effect: Effect::Deny(Denial { reason, told }),
+            shadow,
+            findings: Vec::new(),
+            definition: None,
+            ran: ControlSet::of(&[Control::Rules]),
+        };
+        match (self.denied, self.granted) {
+            (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
+            (None, None) if self.lacks.is_some() => {
+                let reason = self.lacks.unwrap_or(Reason::NotGranted);
+                deny(reason, Disclosure::Nothing, ids(&self.would_grant))
+            }
+            (None, None) => {
+                let reason = self.failed.map_or(Reason::NotGranted, Rule::condition_error);
+                deny(reason, Disclosure::Nothing, ids(&self.would_grant))
+            }
+            (None, Some(rule)) => Decision {
+                effect: Effect::Allow(rule.id.clone()),
+                shadow: ids(&self.would_deny),
+                findings: Vec::new(),
+                definition: None,
+                ran: ControlSet::of(&[Control::Rules]),
+            },
+        }
+    }
+}
+
+fn told(rule: &Rule) -> Disclosure {
+    if !rule.disclose {
+        return Disclosure::Nothing;
+    }
+    Disclosure::Rule { rule: Some(rule.id.clone()), contact: rule.contact.clone() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Finds the rules that can concern a name or a principal without scanning all of them.
+//!
+//! The index only excludes rules that cannot apply; the caller still checks each rule returned. It therefore affects
+//! the time of a decision and never its outcome.
+
+use std::collections::BTreeMap;
+
+use crate::subject::kind::ItemKind;
+use crate::subject::pattern::{Pattern, PatternLookup};
+use crate::subject::principal::{Principal, PrincipalSelector};
+
+/// Positions in the list of rules, in ascending order.
+type RulePositions = Vec<usize>;
+
+/// Index of rules by the names and the principals they mention.
+#[derive(Debug, Default)]
+pub(super) struct RuleIndex {
+    tools: PatternIndex,
+    prompts: PatternIndex,
+    resources: PatternIndex,
+    methods: PatternIndex,
+    callers: BTreeMap<PrincipalSelector, RulePositions>,
+}
+
+/// The rules that name things of one kind.
+#[derive(Debug, Default)]
+struct PatternIndex {
+    exact: BTreeMap<Box<str>, RulePositions>,
+    /// Prefix patterns by prefix length: there are few lengths, and each takes one lookup.
+    beginnings: BTreeMap<usize, BTreeMap<Box<str>, RulePositions>>,
+    /// Rules with a pattern that is neither a name nor a prefix.
+    others: RulePositions,
+    /// Every rule that names something of this kind.
+    all: RulePositions,
+}
+
+impl RuleIndex {
+    /// Adds the rule at `place`, which must be greater than all places added before.
+    pub(super) fn add<'a>(
+        &mut self,
+        place: usize,
+        callers: &[PrincipalSelector],
+        patterns: impl Fn(ItemKind) -> &'a [Pattern],
+    ) {
+        for who in callers {
+            push(self.callers.entry(who.clone()).or_default(), place);
+        }
+        for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method] {
+            let names = self.names_mut(kind);
+            for pattern in patterns(kind) {
+                names.add(place, pattern);
+            }
+        }
+    }
+
+    /// The rules that can apply to any of these names of `kind` and to `principal`; in order.
+    pub(super) fn about<'a>(
+        &self,
+        principal: &Principal,
+        kind: ItemKind,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> RulePositions {
+        let mut named = Vec::new();
+        for name in names {
+            self.names(kind).find(name, &mut named);
+        }
+        shorter(named, self.speaking_of(principal))
+    }
+
+    /// The rules that name something of `kind` and can apply to `principal`; in order.
+    pub(super) fn of_kind(&self, principal: &Principal, kind: ItemKind) -> RulePositions {
+        shorter(vec![self.names(kind).all.as_slice()], self.speaking_of(principal))
+    }
+
+    /// The rules that can cover a rule for `who` that names `narrow` of `kind`; in order.
+    pub(super) fn around(
+        &self,
+        who: &PrincipalSelector,
+        kind: ItemKind,
+        narrow: &Pattern,
+    ) -> RulePositions {
+        // A pattern covers another only if it equals it or matches its text.
+        let mut named = Vec::new();
+        self.names(kind).find(narrow.as_str(), &mut named);
+        let callers =
+            [&PrincipalSelector::Anyone, who].into_iter().filter_map(|who| self.callers.get(who));
+        shorter(named, callers.map(Vec::as_slice).collect())
+    }
+
+    /// The lists of rules that select `principal`.
+    fn speaking_of(&self, principal: &Principal) -> Vec<&[usize]> {
+        let Principal { id, groups, claims } = principal;
+        let client = claims.client.as_ref().map(|client| PrincipalSelector::Client(client.clone()));
+        let sorts = [PrincipalSelector::Anyone, PrincipalSelector::Principal(id.clone())]
+            .into_iter()
+            .chain(client);
+        let groups = groups.iter().map(|group| PrincipalSelector::Group(group.clone()));
+        let roles = claims.roles.iter().map(|role| PrincipalSelector::Role(role.clone()));
+        let all = sorts.chain(groups).chain(roles);
+        all.filter_map(|who| self.callers.get(&who).map(Vec::as_slice)).collect()
+    }
+
+    const fn names(&self, kind: ItemKind) -> &PatternIndex {
+        match kind {
+            ItemKind::Tool => &self.tools,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource | ItemKind::Template => &self.resources,
+            ItemKind::Method => &self.methods,
+        }
+    }
+
+    const fn names_mut(&mut self, kind: ItemKind) -> &mut PatternIndex {
+        match kind {
+            ItemKind::Tool => &mut self.tools,
+            ItemKind::Prompt => &mut self.prompts,
+            ItemKind::Resource | ItemKind::Template => &mut self.resources,
+            ItemKind::Method => &mut self.methods,
+        }
+    }
+}
+
+impl PatternIndex {
+    fn add(&mut self, place: usize, pattern: &Pattern) {
+        push(&mut self.all, place);
+        let places = match pattern.sought() {
+            PatternLookup::Name(name) => self.exact.entry(name.into()).or_default(),
+            PatternLookup::Beginning(beginning) => {
+                let same = self.beginnings.entry(beginning.len()).or_default();
+                same.entry(beginning.into()).or_default()
+            }
+            PatternLookup::Other => &mut self.others,
+        };
+        push(places, place);
+    }
+
+    /// Adds the lists of rules with a pattern that can match `name`.
+    fn find<'a>(&'a self, name: &str, found: &mut Vec<&'a [usize]>) {
+        found.extend(self.exact.get(name).map(Vec::as_slice));
+        for (length, same) in self.beginnings.range(..=name.len()) {
+            let places = name.get(..*length).and_then(|beginning| same.get(beginning));
+            found.extend(places.map(Vec::as_slice));
+        }
+        found.push(&self.others);
+    }
+}
+
+/// Adds a rule once, even if several of its patterns end up in this list.
+fn push(places: &mut RulePositions, place: usize) {
+    if places.last() != Some(&place) {
+        places.push(place);
+    }
+}
+
+/// Every applicable rule is in a list of both groups, so the group with fewer rules suffices.
+fn shorter(named: Vec<&[usize]>, speaking: Vec<&[usize]>) -> RulePositions {
+    let count = |lists: &[&[usize]]| lists.iter().map(|list| list.len()).sum::<usize>();
+    let fewer = if count(&named) <= count(&speaking) { named } else { speaking };
+    let mut places = fewer.concat();
+    places.sort_unstable();
+    places.dedup();
+    places
+}

@@ -1,0 +1,519 @@
+//! The `when` condition of a rule: a CEL expression with bounded cost.
+//!
+//! The cost is bounded before the first call, by the shape of the expression: limited length, no nested loops, and no
+//! regular expression that a peer can choose (each is compiled with the rule). An expression with a loop reads at
+//! most [`LOOP_INPUT`] bytes of arguments; more is an error, and an error never grants. The cost of an evaluation is
+//! taken from the budget of its exchange.
+
+mod result_type;
+mod syntax;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::extractors::This;
+use cel::objects::Key;
+use cel::{Context, Env, ExecutionError, Program, Value as Cel};
+use regex::{Regex, RegexBuilder};
+
+use crate::base::work::WorkBudget;
+use crate::definition::offer::ItemKind as Sort;
+use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
+use crate::json::{JsonKind, Value};
+use crate::rules::decision::ConditionRemedy;
+use crate::subject::name::{ClientId, RoleName, Scope, ServerName};
+use crate::subject::principal::Principal;
+use result_type::ResultType;
+
+/// Longest expression, in bytes.
+const LENGTH: usize = 2048;
+/// Most brackets, conditionals and unary signs that may be open at once: the parser is recursive.
+const NESTING: usize = 32;
+/// Most bytes of arguments that an expression with a loop may read.
+const LOOP_INPUT: usize = 16 * 1024;
+/// Largest automaton of one regular expression, in bytes, both compiled and at run time: the default of the library.
+/// Counted repetitions of `\w` are large because it covers all letters of Unicode; `[\w.+-]{1,64}` is common.
+const PATTERN: usize = 10 << 20;
+/// Most units that one byte of text costs when matched by a regular expression: the time of the library's slowest
+/// engine grows with the size of the pattern.
+const MATCH: usize = 64;
+/// Units per byte of arguments that an expression reads.
+const READ: usize = 16;
+/// Units per loop iteration, which takes about a microsecond.
+const TURN: usize = 1024;
+/// Most units that the regular expressions of one evaluation may cost in total.
+const MOST_MATCHED: usize = 64 << 20;
+/// Variables that an expression may read.
+const VARIABLES: [&str; 8] =
+    ["principal", "server", "tool", "prompt", "resource", "method", "arguments", "risk"];
+/// Functions that an expression may call, besides operators and the macros `has`, `all`, `exists`, `exists_one`,
+/// `filter` and `map`.
+const FUNCTIONS: [&str; 11] = [
+    "bytes",
+    "contains",
+    "double",
+    "endsWith",
+    "int",
+    "matches",
+    "size",
+    "startsWith",
+    "string",
+    "type",
+    "uint",
+];
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
+/// Why an expression is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    /// The expression is too long; holds its length in bytes.
+    #[error("is {0} bytes long; the most is {LENGTH}")]
+    Length(usize),
+    /// Brackets and operators are nested too deeply.
+    #[error("is nested deeper than {NESTING} levels")]
+    Nesting,
+    /// The expression is not valid CEL.
+    #[error("is not CEL: {0}")]
+    Syntax(CelSyntaxError),
+    /// The expression reads a variable that is not available.
+    #[error("reads `{0}`; use {list}", list = VARIABLES.join(", "))]
+    Variable(String),
+    /// The expression calls a function that is not available.
+    #[error("calls `{0}`, which is not known; use {list}", list = FUNCTIONS.join(", "))]
+    Function(String),
+    /// A loop inside a loop, whose cost is not bounded.
+    #[error("has a loop inside a loop, whose cost has no bound; use one loop")]
+    NestedLoop,
+    /// A pattern that is not a literal: a caller could choose it.
+    #[error("gives `matches` a pattern that is not a literal; write the pattern out")]
+    Pattern,
+    /// A regular expression that is invalid or too large to compile.
+    #[error("gives `matches` the pattern `{pattern}`, which cannot be used: {reason}")]
+    Regex {
+        /// The regular expression as written.
+        pattern: String,
+        /// The error of the regex library, on one line.
+        reason: String,
+    },
+    /// The result is never true or false; holds what it is.
+    #[error("gives {0}, which is neither true nor false")]
+    NotBoolean(&'static str),
+}
+
+pub use syntax::CelSyntaxError;
+
+/// A compiled CEL expression.
+#[derive(Debug)]
+pub struct Condition {
+    program: Program,
+    reads_arguments: bool,
+    reads_risk: bool,
+    result: ResultType,
+    loops: Loops,
+    /// The literal patterns of `matches`, compiled.
+    patterns: Arc<BTreeMap<String, Regex>>,
+}
+
+/// The result of evaluating an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionOutcome {
+    /// The expression is true.
+    Holds,
+    /// The expression is false.
+    Fails,
+    /// The expression depends on arguments that are not known yet.
+    Depends,
+    /// The expression could not be evaluated, or its value is not a boolean.
+    Error,
+}
+
+/// The request that an expression is evaluated for.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRequest<'a> {
+    /// The principal that makes the request.
+    pub principal: &'a Principal,
+    /// The upstream server addressed.
+    pub server: &'a ServerName,
+    /// Kind of the thing requested.
+    pub kind: Sort,
+    /// Name, URI, template or method.
+    pub name: &'a str,
+    /// Arguments of the call.
+    pub arguments: KnownArguments<'a>,
+    /// The registry entry of the tool, if there is one.
+    pub known: Option<&'a RegistryEntry>,
+}
+
+/// The arguments of a call, as far as they are known.
+#[derive(Clone, Copy, Debug)]
+pub enum KnownArguments<'a> {
+    /// There is no call yet, for example while a catalog is filtered.
+    Unknown,
+    /// The call has no arguments.
+    None,
+    /// The arguments, and the budget that reading them is charged to.
+    Given(Value<'a>, &'a WorkBudget),
+}
+
+impl Condition {
+    /// Compiles the CEL expression `text`.
+    ///
+    /// # Errors
+    /// If it is not valid CEL, uses a variable or function that is not available, or could cost too much.
+    pub fn compile(text: &str) -> Result<Self, ConditionError> {
+        if text.len() > LENGTH {
+            return Err(ConditionError::Length(text.len()));
+        }
+        if nesting(text) > NESTING {
+            return Err(ConditionError::Nesting);
+        }
+        let program = Program::compile(text)
+            .map_err(|errors| ConditionError::Syntax(syntax::told(text, &errors)))?;
+        let references = program.references();
+        let is_word = |name: &&&str| name.starts_with(|c: char| c.is_ascii_alphabetic());
+        let functions = references.functions();
+        if let Some(unknown) = functions.iter().filter(is_word).find(|f| !FUNCTIONS.contains(f)) {
+            return Err(ConditionError::Function((*unknown).to_owned()));
+        }
+        let reads_arguments = references.has_variable("arguments");
+        let reads_risk = references.has_variable("risk");
+        let mut patterns = BTreeMap::new();
+        let mut shape = ShapeCheck { patterns: &mut patterns, loops: Loops::default() };
+        shape.of(program.expression(), None)?;
+        let loops = shape.loops;
+        let result = ResultType::of(program.expression());
+        if let ResultType::Other(what) = result {
+            return Err(ConditionError::NotBoolean(what));
+        }
+        let patterns = Arc::new(patterns);
+        Ok(Self { program, reads_arguments, reads_risk, result, loops, patterns })
+    }
+
+    /// Whether the result is true or false whenever the expression can be evaluated. Otherwise it depends on the type
+    /// of an argument.
+    #[must_use]
+    pub fn is_surely_boolean(&self) -> bool {
+        self.result == ResultType::Boolean
+    }
+
+    /// What has to be corrected if the expression cannot be evaluated.
+    pub(crate) fn remedy(&self) -> ConditionRemedy {
+        match self.reads_arguments && self.is_surely_boolean() {
+            true => ConditionRemedy::Arguments,
+            false => ConditionRemedy::Rule,
+        }
+    }
+
+    /// Evaluates the expression. Reading the arguments is charged to their budget; an exhausted budget is an error.
+    #[must_use]
+    pub fn evaluate(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        let matched = Arc::new(AtomicUsize::new(0));
+        let matches = matches(Arc::clone(&self.patterns), Arc::clone(&matched));
+        if context.add_function("matches", matches).is_err() {
+            return ConditionOutcome::Error;
+        }
+        if self.reads_arguments {
+            let arguments = match subject.arguments {
+                KnownArguments::Unknown => return ConditionOutcome::Depends,
+                KnownArguments::None => map([]),
+                KnownArguments::Given(value, _)
+                    if self.loops.count > 0 && value.span().len() > LOOP_INPUT =>
+                {
+                    return ConditionOutcome::Error;
+                }
+                KnownArguments::Given(value, budget) => {
+                    let read = value.span().len().saturating_mul(READ);
+                    let turns = if self.loops.count > 0 { values(value) } else { 0 };
+                    // An iteration that reads the arguments may scan all of them.
+                    let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
+                    let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
+                    if !budget.spend(read.saturating_add(turns)) {
+                        return ConditionOutcome::Error;
+                    }
+                    from_json(value)
+                }
+            };
+            context.add_variable_from_value("arguments", arguments);
+        }
+        if self.reads_risk {
+            context.add_variable_from_value("risk", risk(subject.known));
+        }
+        context.add_variable_from_value("principal", principal(subject.principal));
+        context.add_variable_from_value("server", map([("name", text(subject.server.as_str()))]));
+        // Only the variable of this kind exists: a rule that reads `tool` for a prompt fails to evaluate, and so does
+        // not grant.
+        let (variable, member) = match subject.kind {
+            Sort::Tool => ("tool", "name"),
+            Sort::Prompt => ("prompt", "name"),
+            Sort::Resource | Sort::Template => ("resource", "uri"),
+            Sort::Method => ("method", "name"),
+        };
+        context.add_variable_from_value(variable, map([(member, text(subject.name))]));
+        let came_to = self.program.execute(&context);
+        if let KnownArguments::Given(_, budget) = subject.arguments
+            && !budget.spend(matched.load(Ordering::Relaxed))
+        {
+            return ConditionOutcome::Error;
+        }
+        match came_to {
+            Ok(Cel::Bool(true)) => ConditionOutcome::Holds,
+            Ok(Cel::Bool(false)) => ConditionOutcome::Fails,
+            Ok(_) | Err(_) => ConditionOutcome::Error,
+        }
+    }
+}
+
+/// An upper bound on the recursion depth of the parser: open brackets, plus every `?`, `!` and `-` since the last
+/// operand, none of which closes.
+fn nesting(text: &str) -> usize {
+    let (mut brackets, mut chain, mut deepest) = (0_usize, 0_usize, 0_usize);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => brackets += 1,
+            b')' | b']' | b'}' => brackets = brackets.saturating_sub(1),
+            b'?' | b'!' | b'-' => chain += 1,
+            b'&' | b'|' | b',' => chain = 0,
+            _ => {}
+        }
+        deepest = deepest.max(brackets + chain);
+    }
+    deepest
+}
+
+/// The variables that a loop brings into scope, inside those of the enclosing loops.
+#[derive(Clone, Copy)]
+struct LoopScope<'a> {
+    inner: &'a ComprehensionExpr,
+    outer: Option<&'a LoopScope<'a>>,
+}
+
+impl LoopScope<'_> {
+    fn has(&self, name: &str) -> bool {
+        let Self { inner, outer } = self;
+        inner.iter_var == name
+            || inner.iter_var2.as_deref() == Some(name)
+            || inner.accu_var == name
+            || outer.is_some_and(|outer| outer.has(name))
+    }
+}
+
+/// The CEL function `matches` over the precompiled patterns. Its cost is added to `cost`; exceeding [`MOST_MATCHED`]
+/// is an error.
+fn matches(
+    patterns: Arc<BTreeMap<String, Regex>>,
+    cost: Arc<AtomicUsize>,
+) -> impl Fn(This<Arc<String>>, Arc<String>) -> Result<bool, ExecutionError> + Send + Sync + 'static
+{
+    move |This(text), pattern| {
+        let before = cost.fetch_add(text.len().saturating_mul(MATCH), Ordering::Relaxed);
+        let unknown = || ExecutionError::function_error("matches", "the pattern is not a literal");
+        let pattern = patterns.get(pattern.as_str()).ok_or_else(unknown)?;
+        if before > MOST_MATCHED {
+            return Err(ExecutionError::function_error("matches", "too much text to look at"));
+        }
+        Ok(pattern.is_match(&text))
+    }
+}
+
+/// Validates the shape of an expression before its first use, and compiles its patterns.
+struct ShapeCheck<'a> {
+    patterns: &'a mut BTreeMap<String, Regex>,
+    loops: Loops,
+}
+
+/// The loops of an expression, none of which is nested.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loops {
+    count: usize,
+    /// Whether the body of a loop reads `arguments`, and not only the loop variable.
+    rereads: bool,
+}
+
+impl ShapeCheck<'_> {
+    /// The nesting depth of loops, or why the shape is rejected.
+    ///
+    /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
+    fn of(
+        &mut self,
+        expression: &IdedExpr,
+        scope: Option<&LoopScope<'_>>,
+    ) -> Result<usize, ConditionError> {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Literal(_) => Ok(0),
+            Expr::Ident(name) => {
+                let known =
+                    VARIABLES.contains(&name.as_str()) || scope.is_some_and(|s| s.has(name));
+                self.loops.rereads |= scope.is_some() && name == "arguments";
+                known.then_some(0).ok_or_else(|| ConditionError::Variable(name.clone()))
+            }
+            Expr::Select(select) => self.of(&select.operand, scope),
+            Expr::List(list) => self.deepest(&list.elements, scope),
+            Expr::Call(call) => {
+                if call.func_name == "matches" {
+                    self.pattern(call.args.last())?;
+                }
+                self.deepest(call.target.iter().map(AsRef::as_ref).chain(&call.args), scope)
+            }
+            Expr::Map(map) => self.deepest(map.entries.iter().flat_map(|e| parts(&e.expr)), scope),
+            Expr::Struct(made) => {
+                self.deepest(made.entries.iter().flat_map(|e| parts(&e.expr)), scope)
+            }
+            Expr::Comprehension(inner) => {
+                let within = LoopScope { inner, outer: scope };
+                let body = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
+                if self.deepest(body, Some(&within))? > 0 {
+                    return Err(ConditionError::NestedLoop);
+                }
+                self.loops.count += 1;
+                Ok(self.of(&inner.iter_range, scope)?.max(1))
+            }
+        }
+    }
+
+    fn deepest<'a>(
+        &mut self,
+        parts: impl IntoIterator<Item = &'a IdedExpr>,
+        scope: Option<&LoopScope<'_>>,
+    ) -> Result<usize, ConditionError> {
+        let mut deepest = 0;
+        for part in parts {
+            deepest = deepest.max(self.of(part, scope)?);
+        }
+        Ok(deepest)
+    }
+
+    /// Compiles the pattern of a call of `matches`, which has to be a literal.
+    fn pattern(&mut self, argument: Option<&IdedExpr>) -> Result<(), ConditionError> {
+        let literal = argument.and_then(|argument| match &argument.expr {
+            Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
+            Expr::Literal(_)
+            | Expr::Unspecified
+            | Expr::Ident(_)
+            | Expr::Select(_)
+            | Expr::List(_)
+            | Expr::Call(_)
+            | Expr::Map(_)
+            | Expr::Struct(_)
+            | Expr::Comprehension(_) => None,
+        });
+        let pattern = literal.ok_or(ConditionError::Pattern)?;
+        if self.patterns.contains_key(&pattern) {
+            return Ok(());
+        }
+        let compiled =
+            RegexBuilder::new(&pattern).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
+        match compiled {
+            Ok(compiled) => {
+                self.patterns.insert(pattern, compiled);
+                Ok(())
+            }
+            Err(error) => {
+                let reason = one_line(&error.to_string());
+                Err(ConditionError::Regex { pattern, reason })
+            }
+        }
+    }
+}
+
+fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&field.value],
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn text(text: &str) -> Cel {
+    Cel::String(Arc::new(text.to_owned()))
+}
+
+fn map<'a>(members: impl IntoIterator<Item = (&'a str, Cel)>) -> Cel {
+    collect(members.into_iter().map(|(key, value)| (key.to_owned(), value)))
+}
+
+#[expect(clippy::disallowed_types, reason = "the type CEL asks for; nothing here iterates it")]
+fn collect(members: impl Iterator<Item = (String, Cel)>) -> Cel {
+    let members = members.map(|(key, value)| (Key::String(Arc::new(key)), value));
+    let map: std::collections::HashMap<Key, Cel> = members.collect();
+    Cel::Map(cel::objects::Map { map: Arc::new(map) })
+}
+
+fn principal(principal: &Principal) -> Cel {
+    let groups = principal.groups.iter().map(|group| text(group.as_str())).collect();
+    let claims = &principal.claims;
+    let texts = |texts: Vec<&str>| Cel::List(Arc::new(texts.into_iter().map(text).collect()));
+    let maybe = |value: Option<&str>| text(value.unwrap_or_default());
+    map([
+        ("id", text(principal.id.as_str())),
+        ("groups", Cel::List(Arc::new(groups))),
+        ("roles", texts(claims.roles.iter().map(RoleName::as_str).collect())),
+        ("scopes", texts(claims.scopes.iter().map(Scope::as_str).collect())),
+        ("actors", texts(claims.actors.iter().map(|actor| &**actor).collect())),
+        ("issuer", maybe(claims.issuer.as_deref())),
+        ("subject", maybe(claims.subject.as_deref())),
+        ("client", maybe(claims.client.as_ref().map(ClientId::as_str))),
+        ("certificate", maybe(claims.certificate.as_deref())),
+        ("proof", text(claims.proof.as_str())),
+    ])
+}
+
+/// The registry entry as a CEL map. For an unregistered tool, `effect` is `unknown`, so neither `read` nor `write`
+/// matches.
+fn risk(known: Option<&RegistryEntry>) -> Cel {
+    let unknown = RegistryEntry::default();
+    let registered = known.is_some();
+    let known = known.unwrap_or(&unknown);
+    let maybe = |value: &Option<Box<str>>| text(value.as_deref().unwrap_or_default());
+    map([
+        ("registered", Cel::Bool(registered)),
+        ("effect", text(known.effect.map_or("unknown", ToolEffect::as_str))),
+        ("dataClass", text(known.data_class.map_or("unknown", DataClass::as_str))),
+        ("owner", maybe(&known.owner)),
+        ("version", maybe(&known.version)),
+        ("resourceScope", maybe(&known.resource_scope)),
+        ("approvalRequired", Cel::Bool(known.approval_required)),
+        ("idempotent", Cel::Bool(known.idempotent)),
+        ("retries", Cel::Int(known.retries.into())),
+    ])
+}
+
+/// The number of values nested in `value`, including itself: an upper bound on the iterations of a loop over a part
+/// of it.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn values(value: Value<'_>) -> usize {
+    let members = value.members().map(|(_, member)| values(member));
+    1 + members.chain(value.items().map(values)).sum::<usize>()
+}
+
+/// Converts JSON to CEL: an integer that fits is an `int`, else a `uint`, else a `double`.
+fn from_json(value: Value<'_>) -> Cel {
+    match value.kind() {
+        JsonKind::Null => Cel::Null,
+        JsonKind::Boolean => Cel::Bool(value.raw() == "true"),
+        JsonKind::Number => {
+            let raw = value.raw();
+            raw.parse().map(Cel::Int).or_else(|_| raw.parse().map(Cel::UInt)).unwrap_or_else(|_| {
+                // A number that no double can hold: comparing it is an error or false, and neither grants.
+                Cel::Float(value.as_f64().unwrap_or(f64::NAN))
+            })
+        }
+        JsonKind::Plain | JsonKind::Escaped => {
+            Cel::String(Arc::new(value.as_str().unwrap_or_default().into_owned()))
+        }
+        JsonKind::Array => Cel::List(Arc::new(value.items().map(from_json).collect())),
+        JsonKind::Object => {
+            collect(value.members().map(|(key, value)| (key.into_owned(), from_json(value))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

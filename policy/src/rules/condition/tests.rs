@@ -1,0 +1,184 @@
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
+use crate::base::work::{USUAL_MOST, WorkBudget};
+use crate::definition::offer::ItemKind;
+use crate::json::{Document, JsonBounds};
+use crate::subject::name::{GroupName, PrincipalId, ServerName};
+use crate::subject::principal::Principal;
+
+fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
+    within(expression, arguments, &WorkBudget::unlimited())
+}
+
+fn within(expression: &str, arguments: Option<&str>, budget: &WorkBudget) -> ConditionOutcome {
+    let condition = Condition::compile(expression).unwrap();
+    let principal = Principal::new(
+        PrincipalId::parse("ana").unwrap(),
+        BTreeSet::from([GroupName::parse("dev").unwrap()]),
+    );
+    let server = ServerName::parse("files").unwrap();
+    let text = Bytes::from(arguments.unwrap_or("null").to_owned());
+    let document = Document::parse(text, &JsonBounds::MESSAGE).unwrap();
+    let arguments = match arguments {
+        Some(_) => KnownArguments::Given(document.root(), budget),
+        None => KnownArguments::Unknown,
+    };
+    condition.evaluate(AccessRequest {
+        principal: &principal,
+        server: &server,
+        kind: ItemKind::Tool,
+        name: "read",
+        arguments,
+        known: None,
+    })
+}
+
+#[test]
+fn it_reads_principal_server_tool_and_arguments() {
+    let given = Some(r#"{"path":"/data/x","n":3,"tags":["a","b"]}"#);
+    for (expression, expected) in [
+        ("principal.id == 'ana' && 'dev' in principal.groups", ConditionOutcome::Holds),
+        ("server.name == 'files' && tool.name == 'read'", ConditionOutcome::Holds),
+        ("arguments.path.startsWith('/data/')", ConditionOutcome::Holds),
+        ("arguments.path.matches('^/etc')", ConditionOutcome::Fails),
+        ("arguments.n > 2 && arguments.n < 4.5", ConditionOutcome::Holds),
+        ("arguments.tags.all(tag, tag in ['a', 'b'])", ConditionOutcome::Holds),
+        ("has(arguments.missing)", ConditionOutcome::Fails),
+    ] {
+        assert_eq!(evaluate(expression, given), expected, "{expression}");
+    }
+}
+
+#[test]
+fn an_expression_that_cannot_be_evaluated_is_an_error_and_no_answer() {
+    let given = Some(r#"{"path":7}"#);
+    for expression in ["arguments.missing == 1", "arguments.path.startsWith('/')", "arguments.path"]
+    {
+        assert_eq!(evaluate(expression, given), ConditionOutcome::Error, "{expression}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_known_yet_are_not_guessed() {
+    assert_eq!(evaluate("arguments.n > 2", None), ConditionOutcome::Depends);
+    assert_eq!(evaluate("principal.id == 'eve'", None), ConditionOutcome::Fails);
+}
+
+#[test]
+fn a_loop_over_more_than_its_bound_is_an_error() {
+    let many = format!("{{\"list\":[{}1]}}", "1,".repeat(20_000));
+    assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), ConditionOutcome::Error);
+    assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), ConditionOutcome::Holds);
+}
+
+#[test]
+fn a_loop_over_what_it_may_be_given_fits_in_what_its_message_may_cost() {
+    let rule = r#"arguments.to.all(t, t.matches(r"^[\w.+-]{1,64}@corp\.example$"))"#;
+    let with =
+        |last: &str| format!(r#"{{"to":[{}"{last}"]}}"#, r#""ana@corp.example","#.repeat(780));
+    for (last, expected) in [
+        ("bob@corp.example", ConditionOutcome::Holds),
+        ("bob@else.example", ConditionOutcome::Fails),
+    ] {
+        let given = with(last);
+        assert!((14_000..16_000).contains(&given.len()), "{}", given.len());
+        let budget = WorkBudget::for_bytes(given.len(), USUAL_MOST);
+        assert_eq!(within(rule, Some(&given), &budget), expected);
+        assert!(!budget.is_exhausted());
+    }
+    // With an item in every second byte, the iterations exceed the budget of the message.
+    let given = format!(r#"{{"to":[{}1]}}"#, "1,".repeat(7_500));
+    let budget = WorkBudget::for_bytes(given.len(), USUAL_MOST);
+    assert_eq!(
+        within("arguments.to.all(n, n == 1)", Some(&given), &budget),
+        ConditionOutcome::Error
+    );
+    assert!(budget.is_exhausted());
+}
+
+#[test]
+fn a_pattern_that_is_too_large_does_not_compile() {
+    let refused = Condition::compile(r#"arguments.a.matches(r"\w{1,5000}")"#).unwrap_err();
+    assert!(matches!(refused, ConditionError::Regex { .. }), "{refused}");
+    assert!(refused.to_string().contains("size limit"), "{refused}");
+}
+
+#[test]
+fn what_is_read_and_matched_is_taken_from_the_budget() {
+    let arguments = format!(r#"{{"path":"{}"}}"#, "x".repeat(100));
+    let with = |limit, expression| within(expression, Some(&arguments), &WorkBudget::new(limit));
+    // Reading costs 16 units a byte, and matching 64 units a byte of what is matched.
+    let reads = "arguments.path.startsWith('x')";
+    assert_eq!(with(1_000, reads), ConditionOutcome::Error);
+    assert_eq!(with(4_000, reads), ConditionOutcome::Holds);
+    let matches = "arguments.path.matches('^x+$')";
+    assert_eq!(with(4_000, matches), ConditionOutcome::Error);
+    assert_eq!(with(20_000, matches), ConditionOutcome::Holds);
+}
+
+#[test]
+fn what_could_cost_too_much_does_not_compile() {
+    let compile = |text: &str| Condition::compile(text).unwrap_err();
+    assert_eq!(
+        compile("arguments.a.all(x, arguments.b.exists(y, x == y))"),
+        ConditionError::NestedLoop
+    );
+    assert_eq!(compile("arguments.a.matches(arguments.b)"), ConditionError::Pattern);
+    assert_eq!(compile(&"1 == 1 && ".repeat(400)), ConditionError::Length(4000));
+    assert_eq!(compile("request.path == 'x'"), ConditionError::Variable("request".to_owned()));
+    assert_eq!(compile("now() > 1"), ConditionError::Function("now".to_owned()));
+    assert!(matches!(compile("arguments."), ConditionError::Syntax(_)));
+    assert!(matches!(compile("(("), ConditionError::Syntax(_)));
+    for deep in ["(", "[", "!", "-", "1 ? 1 : "] {
+        assert_eq!(compile(&deep.repeat(200)), ConditionError::Nesting);
+    }
+    Condition::compile("1 == 1 && ".repeat(200).trim_end_matches("&& ")).unwrap();
+    Condition::compile("arguments.a.filter(x, x > 1).all(y, y < 9)").unwrap();
+}
+
+#[test]
+fn what_is_evidently_neither_true_nor_false_does_not_compile() {
+    for text in [
+        "size(arguments.path)",
+        "'x'",
+        "1",
+        "null",
+        "arguments.path + 1",
+        "-1",
+        "[arguments.path]",
+        "{'a': true}",
+        "arguments",
+        "principal.id",
+        "principal.groups",
+        "tool.name",
+        "risk.effect",
+        "string(arguments.path)",
+        "arguments.list.filter(x, x > 1)",
+        "arguments.list.map(x, x > 1)",
+        "arguments.a ? 1 : 2",
+    ] {
+        let error = Condition::compile(text).unwrap_err();
+        assert!(matches!(error, ConditionError::NotBoolean(_)), "{text}: {error}");
+    }
+    for text in [
+        "true",
+        "has(arguments.a)",
+        "!arguments.a",
+        "arguments.a == 1",
+        "arguments.a in ['x']",
+        "arguments.list.all(x, x > 1)",
+        "arguments.list.exists(x, x > 1)",
+        "arguments.list.exists_one(x, x > 1)",
+        "arguments.a.startsWith('x')",
+        "risk.registered",
+        "arguments.a > 1 ? true : false",
+    ] {
+        assert!(Condition::compile(text).unwrap().is_surely_boolean(), "{text}");
+    }
+    for text in ["arguments.a", "arguments['a']", "arguments.a.b", "arguments.a > 1 ? true : 1"] {
+        assert!(!Condition::compile(text).unwrap().is_surely_boolean(), "{text}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Decisions about messages, with enough detail to explain them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::definition::offer::ItemKind;
+use crate::definition::pin::Digest;
+use crate::definition::pins::PinViolation;
+use crate::detection::inspect::Finding;
+use crate::rules::control::ControlSet;
+pub use crate::subject::mode::{DenialFormat, Mode};
+use crate::subject::name::{RuleId, Scope};
+use crate::subject::principal::RequiredProof;
+use crate::subject::uri::UriError;
+
+/// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No rule allows the request.
+    NotGranted,
+    /// A rule forbids the request.
+    Forbidden(RuleId),
+    /// The condition of a rule could not be evaluated; with what has to be corrected.
+    ConditionError(RuleId, ConditionRemedy),
+    /// The server offers no such thing.
+    Unknown(ItemKind),
+    /// A detector found something in the definition.
+    Definition(Finding),
+    /// The definition can be mistaken for one of another server.
+    Shadowed(Finding),
+    /// A rule allows the request for a credential with these scopes.
+    Scope(RuleId, Arc<[Scope]>),
+    /// A rule allows the request with this proof of possession.
+    Proof(RuleId, RequiredProof),
+    /// The thing or the caller was revoked.
+    Revoked,
+    /// The arguments violate the input schema or a constraint.
+    Arguments(Finding),
+    /// A detector found something in the arguments.
+    Content(Finding),
+    /// The definition is not an approved one.
+    Pin(PinViolation),
+    /// Each call needs approval by a person, and there is no way to ask one.
+    Approval,
+    /// The URI has no canonical form, so no rule can apply to it.
+    Uri(UriError),
+}
+
+/// What has to be corrected before a condition can be evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionRemedy {
+    /// The arguments: with other ones the condition can be true or false.
+    Arguments,
+    /// The rule: it reads no argument, or its value need not be true or false.
+    Rule,
+}
+
+impl Reason {
+    /// Every code, for the documentation and its test.
+    pub const CODES: [&str; 25] = [
+        "not-granted",
+        "forbidden",
+        "condition-error",
+        "unknown-tool",
+        "unknown-prompt",
+        "unknown-resource",
+        "unknown-template",
+        "method-not-granted",
+        "definition",
+        "shadowed",
+        "approval-required",
+        "insufficient-scope",
+        "proof-required",
+        "revoked",
+        "content",
+        "arguments",
+        "uri",
+        PinViolation::CODES[0],
+        PinViolation::CODES[1],
+        PinViolation::CODES[2],
+        PinViolation::CODES[3],
+        PinViolation::CODES[4],
+        PinViolation::CODES[5],
+        PinViolation::CODES[6],
+        PinViolation::CODES[7],
+    ];
+
+    /// The stable code for clients, metrics and the audit log.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotGranted => "not-granted",
+            Self::Forbidden(_) => "forbidden",
+            Self::ConditionError(..) => "condition-error",
+            Self::Unknown(ItemKind::Tool) => "unknown-tool",
+            Self::Unknown(ItemKind::Prompt) => "unknown-prompt",
+            Self::Unknown(ItemKind::Resource) => "unknown-resource",
+            Self::Unknown(ItemKind::Template) => "unknown-template",
+            Self::Unknown(ItemKind::Method) => "method-not-granted",
+            Self::Definition(_) => "definition",
+            Self::Shadowed(_) => "shadowed",
+            Self::Scope(..) => "insufficient-scope",
+            Self::Proof(..) => "proof-required",
+            Self::Revoked => "revoked",
+            Self::Content(_) => "content",
+            Self::Arguments(_) => "arguments",
+            Self::Pin(unfit) => unfit.code(),
+            Self::Approval => "approval-required",
+            Self::Uri(_) => "uri",
+        }
+    }
+
+    /// The rule that decided, if one did.
+    #[must_use]
+    pub const fn rule(&self) -> Option<&RuleId> {
+        match self {
+            Self::Forbidden(rule)
+            | Self::ConditionError(rule, _)
+            | Self::Scope(rule, _)
+            | Self::Proof(rule, _) => Some(rule),
+            Self::NotGranted
+            | Self::Unknown(_)
+            | Self::Definition(_)
+            | Self::Shadowed(_)
+            | Self::Revoked
+            | Self::Content(_)
+            | Self::Arguments(_)
+            | Self::Pin(_)
+            | Self::Approval
+            | Self::Uri(_) => None,
+        }
+    }
+
+    /// Whether a better credential would grant access. The thing is then listed, and the denial says what is missing.
+    #[must_use]
+    pub const fn is_step_up(&self) -> bool {
+        matches!(self, Self::Scope(..) | Self::Proof(..))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// A denial, and how much of it is disclosed to the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The reason, for the audit record.
+    pub reason: Reason,
+    /// What is disclosed to the caller.
+    pub told: Disclosure,
+}
+
+/// What a denial discloses to the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disclosure {
+    /// Nothing: the thing appears not to exist.
+    Nothing,
+    /// The rule and its contact.
+    Rule {
+        /// The rule that decided; `None` if no rule allows the call.
+        rule: Option<RuleId>,
+        /// The contact, as configured.
+        contact: Option<Arc<str>>,
+    },
+}
+
+/// The policy's decision about one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the message is allowed.
+    pub effect: Effect,
+    /// Rules in audit mode that would have changed the effect.
+    pub shadow: Vec<RuleId>,
+    /// Findings of the detectors, including those without influence on the effect.
+    pub findings: Vec<Finding>,
+    /// Digest of the definition concerned, if there is one.
+    pub definition: Option<Digest>,
+    /// The controls that ran for this decision.
+    pub ran: ControlSet,
+}
+
+impl Decision {
+    /// A decision with this effect and nothing else.
+    #[must_use]
+    pub fn of(effect: Effect) -> Self {
+        let (shadow, findings, ran) = (Vec::new(), Vec::new(), ControlSet::default());
+        Self { effect, shadow, findings, definition: None, ran }
+    }
+
+    /// Whether the thing decided about is listed to the caller.
+    #[must_use]
+    pub const fn shows(&self) -> bool {
+        match &self.effect {
+            Effect::Allow(_) => true,
+            Effect::Deny(denial) => denial.reason.is_step_up(),
+        }
+    }
+}
+
+/// Whether a message is allowed or denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The message is allowed by this rule.
+    Allow(RuleId),
+    /// The message is denied.
+    Deny(Denial),
+}
