@@ -26,6 +26,7 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::base::hidden::is_plain_ascii;
 use crate::base::work::WorkBudget;
 use crate::json::{Document, JsonBounds, Value};
 
@@ -237,9 +238,11 @@ pub(crate) fn readings(text: &str, budget: &WorkBudget) -> Vec<String> {
 /// Whether no letter of a text can be disguised: all characters are plain, and no Greek, Cyrillic or Armenian letter
 /// stands beside a Latin one.
 fn is_undisguised(text: &str) -> bool {
-    let odd = |byte: u8| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f;
+    if is_plain_ascii(text) {
+        return true;
+    }
     if text.is_ascii() {
-        return !text.bytes().any(odd);
+        return false;
     }
     let mut before = ' ';
     text.chars().all(|c| {

@@ -1,5 +1,6 @@
 //! Recognises secrets by the formats that vendors document.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
@@ -8,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{distinct, is_placeholder, is_uuid};
 use crate::detection::content::found::{FoundValue, ValueClass};
+use crate::detection::content::runs;
 use crate::json::coding;
 
 /// The beginning of a JSON Web Token: `{"` in base64.
@@ -18,6 +20,8 @@ const SAMPLE: usize = 160;
 const TOKEN_HEADER: usize = 1024;
 /// Shortest part of a key that looks random by itself, in bytes.
 const RANDOM: usize = 10;
+/// The least length of a key of any vendor, and of a token, in bytes.
+const LEAST: usize = 20;
 /// The rule of keys that `portcullis keygen` prints.
 const OWN: &str = "portcullis-key";
 /// From this length on, a prefix is distinctive regardless of the text before it.
@@ -114,22 +118,27 @@ static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 /// Appends the keys with a vendor's prefix and the tokens that stand within other words: in a path, behind a name
-/// and a dot or a dash, behind an escape. One pass, with a bounded test at each start.
+/// and a dot or a dash, behind an escape. One pass, with a bounded test at each start. A prefix has only bytes that a
+/// key can have, so it lies in a run of such bytes.
 pub(super) fn embedded(text: &str, out: &mut Vec<FoundValue>) {
     let Some(starts) = STARTS.as_ref() else { return };
+    for run in runs::long(text.as_bytes(), LEAST, is_body) {
+        in_run(text, run, starts, out);
+    }
+}
+
+/// Appends the keys and tokens in one run of bytes that a key can have.
+fn in_run(text: &str, run: Range<usize>, starts: &AhoCorasick, out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
-    // The end of the last key; the end of the current word, and the start of the punctuation at its end.
-    let (mut done, mut end, mut stop) = (0, 0, 0);
-    for one in starts.find_overlapping_iter(bytes) {
-        let from = one.start();
+    let whole = text.get(run.clone()).unwrap_or_default();
+    // The punctuation at its end is no part of a key.
+    let stop = run.start + whole.trim_end_matches(['.', '-']).len();
+    // The end of the last key.
+    let mut done = 0;
+    for one in starts.find_overlapping_iter(whole) {
+        let from = run.start + one.start();
         if from < done {
             continue;
-        }
-        if from >= end {
-            let rest = bytes.get(from..).unwrap_or_default();
-            end = from + rest.iter().take_while(|byte| is_body(**byte)).count();
-            let word = text.get(from..end).unwrap_or_default();
-            stop = from + word.trim_end_matches(['.', '-']).len();
         }
         let word = text.get(from..stop).unwrap_or_default();
         let rule = match PREFIXES.get(one.pattern().as_usize()) {
@@ -323,11 +332,14 @@ fn is_header(part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{PREFIXES, STARTS};
+    use super::{LEAST, PREFIXES, STARTS, is_body};
 
     #[test]
     fn every_prefix_is_looked_for() {
         let starts = STARTS.as_ref().unwrap();
         assert_eq!(starts.patterns_len(), PREFIXES.len() + 1);
+        for key in PREFIXES {
+            assert!(key.least >= LEAST && key.prefix.bytes().all(is_body), "{key:?}");
+        }
     }
 }
