@@ -341,7 +341,7 @@ impl InFlightCall {
     }
 
     /// Continues a parked call with the responses of a modern client.
-    pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
+    pub(super) async fn resume(mut self: Box<Self>, inputs: Option<Fragment>) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
         self.call.answer.resume();
         let replier = self.call.answer.replier();
