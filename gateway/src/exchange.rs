@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
@@ -222,7 +223,7 @@ impl Gateway {
         };
         let unsent = place.until_sent();
         if self.is_batch(&knocked) {
-            let answered = self.batch(&peer, knocked, record, place).await;
+            let answered = self.batch(&peer, knocked, record, place).boxed().await;
             return kept_until_sent(answered, unsent);
         }
         let arrived = match self.arrive(knocked, &mut place, &mut record).await {
@@ -247,19 +248,22 @@ impl Gateway {
             ClientOperation::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
-                cancellation::detached(Box::pin(self.make_use(arrived, ask, record, place)), tasks)
+                cancellation::detached(self.make_use(arrived, ask, record, place).boxed(), tasks)
                     .await
             }
-            ClientOperation::Use(ask) => Box::pin(self.make_use(arrived, ask, record, place)).await,
-            ClientOperation::List(kind) => self.list(arrived, kind, record).await,
-            ClientOperation::Listen(filter) => self.listen(arrived, filter, record, place).await,
-            ClientOperation::Stream(last) => self.stream(arrived, last, record).await,
-            ClientOperation::Discover => self.discover(arrived, record).await,
-            ClientOperation::Initialize => self.initialize(arrived, record).await,
-            ClientOperation::End => self.end(&arrived, record).await,
-            ClientOperation::Level(level) => self.set_level(arrived, level, record).await,
-            ClientOperation::Tell(ask) => self.tell(arrived, ask, record, place).await,
-            ClientOperation::RootsChanged => self.roots_changed(arrived, record).await,
+            ClientOperation::Use(ask) => self.make_use(arrived, ask, record, place).boxed().await,
+            // The others are boxed as well, so that this future is not as large as the largest of them.
+            ClientOperation::List(kind) => self.list(arrived, kind, record).boxed().await,
+            ClientOperation::Listen(filter) => {
+                self.listen(arrived, filter, record, place).boxed().await
+            }
+            ClientOperation::Stream(last) => self.stream(arrived, last, record).boxed().await,
+            ClientOperation::Discover => self.discover(arrived, record).boxed().await,
+            ClientOperation::Initialize => self.initialize(arrived, record).boxed().await,
+            ClientOperation::End => self.end(&arrived, record).boxed().await,
+            ClientOperation::Level(level) => self.set_level(arrived, level, record).boxed().await,
+            ClientOperation::Tell(ask) => self.tell(arrived, ask, record, place).boxed().await,
+            ClientOperation::RootsChanged => self.roots_changed(arrived, record).boxed().await,
             ClientOperation::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
             ClientOperation::Cancel(id) => self.cancel(&arrived, id, &record),
             ClientOperation::Ping | ClientOperation::Notice => self.acknowledge(&arrived, &record),

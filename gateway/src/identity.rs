@@ -334,7 +334,8 @@ impl Authenticator {
                 // A request with another credential is judged by that one, which may grant less than the certificate.
                 AuthScheme::Certificate if shown.any => SchemeResult::Foreign,
                 AuthScheme::Certificate => self.certificate(&asked),
-                AuthScheme::Oauth => self.token(&asked, &shown).await,
+                // Boxed, because it is large, and the futures of all requests would have room for it.
+                AuthScheme::Oauth => Box::pin(self.token(&asked, &shown)).await,
             };
             match claim {
                 SchemeResult::Absent => {}

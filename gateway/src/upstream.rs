@@ -534,7 +534,7 @@ impl Upstream {
         }
         let known = self.known(party).await?;
         if self.keeps_sessions(known.hello.era) && party.principal.is_some() {
-            return self.standing(party).await.map(Some);
+            return Box::pin(self.standing(party)).await.map(Some);
         }
         Ok(known.leg.clone())
     }
@@ -603,7 +603,7 @@ impl Upstream {
         };
         let leg = self.reach(&party).await?;
         if let (Some(leg), Some(level), None) = (&leg, &manner.level, &party.leg) {
-            self.lower(&party, leg, level).await;
+            Box::pin(self.lower(&party, leg, level)).await;
         }
         let (upstream, deadline) =
             (Arc::clone(self), Instant::now() + manner.patience(self.limits.total_time));
@@ -638,7 +638,7 @@ impl Upstream {
                 self.lost(&answer.party, answer.leg.as_ref());
                 answer.leg = self.reach(&answer.party).await?;
                 let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
-                answer.again(inputs, state).await?;
+                Box::pin(answer.again(inputs, state)).await?;
             }
             started => self.noted(started)?,
         }

@@ -1316,6 +1316,63 @@ fn a_server_has_the_approved_identity_in_every_result() {
 }
 
 #[test]
+fn a_server_has_the_approved_identity_while_it_asks_and_in_what_a_task_came_to() {
+    let approved = json!({ "name": "fake", "version": "1" });
+    let (key, folder) = ("io.modelcontextprotocol/serverInfo", Folder::new());
+    let said = Arc::new(Mutex::new(approved.clone()));
+    let saying = Arc::clone(&said);
+    let server = Server::start(move |call, stream| {
+        let meta = json!({ "example.com/own": 7, key: *saying.lock().unwrap() });
+        let task = json!({ "taskId": "t-7", "ttlMs": 1000, "createdAt": "x" });
+        let with = |kind: &str, mut more: Value| {
+            more["resultType"] = kind.into();
+            more
+        };
+        let tool_name = &call.body["params"]["name"];
+        let bytes = match call.method() {
+            "tools/list" => call.result(&json!({ "resultType": "complete",
+                "tools": [tool("ask"), tool("slow")], "ttlMs": 0, "cacheScope": "private" })),
+            "tools/call" if *tool_name == "ask" => call.result(&with(
+                "input_required",
+                json!({ "requestState": "s", "inputRequests": {}, "_meta": meta }),
+            )),
+            "tools/call" => {
+                let mut begun = with("task", task);
+                begun["status"] = "working".into();
+                call.result(&begun)
+            }
+            "tasks/get" => {
+                let mut done = with("complete", task);
+                done["status"] = "completed".into();
+                done["result"] =
+                    json!({ "content": [{ "type": "text", "text": "done" }], "_meta": meta });
+                call.result(&done)
+            }
+            _ => greeting(call, Era::Modern),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let config = config(&server).approved(&lockfile(&folder));
+    let gateway = config.start();
+    let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let ana = Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &able);
+    let begun = ana.ask("tools/call", json!({ "name": "slow", "task": {} })).json();
+    let id = begun["result"]["taskId"].clone();
+    let other = json!({ "name": "GitHub", "title": "Official", "version": "9" });
+    for (info, told) in
+        [(other, json!({ "name": "up", "version": "" })), (approved.clone(), approved)]
+    {
+        *said.lock().unwrap() = info;
+        let asked = ana.call("ask", &json!({}));
+        let meta = &asked.json()["result"]["_meta"];
+        assert_eq!((&meta[key], &meta["example.com/own"]), (&told, &json!(7)), "{asked:?}");
+        let done = ana.ask("tasks/get", json!({ "taskId": id }));
+        let meta = &done.json()["result"]["result"]["_meta"];
+        assert_eq!((&meta[key], &meta["example.com/own"]), (&told, &json!(7)), "{done:?}");
+    }
+}
+
+#[test]
 fn a_secret_in_the_name_of_what_a_server_offers_is_neither_on_record_nor_in_the_log() {
     let secret = |end: &str| format!("ghp_1234567890abcdefghijABCDEFGHIJ{end}");
     let canary = "canary-7f3a9c21";

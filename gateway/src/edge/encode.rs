@@ -436,16 +436,22 @@ pub fn asked(id: &Id, questions: &[InputRequest], state: &str) -> Body {
     out.into()
 }
 
-/// The `input_required` result of a modern server, with the gateway's request state in place of the server's.
+/// The `input_required` result of a modern server, with the gateway's request state in place of the server's, and what
+/// is replaced in it besides.
 #[must_use]
-pub fn asked_again(id: &Id, result: &Fragment, state: Option<&str>) -> Body {
+pub fn asked_again(
+    id: &Id,
+    result: &Fragment,
+    state: Option<&str>,
+    replaced: &[Replacement],
+) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut object = Object::open(&mut out);
     for (key, value) in result.value().members() {
         match (&*key, state) {
             ("requestState", Some(state)) => object.text("requestState", state),
-            (key, _) => object.raw(key, value.raw()),
+            (key, _) => spliced(object.key(key), value, replaced),
         }
     }
     object.close();

@@ -115,7 +115,7 @@ impl Gateway {
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
-            return self.read_kept(&arrived, &ask.name, record).await;
+            return Box::pin(self.read_kept(&arrived, &ask.name, record)).await;
         }
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
@@ -249,7 +249,8 @@ impl Gateway {
         let Some(inputs) = inputs else { return Ok(None) };
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
         let (server, name) = (&*admitted.server, &*admitted.name);
-        let (sent, found) = self.answerable(caller, route, server, name, inputs).await;
+        let sent = Box::pin(self.answerable(caller, route, server, name, inputs));
+        let (sent, found) = sent.await;
         entry.found(found);
         sent.map(Some).map_err(Failure::Unsent)
     }

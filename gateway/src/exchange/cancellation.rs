@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use http::Response;
 use tokio_util::sync::CancellationToken;
 
@@ -53,23 +54,20 @@ impl Drop for CancellationEntry {
 }
 
 /// A future that is moved to a background task when it is dropped before it is ready.
-struct Detached<F: Future<Output = Response<Body>> + Send + 'static> {
-    work: Option<Pin<Box<F>>>,
+struct Detached {
+    work: Option<BoxFuture<'static, Response<Body>>>,
     tasks: crate::base::task::Tasks,
 }
 
 /// Runs `work` to completion even if the returned future is dropped.
-pub(super) async fn detached<F>(
-    work: Pin<Box<F>>,
+pub(super) async fn detached(
+    work: BoxFuture<'static, Response<Body>>,
     tasks: crate::base::task::Tasks,
-) -> Response<Body>
-where
-    F: Future<Output = Response<Body>> + Send + 'static,
-{
+) -> Response<Body> {
     Detached { work: Some(work), tasks }.await
 }
 
-impl<F: Future<Output = Response<Body>> + Send + 'static> Future for Detached<F> {
+impl Future for Detached {
     type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
@@ -82,7 +80,7 @@ impl<F: Future<Output = Response<Body>> + Send + 'static> Future for Detached<F>
     }
 }
 
-impl<F: Future<Output = Response<Body>> + Send + 'static> Drop for Detached<F> {
+impl Drop for Detached {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.tasks.spawn(async move { drop(work.await) });

@@ -322,7 +322,9 @@ impl InFlightCall {
         if let Some(result) = &asked.result {
             let state = asked.state().map(RequestState::Server);
             let state = state.as_ref().map(seal).transpose()?;
-            return Ok((encode::asked_again(&self.frame.id, result, state.as_deref()), ending));
+            let replaced = self.call.unapproved_infos(result.value());
+            let body = encode::asked_again(&self.frame.id, result, state.as_deref(), &replaced);
+            return Ok((body, ending));
         }
         let name = random::bytes().map_err(|_opaque| Failure::Overload)?;
         let state = seal(&RequestState::Parked(name))?;
@@ -339,7 +341,7 @@ impl InFlightCall {
     }
 
     /// Continues a parked call with the responses of a modern client.
-    pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
+    pub(super) async fn resume(mut self: Box<Self>, inputs: Option<Fragment>) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
         self.call.answer.resume();
         let replier = self.call.answer.replier();

@@ -1,6 +1,7 @@
 //! A call in flight: reads the steps of the server's answer, inspects each, and passes to the client what the policy
 //! releases, as a single response or as a stream.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -172,14 +173,24 @@ impl UpstreamCall {
                 self.gateway.task_ids(&self.caller, &self.route, &self.server, &self.tool, value);
             renamed.extend(ids);
         }
-        let name = self.server.name();
-        let told = wire::metas(value).flat_map(|meta| self.gateway.unapproved_info(name, meta));
-        renamed.extend(told);
+        renamed.extend(self.unapproved_infos(value));
         renamed
     }
 
-    pub(super) fn under(self, frame: WaitingExchange) -> InFlightCall {
-        InFlightCall { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
+    /// What the server says of itself in a result and was not approved, and what stands for it. The answer to
+    /// `tasks/get` has the result of the task inside.
+    pub(super) fn unapproved_infos(&self, result: Value<'_>) -> Vec<Replacement> {
+        let of_task = |(key, _): &(Cow<'_, str>, Value<'_>)| key.eq_ignore_ascii_case("result");
+        let inner = result.members().filter(of_task).map(|(_, inner)| inner);
+        let metas = std::iter::once(result).chain(inner).flat_map(wire::metas);
+        let name = self.server.name();
+        metas.flat_map(|meta| self.gateway.unapproved_info(name, meta)).collect()
+    }
+
+    /// The call under way in this exchange. Boxed, because it is handed from step to step.
+    pub(super) fn under(self, frame: WaitingExchange) -> Box<InFlightCall> {
+        let (progress, parked, receipt) = (None, None, None);
+        Box::new(InFlightCall { call: self, frame, progress, parked, refused: 0, receipt })
     }
 
     /// The binding of request state that is given to the client.
@@ -264,7 +275,7 @@ impl InFlightCall {
     }
 
     /// Waits for the first event: most calls have only one, and are answered with a JSON object.
-    pub(super) async fn answer(mut self) -> Response<Body> {
+    pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
         let revoked = self.call.revoked();
         let first = tokio::select! {
             biased;
@@ -296,7 +307,7 @@ impl InFlightCall {
     }
 
     /// Answers with a JSON object. If it is not handed to the connection at once, it stays revocable until it is.
-    fn object(mut self, body: Body, ending: ExchangeEnd) -> Response<Body> {
+    fn object(mut self: Box<Self>, body: Body, ending: ExchangeEnd) -> Response<Body> {
         let waits = self.frame.batched || body.length() > PIECE;
         let about = waits.then(|| self.about());
         if let Some(about) = &about {
@@ -371,7 +382,7 @@ impl InFlightCall {
     }
 
     /// Answers with a failure.
-    pub(super) fn broken(mut self, failure: &Failure) -> Response<Body> {
+    pub(super) fn broken(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         let (response, ending) = self.refusal(failure);
         self.recorded(ending, response.body().length());
         response
@@ -473,7 +484,7 @@ impl InFlightCall {
     }
 
     /// Answers with a stream and passes the steps on in a task of its own.
-    fn stream(mut self, opened: OpenedStream) -> Response<Body> {
+    fn stream(mut self: Box<Self>, opened: OpenedStream) -> Response<Body> {
         let OpenedStream { outlet, mut response, ready } = opened;
         response.extensions_mut().insert(AnsweredCalls(vec![self.about()]));
         let gateway = Arc::clone(&self.call.gateway);
@@ -481,7 +492,7 @@ impl InFlightCall {
         response
     }
 
-    async fn pump(mut self, first: Option<PendingStep>, outlet: EventSink) {
+    async fn pump(mut self: Box<Self>, first: Option<PendingStep>, outlet: EventSink) {
         let revoked = self.call.revoked();
         let end = tokio::select! {
             biased;
@@ -568,7 +579,11 @@ impl InFlightCall {
     }
 
     /// Sends the response and closes the record.
-    async fn conclude(mut self, outcome: Result<(Body, ExchangeEnd), Failure>, outlet: &EventSink) {
+    async fn conclude(
+        mut self: Box<Self>,
+        outcome: Result<(Body, ExchangeEnd), Failure>,
+        outlet: &EventSink,
+    ) {
         let concluded = match self.call.revocation() {
             Some(failure) => Err(failure),
             None => self.handed(outcome, outlet).await,
@@ -794,8 +809,8 @@ impl InFlightCall {
     }
 
     /// Closes the record. Parks the call if it waits for the client, and drops it otherwise.
-    pub(super) fn recorded(self, ending: ExchangeEnd, bytes_out: usize) {
-        let Self { call, frame, parked, .. } = self;
+    pub(super) fn recorded(self: Box<Self>, ending: ExchangeEnd, bytes_out: usize) {
+        let Self { call, frame, parked, .. } = *self;
         let WaitingExchange { mut entry, cancelled, started, .. } = frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
         match parked {

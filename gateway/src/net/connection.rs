@@ -38,10 +38,11 @@ use crate::net::http2::client::{SharedHttp2, StreamSlot, is_unprocessed};
 use crate::net::http2::{self, ConnectionBounds};
 use crate::stream::body::Segments;
 
+/// Most bytes that a server sends before the head of its response is complete: interim responses (1xx) for the greatest
+/// part. RFC 9110, section 15.2, sets no bound; a server sends one or two, and one that processes a request for long
+/// one every 20 seconds.
+const BEFORE_RESPONSE: usize = 64 * 1024;
 /// How long an unused connection is kept. Servers close theirs after five seconds or more, and a connection
-/// Most interim responses (1xx) of a server to one request. RFC 9110, section 15.2, sets no bound; a server sends one or
-/// two, and one that processes a request for long one every 20 seconds.
-const INTERIM_RESPONSES: usize = 64;
 /// that is about to be closed must not be used for a call that cannot be repeated.
 const IDLE: Duration = Duration::from_secs(4);
 /// Size limit of the head of a response and of a single read of its body, in bytes: every connection
@@ -180,10 +181,13 @@ impl ConnectTarget {
         }
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER);
+        let received = Arc::new(AtomicUsize::new(0));
+        let stream = CountedStream { stream, received: Arc::clone(&received) };
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         Ok(ServerConnection::Own(Http1Connection {
             sender,
             connection: Box::pin(connection),
+            received,
             closed: false,
             idle_since: Instant::now(),
         }))
@@ -249,10 +253,15 @@ pub enum ServerConnection {
 #[derive(Debug)]
 pub struct Http1Connection {
     sender: SendRequest<Segments>,
-    connection: Pin<Box<Connection<TokioIo<ServerStream>, Segments>>>,
+    connection: Pin<Box<Http1Driver>>,
+    /// The bytes that were received since the last request.
+    received: Arc<AtomicUsize>,
     closed: bool,
     idle_since: Instant,
 }
+
+/// The part of an HTTP/1.1 connection that reads and writes.
+type Http1Driver = Connection<TokioIo<CountedStream>, Segments>;
 
 /// The body of a response, to be read with [`ServerConnection::frame`].
 #[derive(Debug)]
@@ -374,23 +383,20 @@ impl ServerConnection {
 impl Http1Connection {
     async fn send(
         &mut self,
-        mut request: Request<Segments>,
+        request: Request<Segments>,
     ) -> Result<Response<Incoming>, ConnectionError> {
-        let Self { sender, connection, closed, .. } = self;
-        let interim = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&interim);
-        hyper::ext::on_informational(&mut request, move |_response| {
-            counted.fetch_add(1, Ordering::Relaxed);
-        });
+        let Self { sender, connection, received, closed, .. } = self;
+        received.store(0, Ordering::Relaxed);
         let mut response = pin!(sender.send_request(request));
         let answered = poll_fn(|cx| {
             drive(connection, closed, cx);
-            if interim.load(Ordering::Relaxed) > INTERIM_RESPONSES {
+            let answer = response.as_mut().poll(cx).map_err(ConnectionError::from);
+            if answer.is_pending() && received.load(Ordering::Relaxed) > BEFORE_RESPONSE {
                 return Poll::Ready(Err(ConnectionError::Broken(
                     "too many interim responses".into(),
                 )));
             }
-            response.as_mut().poll(cx).map_err(ConnectionError::from)
+            answer
         });
         answered.await
     }
@@ -423,11 +429,7 @@ fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, Connecti
 }
 
 /// Polls the connection. Its own errors appear in the request or in the body.
-fn drive(
-    connection: &mut Pin<Box<Connection<TokioIo<ServerStream>, Segments>>>,
-    closed: &mut bool,
-    cx: &mut Context<'_>,
-) {
+fn drive(connection: &mut Pin<Box<Http1Driver>>, closed: &mut bool, cx: &mut Context<'_>) {
     if !*closed && connection.as_mut().poll(cx).is_ready() {
         *closed = true;
     }
@@ -506,6 +508,47 @@ impl AsyncWrite for ServerStream {
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
+}
+
+/// The byte stream of an HTTP/1.1 connection, which counts what it receives.
+#[derive(Debug)]
+struct CountedStream {
+    stream: ServerStream,
+    received: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for CountedStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { stream, received } = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(stream).poll_read(cx, buffer);
+        received.fetch_add(buffer.filled().len() - before, Ordering::Relaxed);
+        read
+    }
+}
+
+impl AsyncWrite for CountedStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
+    }
+
+    forward_flush_and_shutdown!(stream);
 }
 
 #[cfg(test)]

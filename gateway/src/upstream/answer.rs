@@ -297,7 +297,7 @@ impl CallAnswer {
     ) -> Result<Option<HeardMessage>, UpstreamError> {
         let said_before = self.said_before();
         if said_before.is_none() && self.lost.is_some() {
-            self.find().await.inspect_err(|error| self.pass.refused(error))?;
+            Box::pin(self.find()).await.inspect_err(|error| self.pass.refused(error))?;
         }
         let said = match said_before {
             None => self.interim_message(patience).await?,

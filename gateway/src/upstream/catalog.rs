@@ -243,7 +243,8 @@ impl Upstream {
             true => until.saturating_duration_since(Instant::now()),
             false => self.limits.answer_time,
         };
-        let read = || self.read(slot, party, kind, until);
+        // Boxed, because it is rare and large, and the futures of all calls would have room for it.
+        let read = || Box::pin(self.read(slot, party, kind, until));
         let public = || known(self.shared.slot(kind)).filter(|l| l.is_public());
         slot.reading.take(patience, || known(slot).or_else(public), read).await
     }

@@ -236,17 +236,18 @@ impl Credentials {
                 let value = header(name, prefix, secret).map_err(UpstreamError::World)?;
                 return Ok(Some((name.clone(), value)));
             }
-            CredentialKind::Client(asker) => self.held(None, || self.own(asker)).await,
+            // Boxed, because these are large, and the futures of all calls would have room for them.
+            CredentialKind::Client(asker) => Box::pin(self.held(None, || self.own(asker))).await,
             CredentialKind::Exchange(asker) => {
                 let subject = subject.ok_or(CredentialError::Subject);
                 let subject = subject.map_err(UpstreamError::Credential)?;
-                self.held(Some(subject), || self.exchange(asker, subject)).await
+                Box::pin(self.held(Some(subject), || self.exchange(asker, subject))).await
             }
             CredentialKind::Assertion { provider, issuer, server } => {
                 let subject = subject.ok_or(CredentialError::Subject);
                 let subject = subject.map_err(UpstreamError::Credential)?;
                 let ask = || self.assertion(provider, issuer, server, subject);
-                self.held(Some(subject), ask).await
+                Box::pin(self.held(Some(subject), ask)).await
             }
         };
         token.map(|value| Some((AUTHORIZATION, value))).map_err(UpstreamError::Credential)

@@ -109,7 +109,7 @@ impl Upstream {
             if let Some(known) = self.known_by.get(&key) {
                 return Ok(known.known);
             }
-            let known = self.meet(party, generation).await?;
+            let known = Box::pin(self.meet(party, generation)).await?;
             // Without room in the cache it is requested again: slower, not wrong.
             let bytes = known.hello.memory() + KEPT;
             let room = party.caller().map(|caller| self.lists.take(&caller.into(), bytes));
@@ -124,7 +124,9 @@ impl Upstream {
         if let Some(known) = current() {
             return Ok(known);
         }
-        self.probing.take(self.limits.answer_time, current, || self.meet(party, generation)).await
+        // Boxed, because it is rare and large, and the futures of all calls would have room for it.
+        let meet = || Box::pin(self.meet(party, generation));
+        self.probing.take(self.limits.answer_time, current, meet).await
     }
 
     /// Detects the era of the server and reads its information.

@@ -373,7 +373,7 @@ impl StreamableHttpClient {
     async fn link(&self, over: ConnectionChoice) -> Result<ServerConnection, UpstreamError> {
         let sharing = self.shared.get(task::place());
         let (Some(sharing), ConnectionChoice::Any) = (sharing, over) else {
-            return Ok(self.target.connect().await?);
+            return Ok(Box::pin(self.target.connect()).await?);
         };
         let idle = self.idle();
         while let Some(mut link) = idle.pop() {

@@ -15,6 +15,7 @@ mod mark;
 mod markup;
 mod media;
 mod named;
+mod runs;
 mod order;
 mod directions;
 mod personal;

@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use json::{Document, JsonBounds, Value};
+use policy_core::base::hidden::is_plain_ascii;
 use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -236,9 +237,11 @@ pub(crate) fn readings(text: &str, budget: &WorkBudget) -> Vec<String> {
 /// Whether no letter of a text can be disguised: all characters are plain, and no Greek, Cyrillic or Armenian letter
 /// stands beside a Latin one.
 fn is_undisguised(text: &str) -> bool {
-    let odd = |byte: u8| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f;
+    if is_plain_ascii(text) {
+        return true;
+    }
     if text.is_ascii() {
-        return !text.bytes().any(odd);
+        return false;
     }
     let mut before = ' ';
     text.chars().all(|c| {

@@ -223,7 +223,32 @@ impl<'a> Value<'a> {
     /// The member called `key`; `None` when there is none or the value is not an object.
     #[must_use]
     pub fn get(self, key: &str) -> Option<Value<'a>> {
-        self.members().find(|(name, _)| name == key).map(|(_, value)| value)
+        let mut children = self.children(JsonKind::Object);
+        while let (Some(name), Some(value)) = (children.next(), children.next()) {
+            if name.is_text(key) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// Whether it is this string.
+    #[must_use]
+    pub fn is_text(self, text: &str) -> bool {
+        match self.kind() {
+            // Compared as bytes: every lookup of a member compares the names before it.
+            JsonKind::Plain => {
+                let span = self.span();
+                let inner = span.start.saturating_add(1)..span.end.saturating_sub(1);
+                self.document.text.get(inner) == Some(text.as_bytes())
+            }
+            JsonKind::Escaped => self.as_str().is_some_and(|own| own == text),
+            JsonKind::Null
+            | JsonKind::Boolean
+            | JsonKind::Number
+            | JsonKind::Array
+            | JsonKind::Object => false,
+        }
     }
 
     /// The members of an object in document order; empty for any other value.

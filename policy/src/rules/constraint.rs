@@ -242,7 +242,9 @@ impl Constraint {
                 value.items().enumerate().try_for_each(|(n, item)| inside(&n.to_string(), item))
             }
             JsonKind::Object
-                if value.members().any(|(name, _)| self.is_taken_for(&name, path, schema)) =>
+                if value.members().any(|(name, member)| {
+                    self.is_taken_for(&name, path, schema) || is_prototype(&name, member, part)
+                }) =>
             {
                 let note = format!("has a member that could be read as `{part}`");
                 Err(SchemaViolation { at: at.clone(), note })
@@ -474,6 +476,12 @@ fn is_variant(name: &str, meant: &str) -> bool {
     look(&name) == meant || look(bare(&name)) == meant
 }
 
+/// Whether a member leads to the prototype of the object that it is in, whose members a JavaScript server then reads as
+/// those of every object: `{"constructor":{"prototype":{..}}}` does, where it is merged into an object.
+fn is_prototype(name: &str, member: Value<'_>, meant: &str) -> bool {
+    name == "constructor" && meant != name && member.get("prototype").is_some()
+}
+
 /// Strips element syntax that libraries parse (`a[]`, `a[0]`, `a.0`), and surrounding marks that they drop (`a.`,
 /// `/a`).
 fn bare(name: &str) -> &str {
@@ -494,10 +502,14 @@ fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
     if !folded.contains(parts) || path.first().is_some_and(|part| **part == *name) {
         return false;
     }
-    let mut expanded = folded.split(parts).filter(|part| !part.is_empty()).peekable();
+    let expanded = folded.split(parts).filter(|part| !part.is_empty());
     let is_meant =
         |(one, meant): (&str, &str)| meant == "*" || one == meant || is_variant(one, meant);
-    expanded.peek().is_some() && expanded.zip(path.iter().map(|part| &**part)).all(is_meant)
+    let parts: Vec<_> = expanded.collect();
+    let leads_to_prototype = parts.windows(2).any(|pair| *pair == ["constructor", "prototype"]);
+    leads_to_prototype
+        || !parts.is_empty()
+            && parts.iter().copied().zip(path.iter().map(|part| &**part)).all(is_meant)
 }
 
 fn forbids(forbidden: ForbiddenContent, text: &str) -> Result<(), Cow<'static, str>> {

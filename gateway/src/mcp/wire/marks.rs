@@ -8,7 +8,6 @@
 
 use bytes::Bytes;
 use json::{Document, JsonKind, Value, write_string};
-use memchr::memmem;
 use policy::engine::places::is_meta;
 
 use super::spelling;
@@ -18,7 +17,7 @@ use crate::mcp::protocol::code;
 pub(super) fn removed(document: &Document) -> Option<Bytes> {
     // A key without escapes occurs in the text literally.
     let text = document.text();
-    let may_have_meta = names_meta(text) || memmem::find(text, b"\\u").is_some();
+    let may_have_meta = names_meta(text) || has_escapes(text);
     let denials: Vec<usize> = denials(document.root()).collect();
     if denials.is_empty() && (!may_have_meta || !has_marks(document.root())) {
         return None;
@@ -26,6 +25,11 @@ pub(super) fn removed(document: &Document) -> Option<Bytes> {
     let mut out = Vec::with_capacity(text.len());
     Cleaner { denials }.write(&mut out, document.root(), EnclosingObject::Anything);
     Some(out.into())
+}
+
+/// Whether a character may be written by its number.
+fn has_escapes(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'\\', text).any(|at| text.get(at + 1) == Some(&b'u'))
 }
 
 /// Whether `meta` occurs in a text, in any case.

@@ -288,7 +288,7 @@ impl Drop for ReleaseOnEnd {
 struct WaitingResponses {
     bytes: AtomicUsize,
     most: usize,
-    /// Number of unauthenticated responses that wait for a window.
+    /// Number of unauthenticated responses that are being sent.
     strangers: AtomicUsize,
 }
 
@@ -298,7 +298,7 @@ struct ResponseBytes {
     bytes: usize,
 }
 
-/// The place of one waiting unauthenticated response, which is released when it is dropped.
+/// The place of one unauthenticated response that is being sent, which is released when it is dropped.
 struct WaitingSlot(Arc<WaitingResponses>);
 
 impl WaitingResponses {
@@ -312,16 +312,12 @@ impl WaitingResponses {
         Some(ResponseBytes { unsent: Arc::clone(self), bytes })
     }
 
-    /// Accounts for a waiting unauthenticated response; `None` beyond the limit.
+    /// Accounts for an unauthenticated response until it is sent; `None` beyond the limit. Only a response that the
+    /// client opens no window for is not sent at once.
     fn wait(self: &Arc<Self>) -> Option<WaitingSlot> {
         let fits = |before: usize| (before < STRANGERS).then_some(before + 1);
         self.strangers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
         Some(WaitingSlot(Arc::clone(self)))
-    }
-
-    /// Whether the limit of waiting unauthenticated responses is reached.
-    fn is_full_of_strangers(&self) -> bool {
-        self.strangers.load(Ordering::Acquire) >= STRANGERS
     }
 }
 
@@ -377,10 +373,7 @@ impl Http2Exchange {
             None if !body.is_stream() => ResponseRecipient::Stranger,
             None | Some(_) => ResponseRecipient::Caller,
         };
-        let part = self.unsent.take(body.length());
-        let crowded =
-            audience == ResponseRecipient::Stranger && !ends && self.unsent.is_full_of_strangers();
-        let Some(_part) = part.filter(|_| !crowded) else {
+        let Some(_taken) = self.room_for(&body, audience, ends) else {
             self.reply.send_reset(Reason::ENHANCE_YOUR_CALM);
             return;
         };
@@ -402,16 +395,30 @@ impl Http2Exchange {
         }
     }
 
+    /// Accounts for a response with this body until it is sent; `None` beyond a limit of the connection. A response
+    /// that `ends` with its head never waits.
+    fn room_for(
+        &self,
+        body: &Body,
+        audience: ResponseRecipient,
+        ends: bool,
+    ) -> Option<(ResponseBytes, Option<WaitingSlot>)> {
+        let bytes = self.unsent.take(body.length())?;
+        let slot = match audience {
+            ResponseRecipient::Stranger if !ends => Some(self.unsent.wait()?),
+            ResponseRecipient::Stranger | ResponseRecipient::Caller => None,
+        };
+        Some((bytes, slot))
+    }
+
     /// The sender for the body of a response to `audience` on `stream`.
     fn sending(&self, stream: SendStream<Bytes>, audience: ResponseRecipient) -> BodySender {
         let patience = self.means.terms.write_time;
-        let (patience, queue) = match audience {
-            ResponseRecipient::Caller => (patience, None),
-            ResponseRecipient::Stranger => {
-                (patience.min(STRANGER_TIME), Some(Arc::clone(&self.unsent)))
-            }
+        let patience = match audience {
+            ResponseRecipient::Caller => patience,
+            ResponseRecipient::Stranger => patience.min(STRANGER_TIME),
         };
-        BodySender { stream, patience, until: None, taken: 0, queue, waiting: None }
+        BodySender { stream, patience, until: None, taken: 0 }
     }
 
     async fn until_reset<T>(
@@ -452,9 +459,6 @@ enum BodySendError {
     /// The client takes less than [`TAKEN`] bytes within the time limit.
     #[error("its client does not take it")]
     Slow,
-    /// Too many unauthenticated responses wait on the connection.
-    #[error("too many answers to strangers wait on the connection")]
-    Crowded,
     /// The authorization of the stream has ended.
     #[error("it was cut off")]
     CutOff(#[source] CutOff),
@@ -468,7 +472,6 @@ impl BodySendError {
     const fn reason(&self) -> Option<Reason> {
         match self {
             Self::Slow | Self::CutOff(_) => Some(Reason::CANCEL),
-            Self::Crowded => Some(Reason::ENHANCE_YOUR_CALM),
             Self::Reset | Self::Broken(_) => None,
         }
     }
@@ -483,9 +486,6 @@ struct BodySender {
     until: Option<Instant>,
     /// Bytes taken since that time began.
     taken: usize,
-    /// For an unauthenticated response, the queue in which it needs a place before it waits.
-    queue: Option<Arc<WaitingResponses>>,
-    waiting: Option<WaitingSlot>,
 }
 
 impl BodySender {
@@ -550,9 +550,6 @@ impl BodySender {
 
     /// Waits until the client opens the window of the stream.
     async fn room(&mut self) -> Result<(), BodySendError> {
-        if let (Some(queue), None) = (&self.queue, &self.waiting) {
-            self.waiting = Some(queue.wait().ok_or(BodySendError::Crowded)?);
-        }
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.patience);
         let room = timeout_at(until, poll_fn(|cx| self.stream.poll_capacity(cx)));
         match room.await {

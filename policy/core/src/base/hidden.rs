@@ -68,6 +68,9 @@ pub fn has_any(text: &str) -> bool {
         0x80.. => false,
         _ => true,
     };
+    if is_plain_ascii(text) {
+        return false;
+    }
     let mut at = 0;
     let bytes = text.as_bytes();
     while let Some(more) = bytes.get(at..).and_then(|rest| rest.iter().position(|b| odd(*b))) {
@@ -79,6 +82,16 @@ pub fn has_any(text: &str) -> bool {
         at += c.map_or(1, char::len_utf8);
     }
     false
+}
+
+/// Whether a text consists of printable ASCII characters, blanks and line ends, as most texts do. The pieces of it are
+/// tested without an early end, so that the compiler tests many bytes at once.
+#[must_use]
+pub fn is_plain_ascii(text: &str) -> bool {
+    const PIECE: usize = 64;
+    let is_odd = |byte: u8| !matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
+    let has_odd = |piece: &[u8]| piece.iter().fold(false, |any, byte| any | is_odd(*byte));
+    !text.as_bytes().chunks(PIECE).any(has_odd)
 }
 
 /// Whether the character belongs to a script that is written from right to left.

@@ -7,7 +7,7 @@ use json::coding;
 use policy_core::base::work::WorkBudget;
 
 use super::found::{FoundValue, ValueClass};
-use super::{personal, secrets};
+use super::{personal, runs, secrets};
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;
@@ -42,7 +42,7 @@ pub(super) struct DecodeContext<'a> {
 /// Appends what is found in the encoded runs of `text`.
 pub(super) fn find(text: &str, with: DecodeContext<'_>, out: &mut Vec<FoundValue>) {
     let mut runs = Vec::new();
-    if has_run(text.as_bytes()) {
+    if runs::long(text.as_bytes(), SHORTEST, is_run).next().is_some() {
         whole(text, with, &mut runs);
     }
     split(text, with, &runs, out);
@@ -238,29 +238,10 @@ fn hexes(run: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether a run of [`SHORTEST`] encoded bytes occurs anywhere: only one byte in that many is tested, with its
-/// neighbours.
-fn has_run(bytes: &[u8]) -> bool {
-    let part = |byte: &u8| {
-        byte.is_ascii_alphanumeric()
-            || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%' | b'.' | b'~' | b':' | b'@')
-    };
-    let mut at = SHORTEST - 1;
-    while let Some(byte) = bytes.get(at) {
-        if !part(byte) {
-            at += SHORTEST;
-            continue;
-        }
-        let before = bytes.get(..at).unwrap_or_default().iter().rev();
-        let before = before.take(SHORTEST).take_while(|b| part(b)).count();
-        let behind = bytes.get(at..).unwrap_or_default().iter();
-        let behind = behind.take(SHORTEST).take_while(|b| part(b)).count();
-        if before + behind >= SHORTEST {
-            return true;
-        }
-        at += behind + SHORTEST;
-    }
-    false
+/// Whether an encoded value, or one with percent escapes, can have this byte.
+const fn is_run(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%' | b'.' | b'~' | b':' | b'@')
 }
 
 /// The values found in one run when it is decoded, at most one of each class.

@@ -24,6 +24,9 @@ use crate::inspect::{self, Detector};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;
+/// Length from which a word of letters is searched, in bytes: no secret is shorter, an identifier has digits, and an
+/// instruction more than a word.
+const WORD: usize = 16;
 /// Units that one pass costs for each byte of a text without findings.
 const PASS: usize = 8;
 /// The replacement of a text that cannot be sanitised.
@@ -240,10 +243,23 @@ impl StringScan<'_> {
     }
 
     fn once(&self, text: &str) -> ScanResult {
-        let mut seen = ScanResult::default();
-        if !self.budget.spend(text.len().saturating_mul(PASS)) {
-            return seen;
+        if !self.budget.spend(text.len().saturating_mul(PASS)) || self.is_plain_word(text) {
+            return ScanResult::default();
         }
+        self.searched(text)
+    }
+
+    /// Whether a text is a short word in which no detector finds anything: most names of members are, and many values.
+    fn is_plain_word(&self, text: &str) -> bool {
+        let has_lists = self.canaries.is_some() || self.labelled.is_some() || self.seeks();
+        text.len() < WORD
+            && !has_lists
+            && text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+    }
+
+    /// Inspects one string once.
+    fn searched(&self, text: &str) -> ScanResult {
+        let mut seen = ScanResult::default();
         // Hidden characters within a word do not split it for a reader.
         let plain = self.plain(text, &mut seen);
         let now = plain.as_ref().map_or(text, |(plain, _)| plain);

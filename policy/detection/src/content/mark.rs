@@ -5,11 +5,14 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use memchr::memmem;
 
 /// The beginning of a mark.
 const OPENS: &str = "[REDACTED:";
+/// Finds [`OPENS`].
+static OPENING: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(OPENS));
 /// Letters of the digest in a mark: enough that different values of one caller rarely collide.
 const LETTERS: usize = 10;
 /// The names of all rules, sorted.
@@ -51,7 +54,7 @@ pub(super) struct Marks(Vec<Range<usize>>);
 
 impl Marks {
     pub(super) fn in_text(text: &str) -> Self {
-        let starts = memmem::find_iter(text.as_bytes(), OPENS);
+        let starts = OPENING.find_iter(text.as_bytes());
         Self(starts.filter_map(|from| Some(from..from + length(text.get(from..)?)?)).collect())
     }
 

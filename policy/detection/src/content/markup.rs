@@ -120,7 +120,7 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<Ma
     let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
     let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!');
     let tag = memchr_iter(b'<', bytes).any(is_tag);
-    let image = memmem::find(bytes, b"![").is_some();
+    let image = has_pair(bytes, *b"![");
     let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
     // Whether reference definitions lead elsewhere depends on the whole text, so it is determined once.
     let refers = image && refers(bytes);
@@ -149,7 +149,7 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<Ma
         }
     }
     links(text, hosts, budget, &mut found);
-    if (memmem::find(bytes, b"](").is_some() || tag) && budget.spend(text.len()) {
+    if (has_pair(bytes, *b"](") || tag) && budget.spend(text.len()) {
         mismatches(&compiled.mismatch, text, budget, &mut found);
     }
     found.sort_by_key(|one| (one.from, Reverse(one.end)));
@@ -165,12 +165,17 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<Ma
 
 /// Whether a text could contain one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
 fn signs_of_words(bytes: &[u8]) -> bool {
-    let link = memmem::find(bytes, b"](").is_some();
+    let link = has_pair(bytes, *b"](");
     let begins = [&b"script"[..], b"data", b"[//]"];
     memchr::memchr2_iter(b':', b'@', bytes).any(|at| match bytes.get(at) {
         Some(b'@') => bytes.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'i')),
         _ => link || begins.iter().any(|word| ends_with(bytes, at, word)),
     })
+}
+
+/// Whether these two bytes stand side by side. To build a searcher for so few costs more than most texts do.
+fn has_pair(bytes: &[u8], [first, second]: [u8; 2]) -> bool {
+    memchr_iter(first, bytes).any(|at| bytes.get(at + 1) == Some(&second))
 }
 
 /// Whether a word ends at a place, ignoring case.

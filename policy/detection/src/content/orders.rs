@@ -174,6 +174,9 @@ fn search(
             }
         }
     }
+    if stretches.iter().all(Vec::is_empty) {
+        return None;
+    }
     let mut hits: Vec<(usize, usize, usize)> = Vec::new();
     for weak in [false, true] {
         if weak && hits.is_empty() {

@@ -850,3 +850,19 @@ proptest! {
         prop_assert_eq!(seen.changed, None);
     }
 }
+
+/// A word of letters alone is not searched; a blank behind it makes a text of it.
+#[test]
+fn nothing_is_found_in_a_short_word() {
+    let words = super::rules::RULES.iter().flat_map(|rule| rule.words);
+    let words =
+        words.copied().chain(["password", "secret", "GOCSPX", "eyJhbGciOiJub", "jailbreak"]);
+    for word in words.filter(|word| word.len() < 16 && !word.contains(' ')) {
+        for text in [word.to_owned(), word.to_uppercase()] {
+            for way in 0..3 {
+                let json = format!(r#"{{"a":"{text} "}}"#);
+                assert_eq!(look(&ways(way), &json).findings, [], "{text}");
+            }
+        }
+    }
+}

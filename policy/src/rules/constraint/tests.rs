@@ -543,10 +543,15 @@ fn a_prototype_leads_around_no_constraint() {
         r#"{"options":{"__proto__":{"mode":"evil"}}}"#,
         r#"{"__proto__":{"options":{"mode":"evil"}}}"#,
         r#"{"options":{"mode":"safe","__proto__":{"mode":"evil"}}}"#,
+        r#"{"options":{"constructor":{"prototype":{"mode":"evil"}}}}"#,
+        r#"{"constructor":{"prototype":{"options":{"mode":"evil"}}}}"#,
+        r#"{"constructor.prototype.mode":"evil"}"#,
+        r#"{"options[constructor][prototype][mode]":"evil"}"#,
     ] {
         assert!(check(&mode, bad).is_some(), "{bad}");
     }
     assert_eq!(check(&mode, r#"{"options":{"mode":"safe"},"other":{"__proto__":1}}"#), None);
+    assert_eq!(check(&mode, r#"{"options":{"mode":"safe","constructor":"Ferrari"}}"#), None);
 }
 
 /// A server that opens what it is given must not leave the folder any more than one that decodes it first.

@@ -1,5 +1,6 @@
 //! Recognises secrets by the formats that vendors document.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
@@ -9,6 +10,7 @@ use json::coding;
 
 use super::{distinct, is_placeholder, is_uuid};
 use crate::content::found::{FoundValue, ValueClass};
+use crate::content::runs;
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
@@ -18,6 +20,10 @@ const SAMPLE: usize = 160;
 const TOKEN_HEADER: usize = 1024;
 /// Shortest part of a key that looks random by itself, in bytes.
 const RANDOM: usize = 10;
+/// The least length of a key of any vendor, and of a token, in bytes.
+const LEAST: usize = 20;
+/// The rule of keys that `portcullis keygen` prints.
+const OWN: &str = "portcullis-key";
 /// From this length on, a prefix is distinctive regardless of the text before it.
 const DISTINCTIVE: usize = 5;
 
@@ -86,7 +92,7 @@ const PREFIXES: &[VendorKey] = &[
     key("AVNS_", 20, "aiven-password"), key("CFPAT-", 40, "contentful-token"), key("ak_live_", 24, "api-key"), key("ak_test_", 24, "api-key"),
     key("csk-", 40, "cerebras-key"), key("e2b_", 40, "e2b-key"), key("fc-", 35, "firecrawl-key"), key("fw_", 24, "fireworks-key"),
     key("gAAAAA", 90, "fernet-token"), key("ion_", 40, "cesium-token"), key("key-", 36, "mailgun-key"), key("lsv2_", 40, "langsmith-key"),
-    key("mdb_sa_sk_", 40, "mongodb-secret"), key("nfp_", 40, "netlify-token"), key("pcl_", 47, "portcullis-key"), key("pcsk_", 50, "pinecone-key"), key("rnd_", 30, "render-key"),
+    key("mdb_sa_sk_", 40, "mongodb-secret"), key("nfp_", 40, "netlify-token"), key("pcl_", 47, OWN), key("pcsk_", 50, "pinecone-key"), key("rnd_", 30, "render-key"),
     key("rzp_live_", 23, "razorpay-key"), key("rzp_test_", 23, "razorpay-key"), key("secret_", 47, "notion-token"), key("shpua_", 38, "shopify-token"),
     key("sk_", 40, "api-key"), key("tgp_v1_", 40, "together-key"), key("tkn.v1_", 40, "teamwork-token"), key("v2.local.", 60, "paseto"),
     key("v4.local.", 60, "paseto"), key("v4.public.", 60, "paseto"), key("zpka_", 40, "zuplo-key"), key("IGQV", 60, "instagram-token"),
@@ -112,22 +118,27 @@ static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 /// Appends the keys with a vendor's prefix and the tokens that stand within other words: in a path, behind a name
-/// and a dot or a dash, behind an escape. One pass, with a bounded test at each start.
+/// and a dot or a dash, behind an escape. One pass, with a bounded test at each start. A prefix has only bytes that a
+/// key can have, so it lies in a run of such bytes.
 pub(super) fn embedded(text: &str, out: &mut Vec<FoundValue>) {
     let Some(starts) = STARTS.as_ref() else { return };
+    for run in runs::long(text.as_bytes(), LEAST, is_body) {
+        in_run(text, run, starts, out);
+    }
+}
+
+/// Appends the keys and tokens in one run of bytes that a key can have.
+fn in_run(text: &str, run: Range<usize>, starts: &AhoCorasick, out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
-    // The end of the last key; the end of the current word, and the start of the punctuation at its end.
-    let (mut done, mut end, mut stop) = (0, 0, 0);
-    for one in starts.find_overlapping_iter(bytes) {
-        let from = one.start();
+    let whole = text.get(run.clone()).unwrap_or_default();
+    // The punctuation at its end is no part of a key.
+    let stop = run.start + whole.trim_end_matches(['.', '-']).len();
+    // The end of the last key.
+    let mut done = 0;
+    for one in starts.find_overlapping_iter(whole) {
+        let from = run.start + one.start();
         if from < done {
             continue;
-        }
-        if from >= end {
-            let rest = bytes.get(from..).unwrap_or_default();
-            end = from + rest.iter().take_while(|byte| is_body(**byte)).count();
-            let word = text.get(from..end).unwrap_or_default();
-            stop = from + word.trim_end_matches(['.', '-']).len();
         }
         let word = text.get(from..stop).unwrap_or_default();
         let rule = match PREFIXES.get(one.pattern().as_usize()) {
@@ -173,7 +184,8 @@ fn within(
     VendorKey { prefix, least, rule }: &VendorKey,
 ) -> Option<&'static str> {
     let ends = prefix.ends_with(['-', '_', '.']);
-    let distinctive = ends && prefix.len() >= DISTINCTIVE;
+    // A key of the gateway's own is told by its prefix and its length wherever it stands.
+    let distinctive = ends && prefix.len() >= DISTINCTIVE || *rule == OWN;
     let glued = distinctive || matches!(*rule, "github-token" | "npm-token");
     (word.len() >= *least && (glued || is_alone(bytes, from))).then_some(())?;
     let rest = word.get(prefix.len()..word.len().min(SAMPLE.max(*least)))?;
@@ -320,11 +332,14 @@ fn is_header(part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{PREFIXES, STARTS};
+    use super::{LEAST, PREFIXES, STARTS, is_body};
 
     #[test]
     fn every_prefix_is_looked_for() {
         let starts = STARTS.as_ref().unwrap();
         assert_eq!(starts.patterns_len(), PREFIXES.len() + 1);
+        for key in PREFIXES {
+            assert!(key.least >= LEAST && key.prefix.bytes().all(is_body), "{key:?}");
+        }
     }
 }
