@@ -11,6 +11,7 @@ mod cut;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use json::Value;
@@ -127,7 +128,6 @@ impl ConcealedMembers {
 }
 
 /// A message without the members that its caller may not see.
-#[derive(Debug)]
 pub struct RedactedMessage {
     /// The message as JSON.
     pub text: Vec<u8>,
@@ -137,6 +137,13 @@ pub struct RedactedMessage {
     pub findings: Vec<Finding>,
     /// There were more values than can be looked for: nothing of the message may be shown.
     pub full: bool,
+}
+
+/// Without what it holds: neither the message nor the replaced values belong in a log.
+impl fmt::Debug for RedactedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedactedMessage").field("full", &self.full).finish_non_exhaustive()
+    }
 }
 
 struct LabelWalk<'a, 'b> {
