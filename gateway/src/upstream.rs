@@ -595,7 +595,7 @@ impl Upstream {
         _on_record: &Intent,
         party: OnBehalfOf,
         manner: CallOptions,
-    ) -> Result<(Expectation, CallAnswer), UpstreamError> {
+    ) -> Result<(Expectation, Box<CallAnswer>), UpstreamError> {
         let (call, due) = permit.into_permit().spend();
         let call = match call {
             ClientRequest::Use(call) if call.server == self.name => Arc::new(call),
@@ -608,7 +608,7 @@ impl Upstream {
         let (upstream, deadline) =
             (Arc::clone(self), Instant::now() + manner.patience(self.limits.total_time));
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
-        let mut answer = CallAnswer {
+        let mut answer = Box::new(CallAnswer {
             upstream,
             messages: None,
             over: false,
@@ -629,7 +629,7 @@ impl Upstream {
             received: None,
             pending: None,
             interim: None,
-        };
+        });
         answer.aside = self.aside(&answer);
         match answer.start().await {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
@@ -804,7 +804,7 @@ impl Upstream {
         match &self.transport {
             Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
             Transport::Channel(seats) => {
-                let channel = seats.channel(self.seat(outgoing)).await?;
+                let channel = Box::pin(seats.channel(self.seat(outgoing))).await?;
                 let answer = channel.send(outgoing, self.limits.connect_time).await?;
                 Ok(Incoming::Channel(answer))
             }
@@ -823,7 +823,7 @@ impl Upstream {
                 sent.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))?
             }
             Transport::Channel(seats) => {
-                let channel = seats.channel(self.seat(outgoing)).await?;
+                let channel = Box::pin(seats.channel(self.seat(outgoing))).await?;
                 channel.notify(outgoing, self.limits.connect_time).await
             }
         }

@@ -177,7 +177,9 @@ impl FileSink {
         if !self.regular || self.torn {
             return Ok(());
         }
-        let length = self.file.metadata()?.len();
+        // A seek costs less than a look at the metadata, after which the next write updates the times of the file. Where
+        // the position is has no effect on writes, which append.
+        let length = (&*self.file).seek(SeekFrom::End(0))?;
         let more = length.saturating_sub(self.bytes);
         if more == 0 {
             return Ok(());

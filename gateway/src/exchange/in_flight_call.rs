@@ -68,7 +68,7 @@ pub(super) struct UpstreamCall {
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
     pub(super) due: Option<Expectation>,
-    pub(super) answer: CallAnswer,
+    pub(super) answer: Box<CallAnswer>,
     /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) tool: Box<str>,
     /// The binding of its request state, if the arguments are no longer kept.
@@ -341,7 +341,7 @@ impl InFlightCall {
                     None => continue,
                 },
                 Ok(CallEvent::Step(AnswerStep::Asked(asked))) if self.era() == Era::Modern => {
-                    let paused = self.pause(asked).await;
+                    let paused = Box::pin(self.pause(asked)).await;
                     return paused.map_or_else(FirstAnswer::Failed, |(body, end)| {
                         FirstAnswer::Asks(body, end)
                     });
@@ -352,7 +352,7 @@ impl InFlightCall {
                         return opened.first(Some(PendingStep::Step(AnswerStep::Asked(asked))));
                     }
                     None => {
-                        if let Err(failure) = self.cannot_ask(asked).await {
+                        if let Err(failure) = Box::pin(self.cannot_ask(asked)).await {
                             return FirstAnswer::Failed(failure);
                         }
                     }
@@ -408,7 +408,7 @@ impl InFlightCall {
                 CallEvent::Step(AnswerStep::Asked(asked)) => asked,
                 next => return Ok(next),
             };
-            if let Some(next) = self.permitted(asked).await {
+            if let Some(next) = Box::pin(self.permitted(asked)).await {
                 return Ok(next);
             }
         }

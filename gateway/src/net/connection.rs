@@ -318,7 +318,8 @@ impl ServerConnection {
                 Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Own(body))))
             }
             Self::Shared(seat) => {
-                let response = seat.send(multiplexed(request)?).await?;
+                // Boxed, because it is larger than a request over HTTP/1.1, which would have room for it.
+                let response = Box::pin(seat.send(multiplexed(request)?)).await?;
                 Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Shared(body))))
             }
         }

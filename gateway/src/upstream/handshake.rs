@@ -99,7 +99,7 @@ impl Upstream {
             Transport::Channel(seats) => {
                 // No program is started for a request that the breaker would refuse.
                 let mut pass = self.pass()?;
-                let channel = seats.channel(None).await;
+                let channel = Box::pin(seats.channel(None)).await;
                 channel.inspect_err(|error| pass.refused(error))?.generation
             }
         };

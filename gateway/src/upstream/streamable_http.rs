@@ -397,7 +397,7 @@ impl StreamableHttpClient {
         } else {
             None
         };
-        let link = self.target.connect().await?;
+        let link = Box::pin(self.target.connect()).await?;
         if let Some(shared) = link.shared() {
             sharing.add(shared.clone());
         }
