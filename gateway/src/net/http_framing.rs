@@ -110,8 +110,8 @@ impl<S> FramedStream<S> {
                     let (part, rest) = split.unwrap_or((bytes, &[]));
                     self.line.add(part);
                     if end.is_some() {
-                        let line = std::mem::take(&mut self.line);
-                        self.place = self.after(&line);
+                        self.place = self.after_line();
+                        self.line.clear();
                     }
                     bytes = rest;
                 }
@@ -136,8 +136,9 @@ impl<S> FramedStream<S> {
         bytes.get(most..).unwrap_or_default()
     }
 
-    /// The position after a line.
-    fn after(&self, line: &HeadLine) -> FramingPosition {
+    /// The position after the current line.
+    fn after_line(&self) -> FramingPosition {
+        let line = &self.line;
         let text = line.text.trim_ascii_end();
         match self.place {
             FramingPosition::Head(mut head) if !text.is_empty() || line.cut => {
@@ -175,6 +176,12 @@ impl<S> FramedStream<S> {
 }
 
 impl HeadLine {
+    /// Begins a new line in the same memory.
+    fn clear(&mut self) {
+        self.text.clear();
+        (self.cut, self.has_hash) = (false, false);
+    }
+
     fn add(&mut self, part: &[u8]) {
         let room = LINE.saturating_sub(self.text.len());
         self.cut |= part.len() > room;
