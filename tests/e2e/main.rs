@@ -32,6 +32,7 @@ mod deputy;
 mod documents;
 mod egress;
 mod federation;
+mod first_hour;
 mod flooding;
 mod framing;
 mod guidance;
