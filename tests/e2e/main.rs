@@ -18,6 +18,7 @@ mod audit;
 mod authority;
 mod beginning;
 mod binding;
+mod blocked_picture;
 mod breaker;
 mod capture;
 mod certificates;
