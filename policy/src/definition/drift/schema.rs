@@ -232,6 +232,7 @@ impl DefinitionDiffer {
         }
         let rest = Remaining::of(new);
         let is_counted = [old, new].into_iter().flatten().any(|of| of.get("maxContains").is_some());
+        self.required_unseen(at, old, new);
         for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
         {
             let at = pointer(at, &name);
@@ -292,6 +293,22 @@ impl DefinitionDiffer {
                 }
             }
             _ => self.other(at, old, new),
+        }
+    }
+
+    /// Notes the members that a schema newly requires without having declared them: to a model that reads the schema
+    /// these are new arguments, although fewer values are accepted.
+    fn required_unseen(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let list = |schema: Option<Value<'_>>| schema.and_then(|schema| schema.get("required"));
+        let names = |schema| list(schema).into_iter().flat_map(Value::items).filter_map(Value::as_str);
+        let declared = old.and_then(|old| old.get("properties"));
+        let before: BTreeSet<_> = names(old).collect();
+        for name in names(new) {
+            let is_declared = declared.is_some_and(|declared| declared.get(&name).is_some());
+            if !before.contains(&name) && !is_declared {
+                let (risk, what) = added(&name, "");
+                self.note(&pointer(at, "required"), risk, what, list(old), list(new));
+            }
         }
     }
 
