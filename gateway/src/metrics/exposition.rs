@@ -18,8 +18,8 @@ use super::{Labels, MetricFamily, MetricValue};
 #[derive(Debug)]
 struct Snapshot(Vec<MetricFamily>);
 
-/// The labels of one data point.
-struct PointLabels<'a>(&'a Labels);
+/// The labels of one data point, with their names in Prometheus's spelling. A histogram has them in every line.
+struct PointLabels<'a>(Vec<(String, &'a str)>);
 
 /// Writes all `families` that have data points.
 pub(super) fn text(families: Vec<MetricFamily>) -> String {
@@ -51,10 +51,10 @@ impl MetricFamily {
             "By" => Some(Unit::Bytes),
             _ => None,
         };
-        let name = self.name.replace('.', "_");
+        let name = prometheus(self.name);
         let mut family = encoder.encode_descriptor(&name, self.help, unit.as_ref(), kind)?;
         for (labels, value) in &self.points {
-            let labels = PointLabels(labels);
+            let labels = PointLabels::of(labels);
             value.encode(family.encode_family(&labels)?)?;
         }
         Ok(())
@@ -76,22 +76,30 @@ impl MetricValue {
     }
 }
 
+impl<'a> PointLabels<'a> {
+    fn of(labels: &'a Labels) -> Self {
+        let label = |(name, value): &'a (&'static str, Box<str>)| (prometheus(name), &**value);
+        Self(labels.iter().map(label).collect())
+    }
+}
+
 impl EncodeLabelSet for PointLabels<'_> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        for (name, value) in self.0 {
+        for (name, value) in &self.0 {
             let mut label = encoder.encode_label();
             let mut key = label.encode_label_key()?;
-            // A label name of Prometheus has no dots.
-            for (n, part) in name.split('.').enumerate() {
-                key.write_str(if n == 0 { "" } else { "_" })?;
-                key.write_str(part)?;
-            }
+            key.write_str(name)?;
             let mut text = key.encode_label_value()?;
             text.write_str(value)?;
             text.finish()?;
         }
         Ok(())
     }
+}
+
+/// A name in Prometheus's spelling, which has no dots.
+fn prometheus(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 fn seconds(micros: u64) -> f64 {

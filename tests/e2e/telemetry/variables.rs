@@ -267,7 +267,7 @@ fn the_configuration_in_force_says_which_variable_a_value_is_from() {
     for line in [
         "# telemetry: traces and metrics are exported over OTLP, by `OTEL_EXPORTER_OTLP_ENDPOINT`\n",
         "    sample: 0.25  # from OTEL_TRACES_SAMPLER_ARG\n",
-        "    clients: \"continue\"  # default\n",
+        "    clients: continue  # default\n",
     ] {
         assert!(shown.contains(line), "{line}{shown}");
     }
