@@ -8,6 +8,7 @@ pub mod reload;
 pub mod selftest;
 pub mod watchdog;
 pub mod admin_api;
+pub mod admin_listener;
 pub mod stdio;
 pub mod attach;
 pub mod run;

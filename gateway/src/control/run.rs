@@ -16,7 +16,8 @@ use crate::base::secret::Secret;
 use crate::base::systemd;
 use crate::base::task::{self, Tasks};
 use crate::config::settings::Settings;
-use crate::control::admin_api::{self, AdminApi};
+use crate::control::admin_api::AdminApi;
+use crate::control::admin_listener;
 use crate::control::attach::AttachListener;
 use crate::control::build::{GenerationWork, ProcessState, bind, lasting, local};
 use crate::control::reload::{ConfigInForce, ReloadTargets, Reloader};
@@ -169,7 +170,7 @@ fn assemble(
             door: Arc::new(door),
             beats: Arc::clone(&beats),
         };
-        tasks.spawn(admin_api::serve(ops, listener));
+        tasks.spawn(admin_listener::serve(ops, listener));
     }
     let shares = shares(&listeners, workers)?;
     let old = Arc::new(HttpSseServer::new(lasting.limits.sessions));
