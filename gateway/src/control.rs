@@ -15,3 +15,4 @@ pub mod run;
 pub mod inventory;
 pub mod dry_run;
 pub mod demo_server;
+pub mod helper;
