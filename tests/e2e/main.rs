@@ -54,6 +54,7 @@ mod made;
 mod memory;
 mod members;
 mod mistakes;
+mod mounting;
 mod policy;
 mod programs;
 mod protocol;
