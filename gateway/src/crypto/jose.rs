@@ -1,9 +1,13 @@
-//! Reads JSON Web Signatures strictly, and verifies them with a key that is chosen beforehand.
+//! Reads JSON Web Signatures strictly, and has `jsonwebtoken` verify them with a key that is chosen beforehand.
 //!
 //! The header of a token names a key and an algorithm, but only as a claim: the keys come from the issuer, and each
 //! is valid for one algorithm. Header members that could mislead a verifier (an embedded key, a URL, an algorithm
 //! without a key, a critical extension) are refused before any signature is checked (RFC 7515, RFC 8725; vectors
 //! AV-01 to AV-09 and AV-39).
+//!
+//! `jsonwebtoken` then reads the token again: it verifies the signature and the registered claims, and it must find
+//! the same claims. What only one of the two readers accepts is refused
+//! (docs/decisions/0007-tokens-read-by-two-readers.md).
 
 use std::fmt;
 
@@ -11,14 +15,15 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED,
     ECDSA_P384_SHA384_FIXED_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
-    ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RSA_PSS_2048_8192_SHA256,
-    RSA_PSS_SHA256, RsaKeyPair, RsaPublicKeyComponents, VerificationAlgorithm,
+    ParsedPublicKey, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair, VerificationAlgorithm,
 };
 use aws_lc_rs::{digest, signature};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use json::{Document, JsonBounds, JsonError, JsonKind, Value, write_string};
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{DecodingKey, Validation};
 use rustls::pki_types::PrivateKeyDer;
 
 /// Maximum length of a token, in bytes.
@@ -31,6 +36,8 @@ pub const BOUNDS: JsonBounds = JsonBounds { depth: 16, nodes: 4096, key: 256, nu
 const MEMBERS: [&str; 5] = ["alg", "kid", "typ", "x5t", "x5t#S256"];
 /// The public exponent of every RSA key in use: 65537.
 const EXPONENT: [u8; 3] = [1, 0, 1];
+/// The name that RFC 9864 gives to EdDSA with Ed25519.
+const ED25519_NAME: &str = "Ed25519";
 
 /// A signature algorithm. All of them are asymmetric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
@@ -69,9 +76,20 @@ impl Algorithm {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // RFC 9864 gives Ed25519 a name of its own.
-        let text = if text == "Ed25519" { "EdDSA" } else { text };
+        let text = if text == ED25519_NAME { "EdDSA" } else { text };
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == text)
+    }
+}
+
+impl From<Algorithm> for jsonwebtoken::Algorithm {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Rs256 => Self::RS256,
+            Algorithm::Ps256 => Self::PS256,
+            Algorithm::Es256 => Self::ES256,
+            Algorithm::Es384 => Self::ES384,
+            Algorithm::EdDsa => Self::EdDSA,
+        }
     }
 }
 
@@ -99,9 +117,26 @@ pub enum JoseError {
     /// The signature does not match.
     #[error("the signature does not fit")]
     Signature,
+    /// The signature matches, but `jsonwebtoken` refuses this registered claim.
+    #[error("the second reader refuses `{0}`")]
+    Claim(&'static str),
+    /// `jsonwebtoken` refuses what is accepted here, or reads something else.
+    #[error("the second reader refuses {0}")]
+    Differs(&'static str),
 }
 
-/// A parsed token. None of its content may be trusted before [`Jws::is_signed_by`].
+/// What the registered claims of an access token must say (RFC 7519, section 4.1).
+///
+/// The times are missing, because `jsonwebtoken` would compare them with the clock of the machine.
+#[derive(Clone, Debug)]
+pub struct ExpectedClaims<'a> {
+    /// The value of `iss`.
+    pub issuer: &'a str,
+    /// The audiences of which at least one must be in `aud`.
+    pub audiences: Vec<&'a str>,
+}
+
+/// A parsed token. None of its content may be trusted before [`Jws::is_signed_by`] or [`Jws::is_issued_as`].
 #[derive(Debug)]
 pub struct Jws<'a> {
     /// The algorithm it claims.
@@ -113,8 +148,18 @@ pub struct Jws<'a> {
     /// The public key in its header, if [`Jws::read_with_key`] was used.
     pub jwk: Option<Jwk>,
     claims: Document,
-    signed: &'a [u8],
-    signature: Vec<u8>,
+    text: &'a str,
+    /// Whether the header names the algorithm as RFC 9864 does.
+    naming: AlgorithmNaming,
+}
+
+/// The specification after which a header names its algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AlgorithmNaming {
+    /// RFC 7518 and RFC 8037: all names that `jsonwebtoken` knows.
+    Usual,
+    /// RFC 9864: `Ed25519`, which `jsonwebtoken` does not know.
+    FullySpecified,
 }
 
 /// Where the key of a token comes from.
@@ -154,15 +199,22 @@ impl<'a> Jws<'a> {
         }
         let header = object(header)?;
         let claims = object(claims)?;
-        let signature = decode(signature)?;
+        decode(signature)?;
         let (mut algorithm, mut kid, mut typ, mut jwk) = (None, None, None, None);
+        let mut naming = AlgorithmNaming::Usual;
         for (member, value) in header.root().members() {
-            let text = || value.as_str().ok_or(JoseError::Header);
+            let said = || value.as_str().ok_or(JoseError::Header);
             match &*member {
-                "alg" => algorithm = Some(Algorithm::parse(&text()?).ok_or(JoseError::Algorithm)?),
-                "kid" => kid = Some(text()?).filter(|kid| kid.len() <= KID).map(Into::into),
+                "alg" => {
+                    let name = said()?;
+                    algorithm = Some(Algorithm::parse(&name).ok_or(JoseError::Algorithm)?);
+                    if name == ED25519_NAME {
+                        naming = AlgorithmNaming::FullySpecified;
+                    }
+                }
+                "kid" => kid = Some(said()?).filter(|kid| kid.len() <= KID).map(Into::into),
                 "typ" => {
-                    let lower = text()?.to_ascii_lowercase();
+                    let lower = said()?.to_ascii_lowercase();
                     typ = Some(lower.strip_prefix("application/").unwrap_or(&lower).into());
                 }
                 "jwk" if source == TokenKeySource::Header => {
@@ -170,7 +222,7 @@ impl<'a> Jws<'a> {
                     let key = public.then(|| Jwk::read(value).ok()).flatten();
                     jwk = Some(key.ok_or(JoseError::Header)?);
                 }
-                member if MEMBERS.contains(&member) => drop(text()?),
+                member if MEMBERS.contains(&member) => drop(said()?),
                 _ => return Err(JoseError::Header),
             }
         }
@@ -178,25 +230,129 @@ impl<'a> Jws<'a> {
             return Err(JoseError::Header);
         }
         let algorithm = algorithm.ok_or(JoseError::Algorithm)?;
-        Ok(Self { algorithm, kid, typ, jwk, claims, signed: signed.as_bytes(), signature })
+        Ok(Self { algorithm, kid, typ, jwk, claims, text, naming })
     }
 
-    /// The claims before verification. Use them only to choose the key.
+    /// The claims before verification. Use them only to choose the key, and to say why the token is refused.
     #[must_use]
     pub fn unverified(&self) -> Value<'_> {
         self.claims.root()
     }
 
-    /// Verifies the signature with `key` and returns the claims.
+    /// Verifies the signature with `key` and returns the claims. For tokens without registered claims to verify, such
+    /// as DPoP proofs.
     ///
     /// # Errors
-    /// If the signature does not match, or the key is not for the algorithm of the token.
+    /// If the signature does not match, the key is not for the algorithm of the token, or the readers differ.
     pub fn is_signed_by(&self, key: &Jwk) -> Result<Value<'_>, JoseError> {
-        if !key.fits(self.algorithm) || !key.verifies(self.algorithm, self.signed, &self.signature)
-        {
+        self.verify(key, &signature_alone(self.algorithm))
+    }
+
+    /// Verifies the signature of an access token with `key`, and its registered claims, and returns the claims. `exp`
+    /// must be there, but whether it has passed is for the caller to determine, and so is the begin (`nbf`).
+    ///
+    /// # Errors
+    /// If the signature does not match, the key is not for the algorithm of the token, a registered claim is missing
+    /// or not as expected, or the readers differ.
+    pub fn is_issued_as(
+        &self,
+        key: &Jwk,
+        expected: &ExpectedClaims<'_>,
+    ) -> Result<Value<'_>, JoseError> {
+        let mut validation = signature_alone(self.algorithm);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        validation.set_issuer(&[expected.issuer]);
+        validation.set_audience(&expected.audiences);
+        validation.validate_aud = true;
+        self.verify(key, &validation)
+    }
+
+    /// Has `jsonwebtoken` verify the token, and compares what it has read.
+    fn verify(&self, key: &Jwk, validation: &Validation) -> Result<Value<'_>, JoseError> {
+        if !key.fits(self.algorithm) {
             return Err(JoseError::Signature);
         }
-        Ok(self.claims.root())
+        let read = self.second_reading(key, validation).map_err(|error| refusal(error.kind()))?;
+        let claims = self.claims.root();
+        if same(&read, claims) { Ok(claims) } else { Err(JoseError::Differs("its claims")) }
+    }
+
+    fn second_reading(
+        &self,
+        key: &Jwk,
+        validation: &Validation,
+    ) -> jsonwebtoken::errors::Result<serde_json::Value> {
+        match self.naming {
+            AlgorithmNaming::Usual => {
+                Ok(jsonwebtoken::decode(self.text, &key.public, validation)?.claims)
+            }
+            // The library refuses a header with this name, so it is told the algorithm. It verifies the signature, and
+            // its reading of the claims is compared, but their validation is left to the caller.
+            AlgorithmNaming::FullySpecified => {
+                let (signed, signature) = self.text.rsplit_once('.').unwrap_or_default();
+                let (key, algorithm) = (&key.public, self.algorithm.into());
+                if !jsonwebtoken::crypto::verify(signature, signed.as_bytes(), key, algorithm)? {
+                    return Err(ErrorKind::InvalidSignature.into());
+                }
+                jsonwebtoken::dangerous::insecure_decode_claims(self.text)
+            }
+        }
+    }
+}
+
+/// What `jsonwebtoken` is to verify of a token without registered claims. The times are never for it: it reads the
+/// clock of the machine.
+fn signature_alone(algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm.into());
+    validation.required_spec_claims.clear();
+    validation.validate_exp = false;
+    validation.validate_nbf = false;
+    validation.validate_aud = false;
+    validation
+}
+
+/// The error for a refusal by `jsonwebtoken`. Its own text is not used, because it may quote the token.
+fn refusal(kind: &ErrorKind) -> JoseError {
+    match kind {
+        ErrorKind::InvalidSignature => JoseError::Signature,
+        ErrorKind::InvalidIssuer => JoseError::Claim("iss"),
+        ErrorKind::InvalidAudience => JoseError::Claim("aud"),
+        ErrorKind::MissingRequiredClaim(name) => match name.as_str() {
+            "exp" => JoseError::Claim("exp"),
+            "iss" => JoseError::Claim("iss"),
+            _ => JoseError::Claim("aud"),
+        },
+        ErrorKind::Json(_) => JoseError::Differs("its JSON"),
+        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidKeyFormat => {
+            JoseError::Differs("its algorithm")
+        }
+        _ => JoseError::Differs("its form"),
+    }
+}
+
+/// Whether `jsonwebtoken` has read the same value.
+fn same(read: &serde_json::Value, said: Value<'_>) -> bool {
+    match (read, said.kind()) {
+        (serde_json::Value::Null, JsonKind::Null) => true,
+        (serde_json::Value::Bool(read), JsonKind::Boolean) => said.as_bool() == Some(*read),
+        // Of other numbers the library keeps an approximation. No claim that is used here is one.
+        (serde_json::Value::Number(read), JsonKind::Number) => {
+            said.raw().parse::<u64>().ok() == read.as_u64()
+        }
+        (serde_json::Value::String(read), JsonKind::Plain | JsonKind::Escaped) => {
+            said.as_str().as_deref() == Some(read)
+        }
+        (serde_json::Value::Array(read), JsonKind::Array) => {
+            read.len() == said.items().count()
+                && read.iter().zip(said.items()).all(|(read, said)| same(read, said))
+        }
+        (serde_json::Value::Object(read), JsonKind::Object) => {
+            read.len() == said.members().count()
+                && said
+                    .members()
+                    .all(|(name, said)| read.get(&*name).is_some_and(|read| same(read, said)))
+        }
+        _ => false,
     }
 }
 
@@ -250,14 +406,8 @@ pub struct Jwk {
     algorithm: Algorithm,
     /// It is an RSA key without `alg`.
     either: bool,
-    public: KeyMaterial,
+    public: DecodingKey,
     thumbprint: Box<str>,
-}
-
-#[derive(Clone)]
-enum KeyMaterial {
-    Parsed(ParsedPublicKey),
-    Rsa { n: Vec<u8>, e: Vec<u8> },
 }
 
 impl fmt::Debug for Jwk {
@@ -303,7 +453,7 @@ impl Jwk {
         if said.is_some_and(|said| said != algorithm) {
             return Err(JwkError::Kind);
         }
-        let either = said.is_none() && matches!(public, KeyMaterial::Rsa { .. });
+        let either = said.is_none() && algorithm == Algorithm::Rs256;
         let kid = text("kid").filter(|kid| kid.len() <= KID).map(Into::into);
         let digest = digest::digest(&digest::SHA256, &canonical);
         let thumbprint = URL_SAFE_NO_PAD.encode(digest).into();
@@ -321,26 +471,12 @@ impl Jwk {
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         self.algorithm == algorithm || (self.either && algorithm == Algorithm::Ps256)
     }
-
-    fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
-        match &self.public {
-            KeyMaterial::Parsed(key) => key.verify_sig(message, signature).is_ok(),
-            KeyMaterial::Rsa { n, e } => {
-                let parameters = match algorithm {
-                    Algorithm::Ps256 => &RSA_PSS_2048_8192_SHA256,
-                    _ => &RSA_PKCS1_2048_8192_SHA256,
-                };
-                let key = RsaPublicKeyComponents { n, e };
-                key.verify(parameters, message, signature).is_ok()
-            }
-        }
-    }
 }
 
 /// What a key says of itself, by its type.
 struct KeyParts {
     algorithm: Algorithm,
-    public: KeyMaterial,
+    public: DecodingKey,
     /// The members that its thumbprint covers.
     canonical: Vec<u8>,
 }
@@ -381,21 +517,24 @@ fn elliptic(jwk: Value<'_>, curve: &EcCurve) -> Result<KeyParts, JwkError> {
         return Err(JwkError::Weak);
     }
     let point = [&[4][..], &x, &y].concat();
-    let public = parsed(curve.verifier, &point)?;
+    check(curve.verifier, &point)?;
     let canonical = members(&[
         ("crv", curve.name),
         ("kty", "EC"),
         ("x", &URL_SAFE_NO_PAD.encode(&x)),
         ("y", &URL_SAFE_NO_PAD.encode(&y)),
     ]);
+    let public = DecodingKey::from_ec_der(&point);
     Ok(KeyParts { algorithm: curve.algorithm, public, canonical })
 }
 
 fn edwards(jwk: Value<'_>) -> Result<KeyParts, JwkError> {
     let x = bytes(jwk, "x")?;
+    check(&ED25519, &x)?;
     let canonical =
         members(&[("crv", "Ed25519"), ("kty", "OKP"), ("x", &URL_SAFE_NO_PAD.encode(&x))]);
-    Ok(KeyParts { algorithm: Algorithm::EdDsa, public: parsed(&ED25519, &x)?, canonical })
+    let public = DecodingKey::from_ed_der(&x);
+    Ok(KeyParts { algorithm: Algorithm::EdDsa, public, canonical })
 }
 
 /// An RSA key; `said` is the algorithm that it names, since it may be used with two.
@@ -416,7 +555,7 @@ fn rsa(jwk: Value<'_>, said: Option<Algorithm>) -> Result<KeyParts, JwkError> {
         Some(Algorithm::Ps256) => Algorithm::Ps256,
         _ => Algorithm::Rs256,
     };
-    Ok(KeyParts { algorithm, public: KeyMaterial::Rsa { n, e }, canonical })
+    Ok(KeyParts { algorithm, public: DecodingKey::from_rsa_raw_components(&n, &e), canonical })
 }
 
 /// Maximum number of keys in a set.
@@ -464,12 +603,10 @@ pub fn keys(text: Bytes) -> Result<Vec<Jwk>, JwksError> {
     Ok(alone.map(|(key, _)| key).collect())
 }
 
-fn parsed(
-    algorithm: &'static dyn VerificationAlgorithm,
-    bytes: &[u8],
-) -> Result<KeyMaterial, JwkError> {
-    let key = ParsedPublicKey::new(algorithm, bytes).map_err(|_rejected| JwkError::Weak)?;
-    Ok(KeyMaterial::Parsed(key))
+/// Checks that a public key is valid for `algorithm`. `jsonwebtoken` keeps the bytes of a key without looking at them.
+fn check(algorithm: &'static dyn VerificationAlgorithm, key: &[u8]) -> Result<(), JwkError> {
+    ParsedPublicKey::new(algorithm, key).map_err(|_rejected| JwkError::Weak)?;
+    Ok(())
 }
 
 /// Writes a JSON object with these members in this order.

@@ -134,6 +134,12 @@ impl ProtectedResource {
         }
     }
 
+    /// The audiences of which a token must name at least one.
+    #[must_use]
+    pub fn own_audiences(&self) -> Vec<&str> {
+        std::iter::once(&self.uri).chain(&self.audiences).map(|audience| &**audience).collect()
+    }
+
     /// Whether a token for these audiences is accepted: at least one is the resource or an alternative, and each
     /// other one is too or is tolerated beside it.
     #[must_use]
