@@ -18,7 +18,7 @@ use gateway::base::clock::Clock;
 use gateway::base::task::Tasks;
 use gateway::config::quota::Quotas;
 use gateway::config::settings::{self, AuthScheme, IssuerSettings, KeySource, Limits, RouteOauth};
-use gateway::crypto::jose::Algorithm;
+use gateway::crypto::jwk::Algorithm;
 use gateway::crypto::sealer::Sealer;
 use gateway::identity::resource::ProtectedResource;
 use gateway::identity::{Authenticator, AuthnRequest};

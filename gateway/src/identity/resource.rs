@@ -11,7 +11,7 @@ use policy_core::subject::name::Scope;
 use policy_core::subject::principal::{ProofOfPossession, RequiredProof};
 
 use crate::config::settings::{IssuerSettings, RouteOauth};
-use crate::crypto::jose::Algorithm;
+use crate::crypto::jwk::Algorithm;
 
 /// The well-known prefix of metadata paths.
 pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";

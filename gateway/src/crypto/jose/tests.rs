@@ -7,7 +7,9 @@ use json::Document;
 use proptest::prelude::*;
 use rustls::pki_types::PrivateKeyDer;
 
-use super::{Algorithm, BOUNDS, ExpectedClaims, JoseError, Jwk, JwkError, Jws, JwsSigner, same};
+use super::{ExpectedClaims, JoseError, Jws, same};
+use crate::crypto::jwk::{Algorithm, BOUNDS, Jwk, JwkError};
+use crate::crypto::jws_signer::JwsSigner;
 
 fn signer() -> JwsSigner {
     let pkcs8 = aws_lc_rs::signature::EcdsaKeyPair::generate_pkcs8(

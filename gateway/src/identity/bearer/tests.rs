@@ -17,7 +17,7 @@ use crate::config::quota::Quotas;
 use crate::config::settings::{
     ClaimPaths, ConnectionSettings, IdentitySettings, IssuerSettings, KeySource, Limits, RouteOauth,
 };
-use crate::crypto::jose::Algorithm;
+use crate::crypto::jwk::Algorithm;
 use crate::crypto::sealer::Sealer;
 use crate::identity::TokenError;
 use crate::identity::resource::ProtectedResource;
