@@ -232,6 +232,7 @@ impl DefinitionDiffer {
         }
         let rest = Remaining::of(new);
         let is_counted = [old, new].into_iter().flatten().any(|of| of.get("maxContains").is_some());
+        self.required_unseen(at, old, new);
         for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
         {
             let at = pointer(at, &name);
@@ -292,6 +293,23 @@ impl DefinitionDiffer {
                 }
             }
             _ => self.other(at, old, new),
+        }
+    }
+
+    /// Notes the members that a schema newly requires without having declared them: to a model that reads the schema
+    /// these are new arguments, although fewer values are accepted.
+    fn required_unseen(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let (was, is) =
+            (old.and_then(|old| old.get("required")), new.and_then(|new| new.get("required")));
+        let declared = old.and_then(|old| old.get("properties"));
+        let before: BTreeSet<_> =
+            was.into_iter().flat_map(Value::items).filter_map(Value::as_str).collect();
+        for name in is.into_iter().flat_map(Value::items).filter_map(Value::as_str) {
+            let is_declared = declared.is_some_and(|declared| declared.get(&name).is_some());
+            if !before.contains(&name) && !is_declared {
+                let (risk, what) = added(&name, "");
+                self.note(&pointer(at, "required"), risk, what, was, is);
+            }
         }
     }
 

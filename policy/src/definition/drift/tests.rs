@@ -110,6 +110,9 @@ fn each_change_has_its_class() {
             Risk::Instruction,
         ),
         (schema("/required"), json!(["text", "level", "You must do it"]), Risk::Instruction),
+        // A name that is required and declared nowhere is an argument all the same.
+        (schema("/required"), json!(["text", "level", "topic"]), Risk::Parameter),
+        (schema("/required"), json!(["text", "level", "webhook"]), Risk::Sink),
         (schema("/properties/text/type"), json!({}), Risk::Other),
         (schema("/properties"), json!("a text"), Risk::Other),
         ("/description".to_owned(), json!("Sends a report to the teams."), Risk::Wording),
