@@ -256,9 +256,8 @@ fn a_reader_who_follows_the_page_sees_what_it_shows() {
 #[test]
 fn what_is_expected_is_compared_to_the_end() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    let is = |expected: &str, text: &str| {
-        are_lines(&expected.lines().collect::<Vec<_>>(), &lines(text))
-    };
+    let is =
+        |expected: &str, text: &str| are_lines(&expected.lines().collect::<Vec<_>>(), &lines(text));
     assert!(is("a … c\nd", "a b c\nd") && is("…\nd", "a\nb\nd") && is("…", "") && is("", ""));
     assert!(!is("a … c", "a b d") && !is("a", "a\nb") && !is("a\nb", "a") && !is("", "a"));
     assert!(!is("a … b … c", "a b c") && is("a…a", "aa") && !is("a…a", "a"));
