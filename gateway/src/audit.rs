@@ -57,6 +57,7 @@ pub use deliver::{Delivery, DeliveryTarget, deliver};
 pub use file::{FileSink, ResumePolicy, ResumedChain, can_be_continued, examine};
 pub use ledger::{CheckpointPolicy, Ledger, SinkSlot};
 use ledger::{LossAction, LostFile, RequiredRoom, UnsyncedData};
+pub use otlp::RecordExporter;
 pub use record::{
     CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, RecordStart, RecordedDecision, UNSEEN,
     WithheldItem, written,

@@ -8,11 +8,11 @@
 pub mod credential_check;
 pub mod outcome;
 mod evaluations;
+mod exposition;
 mod series;
 mod table;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -647,81 +647,9 @@ impl Metrics {
         table::TABLE.iter().map(|metric| metric.read(self, &servers)).collect()
     }
 
-    /// All metrics in the Prometheus text format.
-    ///
-    /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
+    /// All metrics in the Prometheus text format, version 0.0.4.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        for family in self.snapshot() {
-            family.text(&mut out);
-        }
-        out
+        exposition::text(self.snapshot())
     }
-}
-
-impl MetricFamily {
-    /// The name of the metric in Prometheus's spelling, with the suffix of its unit and type.
-    #[must_use]
-    pub fn prometheus_name(&self) -> String {
-        let mut name = self.name.replace('.', "_");
-        match self.unit {
-            "s" => name.push_str("_seconds"),
-            "By" => name.push_str("_bytes"),
-            _ => {}
-        }
-        let is_sum =
-            self.points.first().is_some_and(|(_, value)| matches!(value, MetricValue::Sum(_)));
-        if is_sum {
-            name.push_str("_total");
-        }
-        name
-    }
-
-    fn text(&self, out: &mut String) {
-        let name = self.prometheus_name();
-        let kind = match self.points.first() {
-            Some((_, MetricValue::Sum(_))) => "counter",
-            Some((_, MetricValue::Histogram { .. })) => "histogram",
-            Some((_, MetricValue::Gauge(_))) => "gauge",
-            None => return,
-        };
-        writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", self.help).unwrap_or_default();
-        for (labels, value) in &self.points {
-            let mut shown = String::new();
-            for (label, value) in labels {
-                let comma = if shown.is_empty() { "" } else { "," };
-                let (label, value) = (label.replace('.', "_"), escaped(value));
-                write!(shown, "{comma}{label}=\"{value}\"").unwrap_or_default();
-            }
-            match value {
-                MetricValue::Sum(value) | MetricValue::Gauge(value) => {
-                    let labels = if shown.is_empty() { shown } else { format!("{{{shown}}}") };
-                    writeln!(out, "{name}{labels} {value}").unwrap_or_default();
-                }
-                MetricValue::Histogram { bounds, counts, micros } => {
-                    let mut below = 0;
-                    let comma = if shown.is_empty() { "" } else { "," };
-                    let bounds = bounds.iter().map(|bound| seconds(*bound));
-                    for (count, bound) in counts.iter().zip(bounds.chain(["+Inf".to_owned()])) {
-                        below += count;
-                        let line = format!("{name}_bucket{{{shown}{comma}le=\"{bound}\"}} {below}");
-                        writeln!(out, "{line}").unwrap_or_default();
-                    }
-                    let sum = seconds(*micros);
-                    writeln!(out, "{name}_sum{{{shown}}} {sum}").unwrap_or_default();
-                    writeln!(out, "{name}_count{{{shown}}} {below}").unwrap_or_default();
-                }
-            }
-        }
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Formats microseconds as seconds, without the rounding of floating point.
-fn seconds(micros: u64) -> String {
-    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }

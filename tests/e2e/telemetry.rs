@@ -15,6 +15,8 @@ use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
+mod variables;
+
 /// A program that is killed when it is dropped.
 struct Program(Child);
 

@@ -18,7 +18,8 @@ use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 use tokio::runtime::Builder;
 
 use super::spool::{SpoolReceiver, patience};
-use super::{ocsf, otlp};
+use super::ocsf;
+use super::otlp::RecordExporter;
 use crate::base::error_chain::ErrorChain;
 use crate::config::settings::SinkFormat;
 use crate::net::http_client::{Endpoint, FetchError};
@@ -47,8 +48,8 @@ pub struct Delivery {
 pub enum DeliveryTarget {
     /// HTTP POST of JSON lines, with an optional bearer token.
     Http(Box<Endpoint>, Option<Arc<LiveSecret>>),
-    /// HTTP POST of OTLP logs, with an optional bearer token.
-    Otlp(Box<Endpoint>, Option<Arc<LiveSecret>>),
+    /// OTLP logs over HTTP.
+    Otlp(Box<RecordExporter>),
     /// Syslog messages over UDP.
     Udp(SocketAddr, u8),
     /// Syslog messages over TCP.
@@ -114,9 +115,8 @@ impl Delivery {
         }
         match &self.to {
             DeliveryTarget::Http(endpoint, token) => post(endpoint, token.as_ref(), rest).await,
-            DeliveryTarget::Otlp(endpoint, token) => {
-                let answer = logs(endpoint, token.as_ref(), rest).await?;
-                let rejected = otlp::rejected(answer);
+            DeliveryTarget::Otlp(exporter) => {
+                let rejected = exporter.export(rest).await?;
                 if rejected > 0 {
                     tracing::error!(sink = %self.name, rejected, "records were taken and thrown away");
                 }
@@ -199,24 +199,6 @@ async fn post(
 /// The bearer token for a receiver.
 fn shown(token: &LiveSecret) -> Result<HeaderValue, String> {
     token.bearer().ok_or_else(|| ErrorChain(&FetchError::Token).to_string())
-}
-
-async fn logs(
-    endpoint: &Endpoint,
-    token: Option<&Arc<LiveSecret>>,
-    lines: &[Bytes],
-) -> Result<Bytes, String> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    if let Some(token) = token {
-        headers.insert(AUTHORIZATION, shown(token)?);
-    }
-    let answer = endpoint.send(Method::POST, headers, otlp::request(lines).into()).await;
-    let answer = answer.map_err(|error| ErrorChain(&error).to_string())?;
-    match answer.status {
-        status if status.is_success() => Ok(answer.body),
-        status => Err(format!("HTTP status {}", status.as_u16())),
-    }
 }
 
 /// Formats a record as a syslog message (RFC 5424, section 6): a warning if the exchange was denied, refused or

@@ -34,6 +34,7 @@ mod servers;
 mod shape;
 pub mod cases;
 pub mod shown;
+mod otel_variables;
 mod telemetry;
 mod compile;
 
@@ -80,13 +81,16 @@ pub use listeners::{
 };
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
 pub use problem::ConfigProblems;
-pub use raw::{GuardrailFailure, LogFormat, OtlpProtocol, SinkFormat, SpoolOverflow};
+pub use otel_variables::{SpanBatch, read_headers};
+pub use raw::{
+    GuardrailFailure, LogFormat, OtlpProtocol, OtlpSignal, SinkFormat, SpoolOverflow,
+};
 pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };
 pub use remarks::ConfigRemark;
 pub use shape::{nearest, schema};
-pub use telemetry::{OtlpSettings, TelemetrySettings};
+pub use telemetry::{OtlpSecret, OtlpSettings, TelemetrySettings};
 use unserved::UnneededServers;
 use yaml::YamlNode;
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit_log::note::{Checkpoint, NoteError, NoteSigner, NoteVerifier};
-use http::Uri;
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
 use policy_core::schema::SchemaCache;
@@ -23,7 +22,8 @@ use crate::audit::lines::{Colours, TerminalLines};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, AuditSink, CheckpointFile, CheckpointPolicy, Delivery, DeliveryTarget, FileSink,
-    Journal, JournalParts, Observer, Rendering, ResumePolicy, ResumedChain, SinkSlot,
+    Journal, JournalParts, Observer, RecordExporter, Rendering, ResumePolicy, ResumedChain,
+    SinkSlot,
     can_be_continued, deliver, disagreement, examine, last_kept, left_behind, write_to_stdout,
 };
 use crate::base::bounded::BoundedMap;
@@ -36,7 +36,7 @@ use crate::config::settings::lockfile::LockError;
 use crate::config::settings::revoked::RevokedError;
 use crate::config::settings::{
     self, AuthScheme, ConfigProblems, ConfigRemark, Limits, ListenerSettings, LogFormat,
-    OtlpProtocol, Program, ServerSettings, ServerTransport, Settings, SinkTarget, SyslogAddress,
+    OtlpProtocol, OtlpSecret, OtlpSignal, Program, ServiceEndpoint, ServerSettings, ServerTransport, Settings, SinkTarget, SyslogAddress,
     TerminalUse, VariableValue,
 };
 use crate::crypto::sealer::{SealError, Sealer};
@@ -50,7 +50,8 @@ use crate::metrics::Metrics;
 use crate::net::http_client::FetchError;
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::guardrail::GuardrailClient;
-use crate::outbound::secrets::{LiveSecret, SecretStore};
+use crate::outbound::otlp::{OtlpClient, OtlpCredential};
+use crate::outbound::secrets::{self, LiveSecret, SecretStore};
 use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
 use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
@@ -58,7 +59,7 @@ use crate::session::rate_limiter::RateLimiter;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
 use crate::session::{SessionKey, Sessions};
-use crate::telemetry::{Collector, Telemetry};
+use crate::telemetry::{Collectors, Telemetry};
 use crate::upstream::{Upstream, UpstreamError, server_identity};
 
 /// The reason why the gateway did not start.
@@ -312,8 +313,8 @@ pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), 
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);
     let world = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
-    let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
-    let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
+    let collectors = collectors(&settings.telemetry, &world, &metrics)?;
+    let telemetry = Telemetry::start(&settings.telemetry, collectors, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
     let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
     if shows_requests(settings) {
@@ -870,31 +871,46 @@ fn compared(
     }
 }
 
-/// The URL of one signal: `path`, as OTLP defines it, below the base URL of a collector.
-fn below(base: &Uri, path: &str) -> Result<Uri, FetchError> {
-    let base = base.to_string();
-    let url = format!("{}{path}", base.trim_end_matches('/'));
-    url.parse().map_err(|_unusable| FetchError::Url)
+/// The collectors of traces and metrics, whose messages are counted in `metrics`.
+fn collectors(
+    telemetry: &settings::TelemetrySettings,
+    world: &Environment,
+    metrics: &Arc<Metrics>,
+) -> Result<Collectors, EnvironmentError> {
+    let client = |signal: OtlpSignal, otlp: &Option<settings::OtlpSettings>| {
+        let client = otlp.as_ref().map(|otlp| otlp_client(signal, otlp, world)).transpose()?;
+        Ok::<_, EnvironmentError>(client.map(|client| client.counted(metrics)))
+    };
+    Ok(Collectors {
+        traces: client(OtlpSignal::Traces, &telemetry.traces)?,
+        metrics: client(OtlpSignal::Metrics, &telemetry.metrics)?,
+    })
 }
 
-fn collector(
+/// The client of a collector for one kind of telemetry.
+fn otlp_client(
+    signal: OtlpSignal,
     otlp: &settings::OtlpSettings,
     world: &Environment,
-) -> Result<Collector, EnvironmentError> {
-    let (url, token) = (&otlp.place.url, otlp.token.as_ref());
+) -> Result<OtlpClient, EnvironmentError> {
     let mut ways = world.ways(&otlp.place.way, None)?;
-    let endpoint = |path: &str| below(url, path).and_then(|url| ways.to(&url));
-    let endpoints = match otlp.protocol {
-        OtlpProtocol::Http => [endpoint("/v1/traces")?, endpoint("/v1/metrics")?],
-        OtlpProtocol::Grpc => {
-            let mut tls = ClientConfig::clone(&ways.tls);
-            tls.alpn_protocols = vec![b"h2".to_vec()];
-            ways.tls = Arc::new(tls);
-            [ways.to(url)?, ways.to(url)?]
+    ways.time = otlp.time.unwrap_or(ways.time);
+    if otlp.protocol == OtlpProtocol::Grpc {
+        let mut tls = ClientConfig::clone(&ways.tls);
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        ways.tls = Arc::new(tls);
+    }
+    let credential = match &otlp.secret {
+        OtlpSecret::None => OtlpCredential::None,
+        OtlpSecret::Token(token) => OtlpCredential::Token(world.bearer(token)?),
+        OtlpSecret::Headers(variable) => {
+            let text = world.secret(variable)?;
+            let headers = settings::read_headers(text.expose());
+            let unusable = |_| EnvironmentError::Header(secrets::place(variable));
+            OtlpCredential::Headers(headers.map_err(unusable)?)
         }
     };
-    let token = token.map(|token| world.bearer(token)).transpose()?;
-    Ok(Collector { endpoints, protocol: otlp.protocol, token, interval: otlp.interval })
+    Ok(OtlpClient::new(signal, ways.to(&otlp.place.url)?, otlp.protocol, credential))
 }
 
 fn receiver(
@@ -908,11 +924,15 @@ fn receiver(
             DeliveryTarget::Http(Box::new(endpoint.map_err(EnvironmentError::Url)?), token)
         }
         SinkTarget::Otlp(place, token) => {
-            let endpoint = below(&place.url, "/v1/logs");
-            let ways = world.ways(&place.way, None)?;
-            let endpoint = endpoint.and_then(|url| ways.to(&url)).map_err(EnvironmentError::Url)?;
-            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
-            DeliveryTarget::Otlp(Box::new(endpoint), token)
+            let (signal, protocol) = (OtlpSignal::Logs, OtlpProtocol::Http);
+            let url = signal.below(&place.url);
+            let url = url.ok_or(EnvironmentError::Url(FetchError::Url))?;
+            let place = ServiceEndpoint { url, way: place.way.clone() };
+            let secret = token.clone().map_or(OtlpSecret::None, OtlpSecret::Token);
+            let otlp = settings::OtlpSettings { place, protocol, secret, time: None };
+            let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
+            let records = RecordExporter::new(otlp_client(signal, &otlp, world)?).map_err(failed)?;
+            DeliveryTarget::Otlp(Box::new(records))
         }
         SinkTarget::Syslog(SyslogAddress::Udp(address), facility) => {
             DeliveryTarget::Udp(*address, *facility)

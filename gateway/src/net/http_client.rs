@@ -100,6 +100,12 @@ impl HttpClientSettings {
 }
 
 impl Endpoint {
+    /// The time limit of a request.
+    #[must_use]
+    pub const fn time(&self) -> Duration {
+        self.time
+    }
+
     /// Sends a GET request.
     ///
     /// # Errors

@@ -1,127 +1,39 @@
-//! Encodes spans and metrics as OTLP 1 messages, for `send`.
+//! Encodes the metrics as an OTLP 1 message, for `send`, from the messages of `opentelemetry-proto`. The metrics of the
+//! OpenTelemetry SDK cannot be made from counts that somebody else keeps: decision 0015.
 
-use std::iter;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use opentelemetry::InstrumentationScope;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
     ResourceMetrics, ScopeMetrics, Sum,
 };
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Wire, Status};
+use opentelemetry_proto::tonic::resource::v1::Resource as WireResource;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_sdk::Resource;
 
-use prost::Message as _;
+use crate::metrics::{Labels, MetricFamily, MetricValue as Measured};
 
-use super::span::{AttributeValue, Attributes, ExchangeSpan};
-use crate::mcp::trace_context::ParentSpan;
-use crate::metrics::{MetricFamily, MetricValue as Measured};
-
-/// The version of the semantic conventions that the names follow.
-const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
-
-/// The configured resource attributes.
-type ResourceAttributes = [(Box<str>, Box<str>)];
-
-/// Tags of the protobuf fields that are encoded by hand here: the field number and wire type 2.
-///
-/// <https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto>
-const SPANS: u8 = 2 << 3 | 2;
-const SCOPE_SPANS: u8 = 2 << 3 | 2;
-const RESOURCE_SPANS: u8 = 1 << 3 | 2;
-
-/// Encodes the spans as one `ExportTraceServiceRequest`.
-///
-/// Each span is encoded and dropped before the next: a whole batch as message structs would take megabytes, on a
-/// thread that shares its caches with the serving threads.
-pub(super) fn traces(resource: &ResourceAttributes, spans: &[Box<ExchangeSpan>]) -> Vec<u8> {
-    let (scope, schema_url) = (Some(scope()), SCHEMA.to_owned());
-    let mut scope = ScopeSpans { scope, schema_url, ..ScopeSpans::default() }.encode_to_vec();
-    for span in spans.iter().flat_map(|span| both(span)) {
-        inside(&mut scope, SPANS, &span.encode_to_vec());
-    }
-    let (resource, schema_url) = (Some(self_described(resource)), SCHEMA.to_owned());
-    let resource = ResourceSpans { resource, schema_url, ..ResourceSpans::default() };
-    let mut resource = resource.encode_to_vec();
-    inside(&mut resource, SCOPE_SPANS, &scope);
-    let mut request = Vec::with_capacity(resource.len() + 16);
-    inside(&mut request, RESOURCE_SPANS, &resource);
-    request
-}
-
-/// Appends `message` as the value of a length-delimited field.
-fn inside(out: &mut Vec<u8>, field: u8, message: &[u8]) {
-    out.push(field);
-    // Writing to a vector does not fail.
-    prost::encode_length_delimiter(message.len(), out).unwrap_or_default();
-    out.extend_from_slice(message);
-}
-
-/// The server span of the exchange, and the client span of its upstream call if there was one.
-fn both(span: &ExchangeSpan) -> impl Iterator<Item = Wire> {
-    let trace = &span.trace;
-    let trace_id = trace.id.to_be_bytes().to_vec();
-    let end = span.start + span.took;
-    let status = |failed: bool| {
-        let code = if failed { StatusCode::Error } else { StatusCode::Unset };
-        Some(Status { code: code as i32, message: String::new() })
-    };
-    let parent = trace.parent.as_ref();
-    let state = parent.and_then(|parent| parent.state.as_deref()).unwrap_or_default();
-    let server = Wire {
-        trace_id: trace_id.clone(),
-        span_id: trace.span.to_be_bytes().to_vec(),
-        parent_span_id: parent.map(|p| p.span.to_be_bytes().to_vec()).unwrap_or_default(),
-        trace_state: state.to_owned(),
-        flags: 1,
-        name: span.name(),
-        kind: SpanKind::Server as i32,
-        start_time_unix_nano: nanos(span.start),
-        end_time_unix_nano: nanos(end),
-        attributes: attributes(span.server_side()),
-        links: trace.link.iter().map(link).collect(),
-        status: status(span.failed()),
-        ..Wire::default()
-    };
-    let client = span.upstream.map(|(sent, took)| Wire {
-        trace_id,
-        span_id: trace.upstream().to_be_bytes().to_vec(),
-        parent_span_id: trace.span.to_be_bytes().to_vec(),
-        trace_state: state.to_owned(),
-        flags: 1,
-        name: span.name(),
-        kind: SpanKind::Client as i32,
-        start_time_unix_nano: nanos(span.start + sent),
-        end_time_unix_nano: nanos((span.start + sent + took).min(end)),
-        attributes: attributes(span.client_side()),
-        status: status(span.failed()),
-        ..Wire::default()
-    });
-    iter::once(server).chain(client)
-}
-
-fn link(to: &ParentSpan) -> Link {
-    Link {
-        trace_id: to.trace.to_be_bytes().to_vec(),
-        span_id: to.span.to_be_bytes().to_vec(),
-        ..Link::default()
-    }
+/// When counting began, and when the values were read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MetricTimes {
+    pub(super) started: SystemTime,
+    pub(super) now: SystemTime,
 }
 
 /// The metrics as one `ExportMetricsServiceRequest`.
 pub(super) fn metrics(
-    resource: &ResourceAttributes,
+    resource: &Resource,
+    scope: &InstrumentationScope,
     families: Vec<MetricFamily>,
-    started: SystemTime,
-    now: SystemTime,
+    times: MetricTimes,
 ) -> ExportMetricsServiceRequest {
-    let (start, time) = (nanos(started), nanos(now));
+    let (start, time) = (nanos(times.started), nanos(times.now));
     let metric = |family: MetricFamily| {
         let MetricFamily { name, unit, help, points } = family;
         let data = data(points, start, time)?;
@@ -129,17 +41,18 @@ pub(super) fn metrics(
         Some(Metric { name, description, unit, data: Some(data), ..Metric::default() })
     };
     let metrics = families.into_iter().filter_map(metric).collect();
-    let scope_metrics =
-        vec![ScopeMetrics { scope: Some(scope()), metrics, schema_url: SCHEMA.to_owned() }];
-    let resource = Some(self_described(resource));
-    let resource_metrics =
-        vec![ResourceMetrics { resource, scope_metrics, schema_url: SCHEMA.to_owned() }];
+    let schema_url = scope.schema_url().unwrap_or_default().to_owned();
+    let scope_metrics = vec![ScopeMetrics { scope: Some((scope, None).into()), metrics, schema_url }];
+    let ResourceAttributesWithSchema { attributes, schema_url } = resource.into();
+    let resource = Some(WireResource { attributes: attributes.0, ..WireResource::default() });
+    let schema_url = schema_url.unwrap_or_default();
+    let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, schema_url }];
     ExportMetricsServiceRequest { resource_metrics }
 }
 
-fn data(points: Vec<(crate::metrics::Labels, Measured)>, start: u64, time: u64) -> Option<Data> {
+fn data(points: Vec<(Labels, Measured)>, start: u64, time: u64) -> Option<Data> {
     let cumulative = AggregationTemporality::Cumulative as i32;
-    let number = |labels: crate::metrics::Labels, value: u64| NumberDataPoint {
+    let number = |labels: Labels, value: u64| NumberDataPoint {
         attributes: labelled(labels),
         start_time_unix_nano: start,
         time_unix_nano: time,
@@ -182,38 +95,12 @@ fn seconds(micros: u64) -> f64 {
     Duration::from_micros(micros).as_secs_f64()
 }
 
-fn scope() -> InstrumentationScope {
-    InstrumentationScope {
-        name: "portcullis".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    }
-}
-
-fn self_described(resource: &ResourceAttributes) -> Resource {
-    let mut attributes: Vec<_> = resource.iter().map(|(key, value)| pair(key, value)).collect();
-    attributes.push(pair("service.version", env!("CARGO_PKG_VERSION")));
-    Resource { attributes, ..Resource::default() }
-}
-
-fn pair(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-}
-
-fn labelled(labels: crate::metrics::Labels) -> Vec<KeyValue> {
-    labels.into_iter().map(|(key, value)| pair(key, &value)).collect()
-}
-
-fn attributes(attributes: Attributes<'_>) -> Vec<KeyValue> {
-    let attribute = |(key, value): (&str, AttributeValue<'_>)| match value {
-        AttributeValue::Text(text) => pair(key, &text),
-        AttributeValue::Number(number) => {
-            let value = Some(AnyValue { value: Some(Any::IntValue(number)) });
-            KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-        }
+fn labelled(labels: Labels) -> Vec<KeyValue> {
+    let pair = |(key, value): (&str, Box<str>)| {
+        let value = Some(AnyValue { value: Some(Any::StringValue(value.into_string())) });
+        KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
     };
-    attributes.into_iter().map(attribute).collect()
+    labels.into_iter().map(pair).collect()
 }
 
 fn nanos(time: SystemTime) -> u64 {

@@ -1,52 +1,63 @@
-//! The export thread: takes spans from the queue and a snapshot of the metrics, and sends both to the collector.
+//! The export thread: takes spans from the queue and a snapshot of the metrics, and sends both to their collectors.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
+use opentelemetry::InstrumentationScope;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SpanExporter as _;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
-use super::Collector;
-use super::otlp;
+use super::otlp::{self, MetricTimes};
 use super::span::ExchangeSpan;
 use crate::base::clock::Clock;
-use crate::base::error_chain::ErrorChain;
-use crate::config::settings::OtlpProtocol;
+use crate::config::settings::SpanBatch;
 use crate::metrics::Metrics;
-use crate::net::http_client::FetchError;
+use crate::outbound::otlp::OtlpClient;
 
-/// The interval between exports of spans, and between attempts.
-const TURN: Duration = Duration::from_millis(500);
-/// Maximum number of spans in one request.
-const BATCH: usize = 1024;
-/// How many times a request is sent before its spans are given up.
-const TRIES: u32 = 3;
+/// Most spans of one exchange.
+const SPANS: usize = 2;
+/// The interval for what is not exported.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The kind of telemetry in a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Signal {
-    Traces,
-    Metrics,
+/// Exports spans and metrics, each if there is a collector for it.
+pub(super) struct Exporter {
+    pub(super) spans: Option<SpanExport>,
+    pub(super) metrics: Option<MetricExport>,
+    /// Requests to export what there is before the gateway ends.
+    pub(super) told: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
-pub(super) struct Exporter {
-    pub(super) collector: Collector,
-    pub(super) resource: Vec<(Box<str>, Box<str>)>,
-    pub(super) spans: Arc<ArrayQueue<Box<ExchangeSpan>>>,
+/// The export of spans.
+pub(super) struct SpanExport {
+    /// The exporter of the SDK, which encodes and repeats, and sends through `client`.
+    pub(super) exporter: opentelemetry_otlp::SpanExporter,
+    pub(super) client: Arc<OtlpClient>,
+    pub(super) scope: InstrumentationScope,
+    pub(super) queue: Arc<ArrayQueue<Box<ExchangeSpan>>>,
+    pub(super) batch: SpanBatch,
+    /// Where exported and lost spans are counted.
+    pub(super) counts: Arc<Metrics>,
+}
+
+/// The export of metrics.
+pub(super) struct MetricExport {
+    pub(super) client: Arc<OtlpClient>,
+    pub(super) interval: Duration,
+    pub(super) resource: Resource,
+    pub(super) scope: InstrumentationScope,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) told: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
 impl Exporter {
     pub(super) async fn run(mut self) {
-        let mut often = tokio::time::interval(TURN);
-        let mut rarely = tokio::time::interval(self.collector.interval);
+        let often = self.spans.as_ref().map_or(NEVER, |spans| spans.batch.delay);
+        let rarely = self.metrics.as_ref().map_or(NEVER, |metrics| metrics.interval);
+        let (mut often, mut rarely) = (tokio::time::interval(often), tokio::time::interval(rarely));
         often.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rarely.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -65,66 +76,52 @@ impl Exporter {
     }
 
     async fn traces(&self) {
-        loop {
-            let spans: Vec<_> = std::iter::from_fn(|| self.spans.pop()).take(BATCH).collect();
-            if spans.is_empty() {
-                return;
-            }
-            let message = Bytes::from(otlp::traces(&self.resource, &spans));
-            let [sent, lost] = &self.metrics.spans;
-            let count = spans.len() as u64;
-            let mut tries = 0;
-            loop {
-                tries += 1;
-                match self.send(Signal::Traces, &message).await {
-                    Ok(()) => break sent.add(count),
-                    Err(_) if tries < TRIES => tokio::time::sleep(TURN).await,
-                    Err(_) => return lost.add(count),
-                }
-            }
+        if let Some(spans) = &self.spans {
+            spans.export_all().await;
         }
     }
 
     async fn counts(&self) {
-        let (families, started) = (self.metrics.snapshot(), self.metrics.started());
-        let request = otlp::metrics(&self.resource, families, started, self.clock.now());
-        // No retry: the values are cumulative, so the next export has everything that a failed one had.
-        drop(self.send(Signal::Metrics, &request.encode_to_vec().into()).await);
-    }
-
-    async fn send(&self, signal: Signal, message: &Bytes) -> Result<(), FetchError> {
-        let mut headers = HeaderMap::new();
-        if let Some(token) = &self.collector.token {
-            headers.insert(AUTHORIZATION, token.bearer().ok_or(FetchError::Token)?);
+        if let Some(metrics) = &self.metrics {
+            metrics.export().await;
         }
-        let [traces, metrics] = &self.collector.endpoints;
-        let endpoint = if signal == Signal::Traces { traces } else { metrics };
-        let sent = match self.collector.protocol {
-            OtlpProtocol::Grpc => endpoint.call(signal.method(), headers, message).await,
-            OtlpProtocol::Http => {
-                let kind = HeaderValue::from_static("application/x-protobuf");
-                headers.insert(CONTENT_TYPE, kind);
-                let answer = endpoint.send(Method::POST, headers, message.clone()).await;
-                answer.and_then(|answer| answer.good().map(|_| ()))
-            }
-        };
-        let [good, bad] = &self.metrics.exports;
-        match &sent {
-            Ok(()) => good.add(1),
-            Err(error) => {
-                bad.add(1);
-                tracing::debug!(error = %ErrorChain(error), ?signal, "the collector did not take it");
-            }
-        }
-        sent
     }
 }
 
-impl Signal {
-    const fn method(self) -> &'static str {
-        match self {
-            Self::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-            Self::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+impl SpanExport {
+    /// Exports the spans in the queue, until it is empty or an export fails.
+    async fn export_all(&self) {
+        let [sent, lost] = &self.counts.spans;
+        loop {
+            let (mut spans, mut count) = (Vec::new(), 0);
+            while spans.len() + SPANS <= self.batch.size
+                && let Some(exchange) = self.queue.pop()
+            {
+                spans.extend(exchange.spans(&self.scope));
+                count += 1;
+            }
+            if spans.is_empty() {
+                return;
+            }
+            match timeout(self.batch.time, self.exporter.export(spans)).await {
+                Ok(Ok(())) => {
+                    let rejected = self.client.last().rejected.min(count);
+                    sent.add(count - rejected);
+                    lost.add(rejected);
+                }
+                Ok(Err(_)) | Err(_) => return lost.add(count),
+            }
         }
+    }
+}
+
+impl MetricExport {
+    /// Exports the values of this moment.
+    async fn export(&self) {
+        let times = MetricTimes { started: self.metrics.started(), now: self.clock.now() };
+        let families = self.metrics.snapshot();
+        let request = otlp::metrics(&self.resource, &self.scope, families, times);
+        // No retry: the values are cumulative, so the next export has everything that a failed one had.
+        drop(self.client.send(request.encode_to_vec().into()).await);
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn settings(
     let mut compiler = SettingsCompiler::new(root, folder, purpose, unserved, misfits);
     let format = raw.log.format;
     let (policy, registry) = (std::mem::take(&mut raw.policy), std::mem::take(&mut raw.registry));
-    let mut compiled = compiler.sections(raw, folder, key);
+    let mut compiled = compiler.sections(raw, context, key);
     compiler.clashes(&compiled.files(file));
     let policy = compiler.policy(policy, registry, &compiled, context);
     let own = compiler.own_resources(file, &mut compiled.servers);
@@ -187,9 +187,10 @@ impl SettingsCompiler<'_> {
     fn sections(
         &mut self,
         raw: RawSettings,
-        folder: &Path,
+        context: CompileContext<'_>,
         key: Option<String>,
     ) -> CompiledSections {
+        let folder = context.folder();
         let RawSettings { listeners, ops, identity, servers, routes, audit, .. } = raw;
         let hashes: Vec<_> = identity.api_keys.iter().map(|key| key.sha256.clone()).collect();
         let sockets = listeners.len();
@@ -202,7 +203,7 @@ impl SettingsCompiler<'_> {
         let servers = self.servers(servers);
         let routes = self.routes(routes, &servers, &identity, &listeners);
         let audit = self.audit(audit);
-        let telemetry = self.telemetry(raw.telemetry);
+        let telemetry = self.telemetry(raw.telemetry, context.variables);
         let session_keys = self.session_keys(raw.sessions.keys);
         let session_lifetime = self.session_lifetime(raw.sessions.lifetime.as_deref());
         let limits = self.limits(&raw.limits);

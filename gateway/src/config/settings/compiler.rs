@@ -105,6 +105,24 @@ impl SettingsCompiler<'_> {
         }
     }
 
+    /// Reports a problem of an environment variable that sets something of `section`.
+    pub(super) fn report_variable(
+        &mut self,
+        section: &str,
+        variable: &str,
+        message: &str,
+        help: &str,
+    ) {
+        // A configuration that is only inspected may be meant for another machine.
+        if self.purpose == LoadPurpose::Reading {
+            return;
+        }
+        // The place is empty, so that several variables can have the same one.
+        let start = self.root.place(section).start;
+        let message = format!("the environment variable `{variable}`: {message}");
+        self.problems.push(ConfigProblem::new(start..start, message, help));
+    }
+
     /// Reports a reference to a name that a section does not define, unless a problem in that section may be the
     /// reason.
     pub(super) fn report_reference(

@@ -14,7 +14,11 @@ use crate::process::sandbox::{NetworkAccess, SandboxPlan, UnlistedFiles};
 
 /// Values in force, formatted as in the file, by JSON Pointer.
 #[derive(Debug, Default)]
-pub(super) struct EffectiveValues(BTreeMap<String, String>);
+pub(super) struct EffectiveValues {
+    all: BTreeMap<String, String>,
+    /// The environment variables that values are from.
+    variables: BTreeMap<&'static str, &'static str>,
+}
 
 impl EffectiveValues {
     /// The values in force with these settings.
@@ -39,6 +43,10 @@ impl EffectiveValues {
             all.put(&format!("/pins/drift/{class}"), &"hold");
         }
         all.put("/policy/shadowing/winner", &"nobody");
+        for (at, (value, variable)) in &settings.telemetry.from_variables {
+            all.put(at, value);
+            all.variables.insert(at, variable);
+        }
         for server in &settings.servers {
             if let ServerTransport::Stdio(program) = &server.reach
                 && let Some(plan) = &program.sandbox
@@ -51,17 +59,26 @@ impl EffectiveValues {
 
     /// The value of the key at `at`; `None` if the schema has it.
     pub(super) fn at(&self, at: &str) -> Option<&str> {
-        self.0.get(at).map(String::as_str)
+        self.all.get(at).map(String::as_str)
+    }
+
+    /// Where the value of the key at `at`, which the file does not have, is from: an environment variable, or the
+    /// default.
+    pub(super) fn origin(&self, at: &str) -> String {
+        match self.variables.get(at) {
+            Some(variable) => format!("from {variable}"),
+            None => "default".to_owned(),
+        }
     }
 
     /// The keys and values of the sandbox of the server `name`, for which none is written.
     pub(super) fn sandbox_of(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let prefix = format!("sandbox {name} ");
-        self.0.iter().filter_map(move |(at, text)| Some((at.strip_prefix(&prefix)?, &**text)))
+        self.all.iter().filter_map(move |(at, text)| Some((at.strip_prefix(&prefix)?, &**text)))
     }
 
     fn put(&mut self, at: &str, text: &dyn Display) {
-        self.0.insert(at.to_owned(), text.to_string());
+        self.all.insert(at.to_owned(), text.to_string());
     }
 
     fn limits(&mut self, limits: &Limits) {

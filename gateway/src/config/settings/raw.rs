@@ -45,7 +45,7 @@ pub use pins::DriftAction;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
 pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
-pub use telemetry::OtlpProtocol;
+pub use telemetry::{OtlpProtocol, OtlpSignal};
 pub(super) use telemetry::{RawClientTraces as Restart, RawOtlp, RawTelemetry};
 
 /// The configuration of a Portcullis gateway.

@@ -14,7 +14,8 @@ pub enum ConfigRemark {
 }
 
 impl ConfigRemark {
-    /// All remarks about `settings`: warnings first, then the tool names of each route.
+    /// All remarks about `settings`: warnings first, then what environment variables do to the telemetry and the tool
+    /// names of each route.
     #[must_use]
     pub fn all(settings: &Settings) -> Vec<Self> {
         let in_clear = settings.in_clear.iter().map(|said| Self::Warning(said.to_string()));
@@ -22,6 +23,8 @@ impl ConfigRemark {
         all.extend(settings.servers.iter().flat_map(overrides));
         all.extend(idle(settings));
         all.extend(doubtful(settings));
+        let telemetry = settings.telemetry.remarks.iter();
+        all.extend(telemetry.map(|said| Self::Note(format!("telemetry: {said}"))));
         for route in &settings.routes {
             let servers = route.servers.iter().map(|index| settings.servers.get(*index));
             let servers: Vec<_> = servers.flatten().collect();

@@ -184,7 +184,8 @@ impl ConfigPrinter<'_> {
             if let Some(usual) =
                 known.or_else(|| handling(at, &name)).or_else(|| self.usual(&property))
             {
-                writeln!(self.out, "{indent}{name}: {usual}  # default").unwrap_or_default();
+                let origin = self.effective.origin(&place);
+                writeln!(self.out, "{indent}{name}: {usual}  # {origin}").unwrap_or_default();
             } else if place == "/policy/content" {
                 self.content(&indent);
             } else if property.get("$ref").is_some() {

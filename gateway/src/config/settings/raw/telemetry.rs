@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use http::Uri;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -50,6 +51,36 @@ pub enum OtlpProtocol {
     /// gRPC.
     #[serde(rename = "grpc")]
     Grpc,
+}
+
+/// A kind of telemetry that OTLP carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpSignal {
+    /// Spans.
+    Traces,
+    /// Metrics.
+    Metrics,
+    /// Log records, which audit records are exported as.
+    Logs,
+}
+
+impl OtlpSignal {
+    /// The path that OTLP defines for the signal, below the URL of a collector.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Traces => "/v1/traces",
+            Self::Metrics => "/v1/metrics",
+            Self::Logs => "/v1/logs",
+        }
+    }
+
+    /// The URL of the signal at the collector `base`; `None` if there can be none.
+    #[must_use]
+    pub fn below(self, base: &Uri) -> Option<Uri> {
+        let base = base.to_string();
+        format!("{}{}", base.trim_end_matches('/'), self.path()).parse().ok()
+    }
 }
 
 /// Which exchanges are traced.
