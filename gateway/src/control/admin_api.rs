@@ -452,7 +452,7 @@ impl AdminApi {
             writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
             writeln!(body, "files and threads: {}", word(provided)).unwrap_or_default();
             writeln!(body, "stopping: {stopping}").unwrap_or_default();
-            if self.live.now().gateway.policy.revoked().everything {
+            if self.live.now().gateway.policy.facts().revoked().everything {
                 body.push_str("revocations: everything is revoked, so no caller is served\n");
             }
             if let Some(hindrance) = &hindrance {
