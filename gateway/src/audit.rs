@@ -995,7 +995,7 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 ///
 /// The same without the intent does not compile:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0308
 /// # use std::sync::Arc;
 /// # use gateway::{audit::ReadEntry, upstream::{CallOptions, Cleared, OnBehalfOf, Upstream}};
 /// # async fn unannounced(

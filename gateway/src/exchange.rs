@@ -48,10 +48,9 @@ use http_body_util::BodyExt as _;
 use json::JsonBounds;
 use policy::definition::offer::ItemKind;
 use policy::definition::pins::PinViolation;
-use policy::engine::pipeline::Policy;
+use policy::engine::pipeline::{Facts, Policy};
 use policy::rules::control::Control;
 use policy::rules::decision::{Denial, Reason};
-use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::principal::Principal;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -163,6 +162,8 @@ struct DecodedRequest {
     batched: bool,
     /// Admission of the listener it came through.
     door: Arc<Admission>,
+    /// The facts when the exchange began, for what is decided before a server is asked.
+    facts: Facts,
 }
 
 impl DecodedRequest {
@@ -342,6 +343,7 @@ impl Gateway {
                 id,
                 batched,
                 door,
+                facts: self.policy.facts(),
             });
         }
         let (id, message) = identified(wire::decode_any(body, &JsonBounds::MESSAGE).await, record)?;
@@ -372,7 +374,17 @@ impl Gateway {
             let known = self.introduced(&caller.principal, &route, client, record).await?;
             inbound.client = Some(known);
         }
-        Ok(DecodedRequest { caller, holder, route, session, inbound, id, batched: false, door })
+        Ok(DecodedRequest {
+            caller,
+            holder,
+            route,
+            session,
+            inbound,
+            id,
+            batched: false,
+            door,
+            facts: self.policy.facts(),
+        })
     }
 
     /// Takes a share of the client's address for a body that may arrive before the sender is authenticated: over HTTP/2
@@ -430,9 +442,10 @@ impl Gateway {
         let caller = caller.map_err(|error| self.unknown(resource, error))?;
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
-        if self.policy.has_revoked(&caller.principal) {
+        let facts = self.policy.facts();
+        if facts.has_revoked(&caller.principal) {
             // No challenge: the caller must not be sent to fetch another credential, which would not help.
-            if self.policy.revoked().everything {
+            if facts.revoked().everything {
                 return Err(Failure::Everything);
             }
             return Err(self.unknown(resource, AuthnError::Revoked));
@@ -570,7 +583,7 @@ impl Gateway {
     /// one.
     fn is_stranger(&self, server: &Upstream, error: &UpstreamError) -> bool {
         error.is_stranger()
-            || self.policy.unfit_server(server.name()) == Some(PinViolation::Identity)
+            || self.policy.facts().unfit_server(server.name()) == Some(PinViolation::Identity)
     }
 
     /// Parks a call until its client answers. The share was taken before the client was told to come back, so there is
@@ -584,24 +597,19 @@ impl Gateway {
         }
     }
 
-    /// Whether the policy lets `principal` receive a server's notification of this extension method.
-    fn may_tell(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
+    /// Whether the policy lets `principal` receive a server's notification of this extension method now.
+    fn may_notify(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
         // A client could take such a name for a message of the protocol, if it is not the name of one.
-        if method::form(name) != method::Form::Extension {
-            return false;
-        }
-        let call = policy::engine::message::ItemRequest {
-            server: server.name().clone(),
-            verb: policy::engine::message::RequestOperation::Other,
-            name: name.into(),
-            arguments: None,
-            extra: Vec::new(),
-            meta: Vec::new(),
-        };
-        self.policy
-            .admit(principal, None, call, &WorkBudget::for_bytes(0, USUAL_MOST))
-            .outcome
-            .is_ok()
+        method::form(name) == method::Form::Extension
+            && self
+                .policy
+                .may_notify(&self.policy.facts(), principal, server.name(), name)
+                .is_granted()
+    }
+
+    /// Whether `principal` may know of a resource of a server now.
+    fn may_watch(&self, principal: &Principal, server: &Upstream, uri: &str) -> bool {
+        self.policy.may_watch(&self.policy.facts(), principal, server.name(), uri).is_granted()
     }
 
     /// Drops expired sessions, rates, kept results, links and parked calls.

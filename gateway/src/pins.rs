@@ -333,7 +333,7 @@ impl PinMonitor {
 
     fn publish(&self, held: &PinState) {
         self.metrics.pinned(counted(&held.pins.lock));
-        self.policy.pin(Arc::new(held.pins.clone()));
+        self.policy.pin(&Arc::new(held.pins.clone()));
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
@@ -441,9 +441,9 @@ impl PinMonitor {
     /// Reports once each definition that is withheld from all callers because of a finding, and the command that
     /// accepts it as a false alarm; again when the lockfile changes.
     fn tell_withheld(&self, catalog: &Catalog) {
-        let server = catalog.server();
+        let (server, facts) = (catalog.server(), self.policy.facts());
         for offer in catalog.offers() {
-            for finding in self.policy.enforced_now(server, offer) {
+            for finding in self.policy.enforced_now(&facts, server, offer) {
                 self.withheld(server, offer, &finding);
             }
         }
@@ -593,7 +593,7 @@ impl PinMonitor {
     /// Whether the identity of `server` is not the approved one, and the policy enforces it.
     #[must_use]
     pub fn is_stranger(&self, server: &ServerName) -> bool {
-        self.policy.unfit_server(server) == Some(PinViolation::Identity)
+        self.policy.facts().unfit_server(server) == Some(PinViolation::Identity)
     }
 
     /// Records the identity of `server`; whether the gateway may connect to it.
@@ -698,7 +698,7 @@ impl PinMonitor {
 
     /// Reports shadowing conflicts, and informs the policy.
     fn compared(&self, held: &mut PinState, shadows: ShadowingConflicts) {
-        let (_, shadowing) = self.policy.shadows();
+        let shadowing = self.policy.shadowing();
         for (server, kind, name, conflicts) in shadows.all() {
             for conflict in conflicts {
                 if shadowing.of(conflict.likeness) == Mode::Off {
@@ -716,7 +716,7 @@ impl PinMonitor {
                 }
             }
         }
-        self.policy.shadow(Arc::new(shadows));
+        self.policy.shadow(&Arc::new(shadows));
     }
 
     /// Compares a list with the approved definitions; whether any decision may change.
@@ -1036,7 +1036,7 @@ impl PinMonitor {
             let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
             of_digest.any(|version| version.state == ApprovalState::Approved)
         };
-        if !self.acts() || server.is_reserved() || approved(&self.policy.pins()) {
+        if !self.acts() || server.is_reserved() || approved(self.policy.facts().pins()) {
             return;
         }
         let mut held = self.held();

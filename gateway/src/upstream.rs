@@ -1,6 +1,12 @@
 //! The MCP servers behind the gateway: connections, sessions, catalogs and calls. The exchange calls this module; a
 //! call needs a permit from the policy and an open audit record, and there is no way to make one without them.
 //!
+//! Every public function that sends something to a server says which proof it takes, or why none. Where a caller is the
+//! reason, it is a [`ReadEntry`] or an [`Intent`] and what the policy minted: a [`ServerPermit`] for what is about the
+//! server or a session, the [`Permit`] of a list for its definitions, a [`Cleared`] permit for a use, a
+//! [`NotificationFilter`] for what is listened for, a [`ServerReply`] for an answer. A permit is for one server, and no
+//! other takes it. Where no caller is the reason, the function sends on behalf of the gateway alone.
+//!
 //! A request is written for the protocol era that the server speaks. The era is detected once and again when it no
 //! longer holds. JSON-RPC ids, progress tokens and sessions towards upstream servers are the gateway's own.
 
@@ -10,6 +16,8 @@ mod breaker;
 mod credential;
 mod error;
 mod single_flight;
+mod cleared;
+mod reply;
 mod request;
 mod message;
 mod streamable_http;
@@ -28,7 +36,6 @@ mod stream;
 mod gateway_session;
 mod catalog;
 mod capability_lists;
-mod cleared;
 mod notifications;
 
 use std::path::PathBuf;
@@ -44,7 +51,7 @@ use policy::definition::offer::CatalogItem;
 use policy::definition::pin::Digest;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
-use policy::engine::pipeline::{Expectation, Permit};
+use policy::engine::pipeline::{Expectation, Permit, ServerPermit};
 use policy_core::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
@@ -61,7 +68,7 @@ use crate::config::settings::{
     Limits, Program, ServerProtocol, ServerSettings, ServerTransport, VariableValue,
 };
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, ProtocolVersion};
+use crate::mcp::protocol::{Era, ProtocolVersion, method};
 use crate::mcp::wire::{Id, Message, ResponseOutcome};
 use crate::metrics::{Metrics, ServerMetrics};
 use crate::net::connection::{ConnectTarget, ConnectionError};
@@ -79,7 +86,7 @@ pub use capability_lists::CapableOffer;
 use catalog::CatalogCache;
 use channel::ChannelTerms;
 use channel_pool::{ChannelOpener, ChannelPool};
-pub use cleared::Cleared;
+pub use cleared::{Cleared, ClearedAnswer, ClearedOutcome, InputResponses, InputResponsesDraft};
 pub use credential::CredentialError;
 use credential::Credentials;
 use demux::ConnectionScope;
@@ -91,6 +98,7 @@ use http_sse::{HttpSseClient, RequestAuth};
 pub use listing::{Listing, RenderedView};
 pub use notifications::{Feed, ServerMessage};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
+pub use reply::ServerReply;
 pub use request::CallOptions;
 use request::{Outgoing, RequestContext};
 pub use server_log::LastOutput;
@@ -98,7 +106,9 @@ use server_log::ServerLog;
 use single_flight::SingleFlight;
 use stdio::ProcessStarter;
 use streamable_http::{AnswerBudget, StreamableHttpClient};
-pub use subscription::{NotificationFilter, RESOURCES, changed, flag, listening_bytes};
+pub use subscription::{
+    ListenedItems, NotificationFilter, RESOURCES, changed, flag, listening_bytes,
+};
 
 /// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
 /// the same content differ in those digits alone.
@@ -326,7 +336,8 @@ impl Upstream {
         })
     }
 
-    /// Starts the background work: the circuit metric and the sweep of idle sessions.
+    /// Starts the background work: the circuit metric and the sweep of idle sessions. Needs no proof: nothing but the end
+    /// of a session is sent.
     pub fn tend(self: &Arc<Self>) {
         // Replaces the state of the breaker of an earlier configuration.
         self.counts.circuit(self.breaker.as_ref().map(|breaker| breaker.until()));
@@ -397,12 +408,12 @@ impl Upstream {
     /// The server's information in each era that it speaks. The flag is false if an attempt in the legacy era failed
     /// without a clear refusal, so that era is not known.
     ///
+    /// Needs no proof: an operator who looks at the server is the reason, and the gateway asks for itself.
+    ///
     /// # Errors
     /// If the server cannot be reached.
-    pub async fn hellos(
-        &self,
-        party: &OnBehalfOf,
-    ) -> Result<(Vec<Arc<ServerInfo>>, bool), UpstreamError> {
+    pub async fn hellos(&self) -> Result<(Vec<Arc<ServerInfo>>, bool), UpstreamError> {
+        let party = &OnBehalfOf::gateway();
         let mut whole = true;
         let mut hellos = vec![Arc::clone(&self.known(party).await?.hello)];
         if hellos.iter().all(|hello| hello.era == Era::Modern) {
@@ -450,29 +461,58 @@ impl Upstream {
         &self.counts
     }
 
-    /// The server's information: era, name, instructions and capabilities.
+    /// Checks that a permit is for this server.
+    fn takes(&self, permit: &ServerPermit) -> Result<(), UpstreamError> {
+        if *permit.server() == self.name { Ok(()) } else { Err(MISDIRECTED) }
+    }
+
+    /// The server's information: era, name, instructions and capabilities. Takes the permit of the server, and the entry
+    /// of the exchange that asks.
+    ///
+    /// ```
+    /// # use gateway::{audit::ReadEntry, upstream::{OnBehalfOf, Upstream}};
+    /// # use policy::engine::pipeline::ServerPermit;
+    /// # async fn ask(upstream: &Upstream, permit: ServerPermit, entry: &ReadEntry, caller: &OnBehalfOf) {
+    /// drop(upstream.hello(permit, entry, caller).await);
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use gateway::{audit::ReadEntry, upstream::{OnBehalfOf, Upstream}};
+    /// # use policy::engine::pipeline::{Facts, Policy};
+    /// # async fn ask(upstream: &Upstream, policy: &Policy, facts: &Facts, entry: &ReadEntry, caller: &OnBehalfOf) {
+    /// # let who = caller.principal.as_ref().unwrap();
+    /// let permit = policy.grants_any(facts, who, upstream.name()); // the answer to a question
+    /// drop(upstream.hello(permit, entry, caller).await);
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// If the server cannot be reached.
+    /// If the server cannot be reached, or the permit is for another one.
     pub async fn hello(
         &self,
+        permit: ServerPermit,
         _on_record: &ReadEntry,
         party: &OnBehalfOf,
     ) -> Result<Arc<ServerInfo>, UpstreamError> {
+        self.takes(&permit)?;
         Ok(Arc::clone(&self.known(party).await?.hello))
     }
 
     /// Opens a session for a legacy client. A server that speaks both eras is spoken to in the client's, so nothing
-    /// has to be translated. Returns no session where the client has none of its own with this server.
+    /// has to be translated. Returns no session where the client has none of its own with this server. Takes the permit
+    /// of the server, and the entry of the handshake.
     ///
     /// # Errors
-    /// If the server cannot be reached.
+    /// If the server cannot be reached, or the permit is for another one.
     pub async fn open(
         &self,
+        permit: ServerPermit,
         _on_record: &ReadEntry,
         version: ProtocolVersion,
         party: &OnBehalfOf,
     ) -> Result<(Arc<ServerInfo>, Option<UpstreamSession>), UpstreamError> {
+        self.takes(&permit)?;
         match &self.transport {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
                 match self.noted(self.session(version, party, ConnectionScope::Session).await) {
@@ -506,6 +546,9 @@ impl Upstream {
     }
 
     /// Ends a session that was opened for a client. `age` is how long it has lasted, for the metrics.
+    ///
+    /// Needs no proof: nothing but the end of the session is sent, and it has to end where the caller has lost every
+    /// right, where the gateway needs the room, and where no client is there any more.
     pub async fn close(&self, party: &OnBehalfOf, leg: &UpstreamSession, age: Duration) {
         self.over(leg, age, true);
         self.shelves.remove(&CatalogOwner::Session(leg.clone()));
@@ -524,7 +567,7 @@ impl Upstream {
     }
 
     /// The session in which requests for `party` are made, opened if necessary; `None` where the server has no
-    /// sessions.
+    /// sessions. What makes the request has the proofs.
     async fn reach(
         self: &Arc<Self>,
         party: &OnBehalfOf,
@@ -565,7 +608,8 @@ impl Upstream {
         }
     }
 
-    /// Lists the server's definitions of one kind, not older than the server's own cache lifetime for them.
+    /// Lists the server's definitions of one kind, not older than the server's own cache lifetime for them. Takes the
+    /// permit of the list, and the entry of the exchange that asks.
     ///
     /// # Errors
     /// If the list cannot be read, or the permit is for another server or a call.
@@ -585,10 +629,11 @@ impl Upstream {
         }
     }
 
-    /// Makes the call of `permit`. The audit record of it must be open.
+    /// Makes the call of `permit`, whose intent is in the log.
     ///
     /// # Errors
-    /// If the server does not begin to answer, or the permit is for another server or a list.
+    /// If the server does not begin to answer, or the permit is for another server or a list, or the answers of the client
+    /// were cleared for another server.
     pub async fn call(
         self: &Arc<Self>,
         permit: Cleared,
@@ -601,6 +646,9 @@ impl Upstream {
             ClientRequest::Use(call) if call.server == self.name => Arc::new(call),
             ClientRequest::Use(_) | ClientRequest::List { .. } => return Err(MISDIRECTED),
         };
+        if manner.inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.name) {
+            return Err(MISDIRECTED);
+        }
         let leg = self.reach(&party).await?;
         if let (Some(leg), Some(level), None) = (&leg, &manner.level, &party.leg) {
             Box::pin(self.lower(&party, leg, level)).await;
@@ -645,8 +693,8 @@ impl Upstream {
         Ok((due, answer))
     }
 
-    /// Forwards the notification of `permit`. The audit record of it must be open. `share` is the part of the budget
-    /// for request bytes that the notification holds until it is sent.
+    /// Forwards the notification of `permit`, whose intent is in the log. `share` is the part of the budget for request
+    /// bytes that the notification holds until it is sent.
     ///
     /// # Errors
     /// If the server does not take it, or the permit is for something else.
@@ -681,38 +729,50 @@ impl Upstream {
         }
     }
 
-    /// Sends a legacy server a request about its session that the protocol defines and that concerns no definition,
-    /// such as a log level, and returns the outcome.
+    /// Sends a legacy server the log level that the client of a session has set, and returns the outcome. Takes the
+    /// permit of the server, and the entry of the exchange that asks.
     ///
     /// # Errors
-    /// If the server does not take it or does not answer.
-    pub async fn arrange(
+    /// If the server does not take it or does not answer, or the permit is for another one.
+    pub async fn set_level(
         &self,
+        permit: ServerPermit,
         _on_record: &ReadEntry,
         party: &OnBehalfOf,
         leg: &UpstreamSession,
-        method: &'static str,
-        params: &[(Box<str>, Fragment)],
+        level: &'static str,
     ) -> Result<ResponseOutcome, UpstreamError> {
+        self.takes(&permit)?;
         let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
-        self.short(method, params, speaker).await
+        self.ask_for_level(level, speaker).await
     }
 
-    /// Sends a legacy server a notification about its session that the protocol defines and that concerns no
-    /// definition, such as a change of the client's roots.
+    /// Sends the log level of a session.
+    async fn ask_for_level(
+        &self,
+        level: &str,
+        speaker: RequestContext<'_>,
+    ) -> Result<ResponseOutcome, UpstreamError> {
+        let params = [("level".into(), request::text(level)?)];
+        self.short(method::SET_LEVEL, &params, speaker).await
+    }
+
+    /// Tells a legacy server that the roots of a session's client have changed. Takes the permit of the server, and the
+    /// entry of the exchange that says so.
     ///
     /// # Errors
-    /// If the server does not take it.
-    pub async fn notify_session(
+    /// If the server does not take it, or the permit is for another one.
+    pub async fn roots_changed(
         &self,
+        permit: ServerPermit,
         _on_record: &ReadEntry,
         party: &OnBehalfOf,
         leg: &UpstreamSession,
-        method: &'static str,
     ) -> Result<(), UpstreamError> {
+        self.takes(&permit)?;
         let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
         let deadline = Instant::now() + self.limits.answer_time;
-        let outgoing = request::other(None, method, &[], &[], speaker);
+        let outgoing = request::other(None, method::ROOTS_CHANGED, &[], &[], speaker);
         self.notify(&outgoing, deadline).await
     }
 
@@ -852,7 +912,7 @@ impl Upstream {
                 message @ Message::Response(_) => return self.outcome(message, id),
                 Message::Notification(told) => self.heard(&told),
                 Message::Request(question) => {
-                    let refusal = request::unasked(&question, "nothing else is offered");
+                    let refusal = ServerReply::unasked(&question, "nothing else is offered");
                     let reply = request::reply(refusal, speaker);
                     if let Err(error) = self.notify(&reply, deadline).await {
                         let error = crate::base::error_chain::ErrorChain(&error);
@@ -986,6 +1046,7 @@ impl ConfiguredHeaders {
     }
 }
 
+/// A proof is for another server, or for something else.
 const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");
 
 /// How connections to `uri` of a server are made.
@@ -1004,7 +1065,8 @@ fn target_of(
     Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_time)?)
 }
 
-/// When the certificate that the server presents now expires; `None` for a program and for a URL without TLS.
+/// When the certificate that the server presents now expires; `None` for a program and for a URL without TLS. Needs no
+/// proof: an operator is the reason, and no message is sent.
 ///
 /// # Errors
 /// If the server cannot be reached, or its certificate is not trusted.

@@ -162,9 +162,9 @@ fn policy(settings: &mut Settings, surveys: &[ServerInventory], lock: Lockfile) 
     let policy = std::mem::take(&mut settings.policy);
     let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
     let shadows = ShadowingConflicts::among(catalogs, policy.routes());
-    policy.shadow(Arc::new(shadows));
+    policy.shadow(&Arc::new(shadows));
     let (mode, lock) = (settings.pins.mode, Arc::new(lock));
-    policy.pin(Arc::new(Pins { mode, ..settings.pins.approving(lock) }));
+    policy.pin(&Arc::new(Pins { mode, ..settings.pins.approving(lock) }));
     policy
 }
 
@@ -258,10 +258,11 @@ fn seen_by(
 ) -> (usize, usize, BTreeMap<String, Vec<String>>) {
     let (mut shown, mut all) = (0, 0);
     let mut hidden: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let facts = policy.facts();
     for offer in survey.catalogs.iter().flat_map(|catalog| catalog.offers()) {
         all += 1;
-        let decision = policy.about(principal, &survey.server, offer);
-        match why::unseen(policy, &survey.server, offer, &decision) {
+        let decision = policy.about(&facts, principal, &survey.server, offer);
+        match why::unseen(policy, &facts, &survey.server, offer, &decision) {
             None => shown += 1,
             Some(why) => {
                 let name = why::thing(offer.kind(), offer.name().as_str());

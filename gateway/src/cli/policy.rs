@@ -215,10 +215,11 @@ fn listed(
 ) -> Result<ExitCode, String> {
     let (principal, server) = asked_about(explain, settings)?;
     let policy = rehearsal.policy();
+    let facts = policy.facts();
     let offers = rehearsal.offers().filter(|(of, _)| **of == server);
     let rows = offers.map(|(_, offer)| {
-        let decision = policy.about(&principal, &server, offer);
-        let why = why::unseen(policy, &server, offer, &decision);
+        let decision = policy.about(&facts, &principal, &server, offer);
+        let why = why::unseen(policy, &facts, &server, offer, &decision);
         (why::thing(offer.kind(), offer.name().as_str()), why, decision)
     });
     let rows: Vec<_> = rows.collect();

@@ -4,7 +4,7 @@ use detection::inspect::{Detector, Finding};
 use gateway::pins::acceptance;
 use policy::definition::drift::visible;
 use policy::definition::offer::{CatalogItem, ItemKind};
-use policy::engine::pipeline::Policy;
+use policy::engine::pipeline::{Facts, Policy};
 use policy::rules::decision::{Decision, Effect, Reason};
 use policy_core::subject::name::ServerName;
 
@@ -16,6 +16,7 @@ pub(super) fn thing(kind: ItemKind, name: &str) -> String {
 /// Why `offer` is not shown to the caller that `decision` is about; `None` if it is shown.
 pub(super) fn unseen(
     policy: &Policy,
+    facts: &Facts,
     server: &ServerName,
     offer: &CatalogItem,
     decision: &Decision,
@@ -25,7 +26,7 @@ pub(super) fn unseen(
         return Some(reason(server.as_str(), &of, decision));
     }
     // An allowed definition is still withheld if detectors find something in what remains of it.
-    let left = policy.withheld_now(server, offer).into_iter().next()?;
+    let left = policy.withheld_now(facts, server, offer).into_iter().next()?;
     Some(finding(server.as_str(), &thing(offer.kind(), offer.name().as_str()), &left))
 }
 

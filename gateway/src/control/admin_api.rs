@@ -212,7 +212,7 @@ async fn readyz(
         writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
         writeln!(body, "files and threads: {}", word(provided)).unwrap_or_default();
         writeln!(body, "stopping: {stopping}").unwrap_or_default();
-        if api.live.now().gateway.policy.revoked().everything {
+        if api.live.now().gateway.policy.facts().revoked().everything {
             body.push_str("revocations: everything is revoked, so no caller is served\n");
         }
         if let Some(hindrance) = &hindrance {

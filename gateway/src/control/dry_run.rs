@@ -108,8 +108,8 @@ impl DryRun {
         }
         let pins = Pins { mode, ..settings.pins.approving(lock) };
         let shadows = ShadowingConflicts::among(catalogs.values().cloned(), policy.routes());
-        policy.shadow(Arc::new(shadows));
-        policy.pin(Arc::new(pins.clone()));
+        policy.shadow(&Arc::new(shadows));
+        policy.pin(&Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs, shows_unapproved })
     }
 
@@ -150,7 +150,8 @@ impl DryRun {
     pub fn ask(&self, question: &TestRequest) -> DryRunAnswer {
         let TestRequest { principal, server, kind, name, arguments } = question;
         let (catalog, pins, known) = self.catalog(server, *kind, name);
-        self.policy.pin(pins);
+        self.policy.pin(&pins);
+        let facts = &self.policy.facts();
         // The user who asks has written the policy and waits for the answer.
         let budget = WorkBudget::unlimited();
         let verb = match kind {
@@ -169,16 +170,15 @@ impl DryRun {
             meta: Vec::new(),
         };
         // The same order as in an exchange: first the server, then the item.
-        let any = self.policy.admit_list(principal, server, *kind);
-        let (decision, denial) = match any.outcome {
-            Err(denial) => (any.decision, Some(denial)),
-            Ok(_) => {
-                let ruling = self.policy.admit(principal, catalog.as_deref(), call, &budget);
-                (ruling.decision, ruling.outcome.err())
-            }
+        let any = self.policy.may_list(facts, principal, server, *kind);
+        let standing = if any.is_granted() {
+            self.policy.may_use(facts, principal, catalog.as_deref(), call, &budget)
+        } else {
+            any
         };
+        let (decision, denial) = standing.into_parts();
         let offer = catalog.as_deref().and_then(|catalog| catalog.offer(name));
-        let listed = offer.map(|offer| self.policy.about(principal, server, offer).shows());
+        let listed = offer.map(|offer| self.policy.about(facts, principal, server, offer).shows());
         let arguments = arguments.as_ref();
         let arguments =
             arguments.map_or(KnownArguments::None, |a| KnownArguments::Given(a.value(), &budget));
@@ -209,7 +209,7 @@ impl DryRun {
             }
         };
         let subject = AccessRequest { principal, server, kind: *kind, name, arguments, known };
-        if self.policy.has_revoked_use(principal, server, name) {
+        if self.policy.facts().has_revoked_use(principal, server, name) {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             return Some(Effect::Deny(denial));
         }
@@ -219,7 +219,7 @@ impl DryRun {
     /// Applies the rules to a request for a list of `server`.
     #[must_use]
     pub fn of_list(&self, principal: &Principal, server: &ServerName, kind: ItemKind) -> Effect {
-        self.policy.admit_list(principal, server, kind).decision.effect
+        self.policy.may_list(&self.policy.facts(), principal, server, kind).into_parts().0.effect
     }
 
     /// The catalog of the server with `name` added to it if it may exist, and the pins that apply then.

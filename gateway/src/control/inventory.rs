@@ -24,9 +24,7 @@ use crate::metrics::Metrics;
 use crate::outbound::environment::Environment;
 use crate::pins::PinMonitor;
 use crate::serve::listener;
-use crate::upstream::{
-    CapableOffer, OnBehalfOf, ServerInfo, Upstream, UpstreamError, server_identity,
-};
+use crate::upstream::{CapableOffer, ServerInfo, Upstream, UpstreamError, server_identity};
 
 /// Maximum time to wait for a list that the server does not declare.
 const UNDECLARED: Duration = Duration::from_secs(5);
@@ -212,8 +210,7 @@ async fn ask(
         ServerTransport::Http(_) | ServerTransport::Old(_) => "connecting",
     };
     (asking.told)(&name, verb);
-    let party = OnBehalfOf::gateway();
-    match timeout_at(until, upstream.hellos(&party)).await {
+    match timeout_at(until, upstream.hellos()).await {
         Ok(Ok((hellos, whole))) => (survey.hellos, survey.whole) = (hellos, whole),
         Ok(Err(error)) => survey.fails(&error, &server.reach),
         Err(_late) => {

@@ -341,7 +341,7 @@ pub async fn examine(
             if let Some(file) = &settings.revocations {
                 settings.policy.revoke(&revoked::read(file)?);
             }
-            match settings.policy.has_revoked(&principal) {
+            match settings.policy.facts().has_revoked(&principal) {
                 true => TokenVerdict::Revoked(principal),
                 false => TokenVerdict::Accepted(principal, confirmation),
             }

@@ -47,7 +47,7 @@ pub enum ClientOperation {
     /// Open a subscription (modern), with its filter.
     Listen(Fragment),
     /// Set the log level of the session (legacy): the level, as JSON.
-    Level(Fragment),
+    Level(&'static str),
     /// Cancel the request with this id (legacy).
     Cancel(Id),
     /// The response to a request that the gateway sent to the client (legacy).
@@ -234,9 +234,8 @@ fn ask(
         (Era::Legacy, method::TASKS_RESULT, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Result)),
         (Era::Legacy, method::SET_LEVEL, MessageKind::Request) => {
             let level: Option<Fragment> = member("level")?;
-            let known = |level: &Fragment| is_level(level.value());
-            let level = level.filter(known).ok_or(Failure::Params("`level` is not a log level"))?;
-            Ok(ClientOperation::Level(level))
+            let level = level.and_then(|level| known_level(level.value()));
+            level.map(ClientOperation::Level).ok_or(Failure::Params("`level` is not a log level"))
         }
         (Era::Modern, method::LISTEN, MessageKind::Request) => {
             let filter: Option<Fragment> = member("notifications")?;
@@ -410,7 +409,7 @@ fn meta_of(
             meta::TRACE_PARENT | meta::TRACE_STATE | meta::BAGGAGE => {}
             meta::LOG_LEVEL => {
                 let wrong = Failure::Params("the log level is none that the protocol has");
-                ask.level = Some(is_level(value).then(|| value.raw().into()).ok_or(wrong)?);
+                ask.level = Some(known_level(value).map(|_| value.raw().into()).ok_or(wrong)?);
             }
             meta::PROGRESS_TOKEN => {
                 let wrong = Failure::Params("`progressToken` is not a string or an integer");
@@ -425,9 +424,10 @@ fn meta_of(
     Ok(())
 }
 
-/// Whether a value is a log level of the protocol. Levels are passed on, so only known ones are accepted.
-fn is_level(value: Value<'_>) -> bool {
-    value.as_str().is_some_and(|text| LEVELS.contains(&&*text))
+/// The log level of the protocol that a value is. Levels are passed on, so only known ones are accepted.
+fn known_level(value: Value<'_>) -> Option<&'static str> {
+    let text = value.as_str()?;
+    LEVELS.into_iter().find(|known| *known == text)
 }
 
 /// The era table: decides the protocol revision from header, body and method.

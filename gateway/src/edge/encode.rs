@@ -1,5 +1,6 @@
-//! Encodes responses and messages to clients, in the protocol revision of the client. Callers pass fragments that the
-//! policy has released; nothing here decides what a client may see.
+//! Encodes responses and messages to clients, in the protocol revision of the client. Nothing here decides what a client
+//! may see: the words of a server are taken as [`Shown`], or as a [`RenderedView`], which only the policy releases. What the
+//! gateway says itself has functions of its own, which take no words of a server.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,15 +10,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
-use json::{Fragment, Value};
+use json::Value;
 use policy::definition::offer::ItemKind;
+use policy::engine::pipeline::Shown;
 use policy::engine::places::is_meta;
 use policy_core::subject::name::ServerName;
 
 use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{PublicError, SOON};
 use crate::mcp::protocol::{Era, LEVELS, code, meta, method};
-use crate::mcp::wire::{self, Id, Notification, Object, ResponseOutcome};
+use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
 use crate::stream::sse;
 use crate::upstream::{InputRequest, Listing, RenderedView};
@@ -99,7 +101,7 @@ pub fn nothing(id: &Id) -> Response<Body> {
     pong(id)
 }
 
-/// The response to a list request: the visible definitions of each listing, with `extra` members of the result.
+/// The response to a list request: the visible definitions of each listing, with the members of `extra` in the result.
 /// `missing` names the servers whose definitions could not be listed.
 ///
 /// The definitions are not copied; the envelope is written around them. A list with missing servers is marked as
@@ -109,7 +111,7 @@ pub fn list(
     era: Era,
     kind: ItemKind,
     shown: &[(Arc<Listing>, Arc<RenderedView>)],
-    extra: &[(Box<str>, Fragment)],
+    extra: Option<&Shown>,
     missing: &[ServerName],
 ) -> Response<Body> {
     let mut parts = VecDeque::new();
@@ -122,12 +124,12 @@ pub fn list(
     out.extend_from_slice(kind.list().as_bytes());
     out.extend_from_slice(br#"":["#);
     let mut empty = true;
-    for (_, written) in shown.iter().filter(|(_, written)| !written.offers.is_empty()) {
+    for (_, written) in shown.iter().filter(|(_, written)| !written.offers().is_empty()) {
         if !std::mem::replace(&mut empty, false) {
             out.push(b',');
         }
         parts.push_back(Bytes::from(std::mem::take(&mut out)));
-        parts.push_back(written.offers.clone());
+        parts.push_back(written.offers().clone());
     }
     out.push(b']');
     let mut result = Object::resume(&mut out);
@@ -138,8 +140,9 @@ pub fn list(
         // What is visible depends on the caller, so a shared cache must not keep it.
         result.text("cacheScope", "private");
     }
-    for (key, value) in extra.iter().filter(|(key, _)| missing.is_empty() || &**key != "_meta") {
-        result.raw(key, value.value().raw());
+    let extra = extra.map(Shown::value).into_iter().flat_map(Value::members);
+    for (key, value) in extra.filter(|(key, _)| missing.is_empty() || key != "_meta") {
+        result.raw(&key, value.raw());
     }
     if !missing.is_empty() {
         let mut meta = Object::open(result.key("_meta"));
@@ -168,21 +171,42 @@ pub enum ResultCaching {
     Never,
 }
 
-/// A value in a message of a server that is written otherwise to the client.
+/// A value in a message of a server that is written otherwise to the client: words of the gateway in place of it.
+///
+/// ```
+/// # use gateway::edge::encode::Replacement;
+/// let named = Replacement::text(3..8, "files__read");
+/// ```
+///
+/// ```compile_fail,E0451
+/// # use gateway::edge::encode::Replacement;
+/// # fn replace(said: json::Value<'_>) {
+/// let said = Replacement { span: 3..8, json: said.raw().to_owned() }; // private fields
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// The bytes of the value in the text of its document.
-    pub span: Range<usize>,
+    span: Range<usize>,
     /// The JSON that is written in its place.
-    pub json: String,
+    json: String,
 }
 
 impl Replacement {
-    /// The string `text` in place of the value at `span`.
+    /// The string `text` in place of the value at `span`: a name on the route, or a sealed id.
     #[must_use]
     pub fn text(span: Range<usize>, text: &str) -> Self {
         let mut json = Vec::with_capacity(text.len() + 2);
         json::write_string(&mut json, text);
+        Self { span, json: String::from_utf8(json).unwrap_or_default() }
+    }
+
+    /// Information about a server in place of what it says of itself at `span`: its name in the configuration.
+    #[must_use]
+    pub fn server_info(span: Range<usize>, server: &ServerName) -> Self {
+        let mut json = br#"{"name":"#.to_vec();
+        json::write_string(&mut json, server.as_str());
+        json.extend_from_slice(br#","version":""}"#);
         Self { span, json: String::from_utf8(json).unwrap_or_default() }
     }
 }
@@ -195,10 +219,26 @@ pub type Rename<'a> = &'a dyn Fn(ItemKind, &str) -> Option<String>;
 /// (modern).
 ///
 /// SPEC 2026-07-28 basic#resulttype, server/utilities/caching#cacheable-results
+///
+/// ```
+/// # use gateway::edge::encode::{self, ResultCaching};
+/// # use gateway::mcp::{protocol::Era, wire::Id};
+/// # fn answer(id: &Id, said: &policy::engine::pipeline::Shown) {
+/// let body = encode::result(id, Era::Modern, said, ResultCaching::Never, &[]);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use gateway::edge::encode::{self, ResultCaching};
+/// # use gateway::mcp::{protocol::Era, wire::Id};
+/// # fn answer(id: &Id, said: &json::Fragment) {
+/// let body = encode::result(id, Era::Modern, said, ResultCaching::Never, &[]); // not released
+/// # }
+/// ```
 pub fn result(
     id: &Id,
     era: Era,
-    result: &Fragment,
+    result: &Shown,
     caching: ResultCaching,
     renamed: &[Replacement],
 ) -> Body {
@@ -339,7 +379,21 @@ pub fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[Replacement]) {
 /// translated.
 ///
 /// SPEC 2026-07-28 basic#error-codes
-pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
+///
+/// ```
+/// # use gateway::{edge::encode, mcp::{protocol::Era, wire::Id}};
+/// # fn answer(id: &Id, said: &policy::engine::pipeline::Shown) {
+/// let body = encode::server_error(id, Era::Modern, said);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use gateway::{edge::encode, mcp::{protocol::Era, wire::Id}};
+/// # fn answer(id: &Id, said: &json::Fragment) {
+/// let body = encode::server_error(id, Era::Modern, said); // not released
+/// # }
+/// ```
+pub fn server_error(id: &Id, era: Era, error: &Shown) -> Body {
     let value = error.value();
     let mut out = wire::head(Some(id), 1024 + value.span().len());
     out.extend_from_slice(br#""error":"#);
@@ -372,13 +426,13 @@ pub const fn status_of(said: i32) -> u16 {
 
 /// An elicitation or sampling request to a legacy client.
 #[must_use]
-pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
+pub fn question(id: &Id, asked: &str, params: Option<&Shown>) -> Vec<u8> {
     let mut out = wire::head(Some(id), 256);
     let mut message = Object::resume(&mut out);
     // `wire::head` ends with a comma already.
     message.first();
     message.text("method", asked);
-    let url = |params: &Fragment| {
+    let url = |params: &Shown| {
         params.value().get("mode").and_then(Value::as_str).as_deref() == Some("url")
     };
     match params {
@@ -396,26 +450,11 @@ pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
     out
 }
 
-/// A client's response to a server's request, under the id that the server used.
-#[must_use]
-pub fn answer(id: &Id, outcome: &ResponseOutcome) -> Vec<u8> {
-    let (key, value) = match outcome {
-        ResponseOutcome::Result(result) => ("result", result),
-        ResponseOutcome::Error(error) => ("error", error),
-    };
-    let mut out = wire::head(Some(id), value.value().raw().len() + 16);
-    let mut message = Object::resume(&mut out);
-    message.first();
-    message.raw(key, value.value().raw());
-    message.close();
-    out
-}
-
 /// The `input_required` result for a modern client, on behalf of a server that cannot send one itself.
 ///
 /// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
 #[must_use]
-pub fn asked(id: &Id, questions: &[InputRequest], state: &str) -> Body {
+pub fn asked(id: &Id, questions: &[InputRequest<Shown>], state: &str) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut result = Object::open(&mut out);
@@ -439,12 +478,7 @@ pub fn asked(id: &Id, questions: &[InputRequest], state: &str) -> Body {
 /// The `input_required` result of a modern server, with the gateway's request state in place of the server's, and what
 /// is replaced in it besides.
 #[must_use]
-pub fn asked_again(
-    id: &Id,
-    result: &Fragment,
-    state: Option<&str>,
-    replaced: &[Replacement],
-) -> Body {
+pub fn asked_again(id: &Id, result: &Shown, state: Option<&str>, replaced: &[Replacement]) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut object = Object::open(&mut out);
@@ -459,9 +493,32 @@ pub fn asked_again(
     out.into()
 }
 
+/// A notification of a server as a client may see it: its params were released.
+///
+/// ```compile_fail,E0308
+/// # use gateway::{edge::encode, mcp::wire::Notification};
+/// # fn tell(told: &Notification) {
+/// let message = encode::told(told, &[]); // as the server sent it
+/// # }
+/// ```
+///
+/// ```
+/// # use gateway::edge::encode::{self, ShownNotification};
+/// # fn tell(told: &ShownNotification) {
+/// let message = encode::told(told, &[]);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ShownNotification {
+    /// Name of the method: one of the protocol, or an extension's that the policy lets the client receive.
+    pub method: Box<str>,
+    /// Parameters, which are always an object.
+    pub params: Option<Shown>,
+}
+
 /// A progress notification under the client's own progress token.
 #[must_use]
-pub fn progress(token: &Id, params: &Fragment) -> Vec<u8> {
+pub fn progress(token: &Id, params: &Shown) -> Vec<u8> {
     let mut out = wire::head(None, 256);
     out.extend_from_slice(br#""method":""#);
     out.extend_from_slice(method::PROGRESS.as_bytes());
@@ -480,22 +537,22 @@ pub fn progress(token: &Id, params: &Fragment) -> Vec<u8> {
 /// A server's notification with some params replaced by the given strings. The id of the upstream subscription is
 /// removed.
 #[must_use]
-pub fn told(told: &Notification, replaced: &[(&str, &str)]) -> Vec<u8> {
+pub fn told(told: &ShownNotification, replaced: &[(&str, &str)]) -> Vec<u8> {
     notification(told, replaced, None)
 }
 
 /// The same, as part of the subscription that the client's request `id` opened.
 #[must_use]
-pub fn told_to(told: &Notification, replaced: &[(&str, &str)], id: &Id) -> Vec<u8> {
+pub fn told_to(told: &ShownNotification, replaced: &[(&str, &str)], id: &Id) -> Vec<u8> {
     notification(told, replaced, Some(id))
 }
 
-fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>) -> Vec<u8> {
+fn notification(told: &ShownNotification, replaced: &[(&str, &str)], to: Option<&Id>) -> Vec<u8> {
     let mut out = wire::head(None, 256);
     let mut message = Object::resume(&mut out);
     message.first();
     message.text("method", &told.method);
-    let params = told.params.as_ref().map(Fragment::value);
+    let params = told.params.as_ref().map(Shown::value);
     let is_other = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::SUBSCRIPTION;
     if params.is_some() || to.is_some() {
         let mut object = Object::open(message.key("params"));
@@ -570,7 +627,7 @@ pub fn unsubscribed(id: &Id) -> Vec<u8> {
 /// Whether a log message is at least as severe as `wanted`, a log level as JSON. A message without a known level is
 /// not.
 #[must_use]
-pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
+pub fn is_severe_enough(told: &ShownNotification, wanted: &str) -> bool {
     let place = |level: &str| LEVELS.iter().position(|known| *known == level);
     let level = told.params.as_ref().and_then(|params| params.value().get("level"));
     let level = level.and_then(Value::as_str).and_then(|level| place(&level));

@@ -1,28 +1,57 @@
 //! The server information in the results of `initialize` and `server/discover`: that of the only upstream server of a
 //! route, or the gateway's own in front of several. The handshake of an exchange builds it for each caller.
 
-use std::sync::Arc;
-
 use http::Response;
-use json::{Fragment, Value, write_string};
+use json::{Value, write_string};
 use policy::definition::offer::ItemKind;
+use policy::engine::pipeline::Shown;
 
 use crate::edge::encode;
 use crate::mcp::client_info::TASKS;
 use crate::mcp::protocol::{Era, ProtocolVersion, meta};
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
-use crate::upstream::ServerInfo;
 
 /// What one caller is told about the servers of a route.
 #[derive(Debug)]
 pub struct ServerDescription {
     /// The JSON of `serverInfo`.
     info: String,
-    /// The JSON of `instructions`; the policy has released them.
+    /// The JSON of `instructions`.
     instructions: Option<String>,
     /// The JSON of `capabilities`.
     capabilities: String,
+}
+
+/// What a server says of itself, as one caller may see it: each part was released.
+///
+/// ```
+/// # use gateway::{edge::server_info::ShownServerInfo, upstream::ServerInfo};
+/// # fn show(said: ServerInfo, info: Option<policy::engine::pipeline::Shown>) {
+/// let ServerInfo { era, ttl, .. } = said;
+/// let shown = ShownServerInfo { era, ttl, info, instructions: None, capabilities: None };
+/// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use gateway::{edge::server_info::ShownServerInfo, upstream::ServerInfo};
+/// # fn show(said: ServerInfo) {
+/// let ServerInfo { era, ttl, info, .. } = said; // as the server said it
+/// let shown = ShownServerInfo { era, ttl, info, instructions: None, capabilities: None };
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ShownServerInfo {
+    /// The era of the answer.
+    pub era: Era,
+    /// How long it is valid, in milliseconds; 0 if the server does not say.
+    pub ttl: u64,
+    /// `serverInfo`: the server's name and version.
+    pub info: Option<Shown>,
+    /// `instructions` for a model.
+    pub instructions: Option<Shown>,
+    /// The capabilities that the server declares.
+    pub capabilities: Option<Shown>,
 }
 
 /// An upstream server, its own information, and what of it the caller may use.
@@ -30,8 +59,8 @@ pub struct ServerDescription {
 pub struct DescribedServer {
     /// Name of the server.
     pub name: Box<str>,
-    /// The information it declares, without instructions that are withheld.
-    pub hello: Arc<ServerInfo>,
+    /// The information it declares, without what is withheld.
+    pub said: ShownServerInfo,
     /// The kinds of which the caller may use at least one definition.
     pub granted: Vec<ItemKind>,
     /// Whether callers share the sessions with this server.
@@ -45,15 +74,14 @@ impl ServerDescription {
     pub fn new(servers: &[DescribedServer], era: Era) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let ourselves = format!(r#"{{"name":"portcullis","version":"{version}"}}"#);
-        let raw = |fragment: &Fragment| fragment.value().raw().to_owned();
-        let text = |server: &DescribedServer| server.hello.instructions.clone();
+        let raw = |shown: &Shown| shown.value().raw().to_owned();
         let [server] = servers else {
-            let several = several(servers, text);
+            let several = several(servers);
             return Self { info: ourselves, instructions: several, capabilities: merged(servers) };
         };
         Self {
-            info: server.hello.info.as_ref().map_or(ourselves, raw),
-            instructions: text(server).as_ref().map(raw),
+            info: server.said.info.as_ref().map_or(ourselves, raw),
+            instructions: server.said.instructions.as_ref().map(raw),
             capabilities: only(server, era),
         }
     }
@@ -116,10 +144,10 @@ fn is_granted(server: &DescribedServer, key: &str) -> bool {
 fn only(server: &DescribedServer, era: Era) -> String {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
-    let said = server.hello.capabilities.as_ref().map(Fragment::value);
+    let said = server.said.capabilities.as_ref().map(Shown::value);
     for (key, value) in said.into_iter().flat_map(Value::members) {
         // The tasks of 2025-11-25 and the tasks extension differ.
-        let foreign = server.hello.era != era && matches!(&*key, "tasks" | "extensions");
+        let foreign = server.said.era != era && matches!(&*key, "tasks" | "extensions");
         let extensions = key == "extensions" && !foreign;
         if extensions {
             // Both ends have to know an extension. For those the gateway does not know, rules decide by method.
@@ -146,7 +174,7 @@ fn only(server: &DescribedServer, era: Era) -> String {
         others.for_each(|(member, value)| tasks.raw(&member, value.raw()));
         tasks.close();
     }
-    let said = server.hello.capabilities.as_ref().map(Fragment::value);
+    let said = server.said.capabilities.as_ref().map(Shown::value);
     let has = said.is_some_and(|said| said.get("resources").is_some());
     if server.keeps && !(has && is_granted(server, "resources")) {
         object.raw("resources", "{}");
@@ -169,7 +197,7 @@ fn merged(servers: &[DescribedServer]) -> String {
         let having = servers
             .iter()
             .filter(|server| is_granted(server, key))
-            .filter_map(|server| server.hello.capabilities.as_ref()?.value().get(key));
+            .filter_map(|server| server.said.capabilities.as_ref()?.value().get(key));
         let having: Vec<_> = having.collect();
         let keeps = key == "resources" && servers.iter().any(|server| server.keeps);
         if having.is_empty() && !keeps {
@@ -189,13 +217,10 @@ fn merged(servers: &[DescribedServer]) -> String {
 }
 
 /// The instructions of several servers, each under a heading with its name.
-fn several(
-    servers: &[DescribedServer],
-    text: impl Fn(&DescribedServer) -> Option<Fragment>,
-) -> Option<String> {
+fn several(servers: &[DescribedServer]) -> Option<String> {
     let mut all = String::new();
     for server in servers {
-        let Some(text) = text(server) else { continue };
+        let Some(text) = &server.said.instructions else { continue };
         let text = text.value().as_str().unwrap_or_default().into_owned();
         all.push_str(if all.is_empty() { "" } else { "\n\n" });
         all.push_str(&format!("# {}\n\n{text}", server.name));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use detection::inspect::Finding;
 use json::Fragment;
-use policy::engine::pipeline::Policy;
+use policy::engine::pipeline::{Facts, Policy};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 use tokio::sync::oneshot;
@@ -13,12 +13,11 @@ use tokio::time::timeout;
 use super::guardrails::GuardrailSubject;
 use super::unsolicited::{ServerQuestion, denied};
 use super::{Gateway, Route};
-use crate::edge::encode;
 use crate::mcp::protocol::code;
-use crate::mcp::wire::{self, Id, ResponseOutcome};
+use crate::mcp::wire::{Id, ResponseOutcome};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail;
-use crate::upstream::Upstream;
+use crate::upstream::{ClearedAnswer, ClearedOutcome, ServerReply, Upstream};
 
 impl Gateway {
     /// Inspects a response and returns it as it may be sent, or `None` if it may not, with the findings of the
@@ -29,10 +28,10 @@ impl Gateway {
         route: &Route,
         question: ServerQuestion<'_>,
         outcome: ResponseOutcome,
-    ) -> (Option<ResponseOutcome>, Vec<Finding>) {
-        let (answer, wrap): (_, fn(Fragment) -> ResponseOutcome) = match outcome {
-            ResponseOutcome::Result(result) => (result, ResponseOutcome::Result),
-            ResponseOutcome::Error(error) => (error, ResponseOutcome::Error),
+    ) -> (Option<ClearedOutcome>, Vec<Finding>) {
+        let (answer, wrap): (_, fn(ClearedAnswer) -> ClearedOutcome) = match outcome {
+            ResponseOutcome::Result(result) => (result, ClearedOutcome::Result),
+            ResponseOutcome::Error(error) => (error, ClearedOutcome::Error),
         };
         let ServerQuestion { server, method } = question;
         let (sent, found) = self.answerable(caller, route, server, method, answer).await;
@@ -50,7 +49,7 @@ impl Gateway {
         route: &Arc<Route>,
         question: ServerQuestion<'_>,
         outcome: ResponseOutcome,
-    ) -> Option<ResponseOutcome> {
+    ) -> Option<ClearedOutcome> {
         let (sent, found) = self.sent(caller, route, question, outcome).await;
         if found.is_empty() {
             return sent;
@@ -60,8 +59,8 @@ impl Gateway {
         sent.filter(|_| recorded)
     }
 
-    /// Waits for the client's response to the server request `id`, at most `inputTime`, and encodes it for the server;
-    /// an error if none comes, or none that may be sent.
+    /// Waits for the client's response to the server request `id`, at most `inputTime`; a refusal if none comes, or none
+    /// that may be sent.
     pub(super) async fn awaited(
         &self,
         caller: &Arc<Principal>,
@@ -69,15 +68,15 @@ impl Gateway {
         question: ServerQuestion<'_>,
         id: &Id,
         response: oneshot::Receiver<ResponseOutcome>,
-    ) -> Vec<u8> {
+    ) -> ServerReply {
         let came = timeout(self.limits.input_time, response).await.ok().and_then(Result::ok);
         let sent = match came {
             Some(outcome) => self.answered_to(caller, route, question, outcome).await,
             None => None,
         };
         match sent {
-            Some(outcome) => encode::answer(id, &outcome),
-            None => wire::error(Some(id), code::INTERNAL, "the client did not answer", None),
+            Some(outcome) => ServerReply::answer(id, outcome),
+            None => ServerReply::refusal(id, code::INTERNAL, "the client did not answer"),
         }
     }
 
@@ -89,11 +88,12 @@ impl Gateway {
         server: &Upstream,
         name: &str,
         answer: Fragment,
-    ) -> (Result<Fragment, Finding>, Vec<Finding>) {
+    ) -> (Result<ClearedAnswer, Finding>, Vec<Finding>) {
         let (to, bytes) = (server.name().clone(), answer.value().span().len());
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-            policy.answerable(caller, &to, answer, budget)
-        };
+        let look =
+            move |policy: &Policy, _: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                policy.answerable(caller, &to, answer, budget)
+            };
         let Ok((sent, mut found)) = self.inspect(caller, bytes, look).await else {
             let mut found = Vec::new();
             let finding = self.unseen(Finding::over_budget(), &mut found);
@@ -114,9 +114,9 @@ impl Gateway {
         };
         let guarded = self.guarded(route, caller, about).await;
         match guarded {
-            Ok((_, noted)) => {
+            Ok((agreed, noted)) => {
                 found.extend(noted);
-                (Ok(answer), found)
+                (Ok(ClearedAnswer::new(answer, agreed)), found)
             }
             Err((finding, noted)) => {
                 found.extend(noted);

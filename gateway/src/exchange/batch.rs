@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use json::JsonBounds;
+use policy::engine::pipeline::Facts;
 use policy_core::subject::principal::Principal;
 
 use super::stream_expiry::AnsweredCalls;
@@ -57,6 +58,7 @@ impl BatchSender {
         &self,
         id: Option<Id>,
         message: Message,
+        facts: Facts,
         record: &mut Record,
     ) -> Result<DecodedRequest, Failure> {
         let mut inbound = decode::read(&self.head.headers, message, &mut record.version)?;
@@ -77,6 +79,7 @@ impl BatchSender {
             id,
             batched: true,
             door: Arc::clone(&self.door),
+            facts,
         })
     }
 }
@@ -118,11 +121,12 @@ impl Gateway {
         }
         let sender = BatchSender { caller, holder, route, head, session, door };
         let one = |message: Result<Message, DecodeError>| {
-            let (gateway, share) = (Arc::clone(&self), place.body());
+            let (gateway, share, facts) = (Arc::clone(&self), place.body(), self.policy.facts());
             let mut record = sender.record(&gateway, peer);
             let read = identified(message, &mut record);
             let asked = read.as_ref().ok().and_then(|(id, _)| id.clone());
-            let read = read.and_then(|(id, message)| sender.request(id, message, &mut record));
+            let read =
+                read.and_then(|(id, message)| sender.request(id, message, facts, &mut record));
             async move {
                 let arrived = match read {
                     Ok(arrived) => arrived,

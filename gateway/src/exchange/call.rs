@@ -11,7 +11,7 @@ use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::engine::message::{
     ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
 };
-use policy::engine::pipeline::{Permit, Policy};
+use policy::engine::pipeline::{Facts, Permit, Policy};
 use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy_core::base::work::WorkBudget;
@@ -38,7 +38,10 @@ use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::{Agreed, GuardedPart};
 use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
-use crate::upstream::{CallOptions, Cleared, Listing, Upstream, UpstreamError, listening_bytes};
+use crate::upstream::{
+    CallOptions, Cleared, ClearedAnswer, InputResponses, Listing, Upstream, UpstreamError,
+    listening_bytes,
+};
 
 /// A permit of a list in the place of one of a use.
 const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is for a list"));
@@ -70,7 +73,7 @@ enum SendAborted {
 #[derive(Default)]
 struct CallContinuation {
     /// The client's answers to what the server asked.
-    inputs: Option<Fragment>,
+    inputs: Option<Arc<InputResponses>>,
     /// The server's own state of the call.
     state: Option<Box<str>>,
 }
@@ -140,19 +143,20 @@ impl Gateway {
             Ok(inputs) => inputs,
             Err(failure) => return self.failed_use(frame.entry, verb, &failure, &frame.id),
         };
+        let whole = || inputs.as_ref().map(|inputs| Arc::new(InputResponses::whole(inputs)));
         match admitted.state.clone() {
             Some(RequestState::Parked(name)) => {
                 Box::pin(self.resume(admitted, frame, name, inputs)).await
             }
             Some(RequestState::Server(state)) => {
-                let continued = CallContinuation { inputs, state: Some(state) };
+                let continued = CallContinuation { inputs: whole(), state: Some(state) };
                 self.send(&arrived, admitted, frame, continued).await
             }
             Some(RequestState::Again) => {
                 self.send(&arrived, admitted, frame, CallContinuation::default()).await
             }
             None => {
-                let continued = CallContinuation { inputs, state: None };
+                let continued = CallContinuation { inputs: whole(), state: None };
                 self.send(&arrived, admitted, frame, continued).await
             }
         }
@@ -220,7 +224,7 @@ impl Gateway {
         admitted: PermittedUse<Cleared>,
         frame: WaitingExchange,
         name: [u8; 16],
-        inputs: Option<Fragment>,
+        inputs: Option<ClearedAnswer>,
     ) -> Response<Body> {
         // A call of another configuration is not continued under this one.
         let ours = |parked: &ParkedCall| Arc::ptr_eq(&parked.call.gateway, &self);
@@ -245,7 +249,7 @@ impl Gateway {
         admitted: &PermittedUse<Cleared>,
         inputs: Option<Fragment>,
         entry: &mut Intent,
-    ) -> Result<Option<Fragment>, Failure> {
+    ) -> Result<Option<ClearedAnswer>, Failure> {
         let Some(inputs) = inputs else { return Ok(None) };
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
         let (server, name) = (&*admitted.server, &*admitted.name);
@@ -480,7 +484,6 @@ impl Gateway {
         if matches!(ask.verb, RequestOperation::Task(_)) {
             record.item = Some((kind, target.name.clone()));
         }
-        self.may_use_any(arrived, target.server, kind, record)?;
         let listing = self.listing_of(arrived, &target, kind, record).await?;
         let RequestTarget { at, server, name } = target;
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
@@ -504,9 +507,11 @@ impl Gateway {
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
         let bytes = bytes.saturating_add(beside.bytes());
         let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
-        let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-            policy.admit_with(caller, offers.as_deref(), call, &beside, budget)
-        };
+        // Decided under the facts as they are now: reading the definitions may have added approvals and conflicts.
+        let admit =
+            move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                policy.admit_with(facts, caller, offers.as_deref(), call, &beside, budget)
+            };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
         // Findings in the definition were counted when it was listed.
@@ -536,23 +541,8 @@ impl Gateway {
             arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
     }
 
-    /// Denies a request of a caller that may use nothing of this kind: it must not cause any request to the server, not
-    /// even for the list.
-    fn may_use_any(
-        &self,
-        arrived: &DecodedRequest,
-        server: &Upstream,
-        kind: ItemKind,
-        record: &mut Record,
-    ) -> Result<(), Failure> {
-        let any = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
-        any.outcome.map(drop).map_err(|denial| {
-            record.verdict = RecordedDecision::Decided(Box::new(any.decision));
-            self.denied(arrived, kind, denial)
-        })
-    }
-
-    /// The server's list of what it offers of a kind; `None` for methods, which are never listed.
+    /// The server's list of what it offers of a kind; `None` for methods, which are never listed. A caller that may use
+    /// nothing of the kind is denied: it must not cause any request to the server, not even for the list.
     async fn listing_of(
         &self,
         arrived: &DecodedRequest,
@@ -560,20 +550,33 @@ impl Gateway {
         kind: ItemKind,
         record: &mut ReadEntry,
     ) -> Result<Option<Arc<Listing>>, Failure> {
-        match kind {
-            ItemKind::Method => Ok(None),
-            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
-                let (asked, party) = (self.clock.instant(), arrived.party(target.at));
-                let listing = target.server.catalog(record, &party, kind).await;
-                record.waited += self.since(asked);
-                if listing.as_ref().is_err_and(|error| self.is_stranger(target.server, error)) {
-                    let (decision, denial) = Policy::of_stranger();
-                    record.verdict = RecordedDecision::Decided(Box::new(decision));
-                    return Err(Failure::Denied(kind, denial));
-                }
-                Ok(Some(listing.map_err(Failure::Upstream)?))
+        let (principal, server) = (&*arrived.caller.principal, target.server.name());
+        let denied = |record: &mut ReadEntry, decision, denial| {
+            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            self.denied(arrived, kind, denial)
+        };
+        let permit = match kind {
+            ItemKind::Method => {
+                let standing = self.policy.may_list(&arrived.facts, principal, server, kind);
+                return match standing.into_parts() {
+                    (decision, Some(denial)) => Err(denied(record, decision, denial)),
+                    (_, None) => Ok(None),
+                };
             }
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
+                let ruling = self.policy.admit_list(&arrived.facts, principal, server, kind);
+                ruling.outcome.map_err(|denial| denied(record, ruling.decision, denial))?
+            }
+        };
+        let (asked, party) = (self.clock.instant(), arrived.party(target.at));
+        let listing = target.server.catalog(permit, record, &party).await;
+        record.waited += self.since(asked);
+        if listing.as_ref().is_err_and(|error| self.is_stranger(target.server, error)) {
+            let (decision, denial) = Policy::of_stranger();
+            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            return Err(Failure::Denied(kind, denial));
         }
+        Ok(Some(listing.map_err(Failure::Upstream)?))
     }
 
     /// Opens the request state that the client returned with a call.
@@ -622,12 +625,11 @@ impl Gateway {
             }
             // A method name identifies no server, so exactly one server must be granted.
             ItemKind::Method => {
-                let principal = &*arrived.caller.principal;
+                let (facts, principal) = (&arrived.facts, &*arrived.caller.principal);
                 let mut granted = servers.iter().enumerate().filter(|(_, server)| {
                     self.policy
-                        .admit_list(principal, server.name(), ItemKind::Method)
-                        .outcome
-                        .is_ok()
+                        .may_list(facts, principal, server.name(), ItemKind::Method)
+                        .is_granted()
                 });
                 let first = granted.next();
                 let name = ask.name.clone();
@@ -657,26 +659,28 @@ impl Gateway {
         if !matches!(kind, ItemKind::Tool | ItemKind::Prompt) {
             return unknown();
         }
-        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let (facts, principal, route) =
+            (&arrived.facts, &*arrived.caller.principal, &arrived.route);
         let mut could_have = route.servers.iter().filter(|server| {
             route.compares(kind)
                 || route.naming(server.name(), Arc::default()).may_show(server.name(), &name)
         });
         let Some(first) = could_have.next() else { return unknown() };
-        let first_ruling = self.policy.admit_list(principal, first.name(), kind);
-        let Err(denial) = first_ruling.outcome else { return unknown() };
+        let (decision, denial) =
+            self.policy.may_list(facts, principal, first.name(), kind).into_parts();
+        let Some(denial) = denial else { return unknown() };
         let mut is_only = true;
         for server in could_have {
             is_only = false;
-            match self.policy.admit_list(principal, server.name(), kind).outcome {
-                Err(other) if other.reason == denial.reason => {}
-                Ok(_) | Err(_) => return unknown(),
+            let standing = self.policy.may_list(facts, principal, server.name(), kind);
+            if standing.denial().is_none_or(|other| other.reason != denial.reason) {
+                return unknown();
             }
         }
         if is_only {
             record.server = Some(first.name().as_str().into());
         }
-        (first_ruling.decision, denial)
+        (decision, denial)
     }
 
     /// Whether the gateway keeps the subscription itself, because it has no session with the server.

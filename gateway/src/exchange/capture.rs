@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use detection::labels::ConcealedMembers;
 use json::Fragment;
-use policy::engine::pipeline::Policy;
+use policy::engine::pipeline::{Facts, Policy};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
@@ -58,7 +58,7 @@ impl Gateway {
         let Some(caller) = caller else { return Excerpt::withheld() };
         let (name, said, labelled) = (server.clone(), said.clone(), labelled.clone());
         let bytes = said.value().span().len();
-        let look = move |policy: &Policy, _: &Arc<Principal>, budget: &WorkBudget| {
+        let look = move |policy: &Policy, _: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {
             policy.recordable(&name, said.value(), &labelled, budget)
         };
         let text = self.inspect(caller, bytes, look).await.ok().flatten();

@@ -39,8 +39,9 @@ impl Gateway {
         if client.says_nothing() {
             return Ok(Arc::clone(client));
         }
+        let facts = self.policy.facts();
         let granted = route.servers.iter().enumerate();
-        let granted = granted.filter(|(_, one)| self.policy.grants_any(caller, one.name()));
+        let granted = granted.filter(|(_, one)| self.policy.grants_any(&facts, caller, one.name()));
         let (places, servers): (Vec<usize>, Vec<&Arc<Upstream>>) = granted.unzip();
         if servers.is_empty() {
             return Ok(Arc::clone(client));

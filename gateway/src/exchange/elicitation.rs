@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::Response;
-use json::{Document, Fragment, JsonBounds, JsonKind, Value};
+use json::{Fragment, JsonKind, Value};
 use policy::engine::ask::{AT_ONCE, Refusal, RefusalReason};
+use policy::engine::pipeline::Shown;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -24,10 +25,13 @@ use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::capability_for;
 use crate::mcp::protocol::{Era, code, method};
-use crate::mcp::wire::{self, Object, ResponseOutcome};
+use crate::mcp::wire::{self, DecodeError};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
-use crate::upstream::{AnswerStep, InputRequest, InputRequired, UpstreamError};
+use crate::upstream::{
+    AnswerStep, ClearedAnswer, ClearedOutcome, InputRequest, InputRequired, InputResponsesDraft,
+    ServerReply, UpstreamError,
+};
 
 /// Largest number of rounds of server requests in one call.
 const ROUNDS: usize = 32;
@@ -83,9 +87,9 @@ pub struct ParkedCall {
 impl InFlightCall {
     /// Checks that the client declared the capabilities that the requests need; a server that asks for more violates
     /// the protocol.
-    fn can_be_asked(&self, questions: &[InputRequest]) -> Result<(), Failure> {
+    fn can_be_asked(&self, questions: &[InputRequest<Shown>]) -> Result<(), Failure> {
         let lacking = questions.iter().find_map(|question| {
-            let params = question.params.as_ref().map(Fragment::value);
+            let params = question.params.as_ref().map(Shown::value);
             self.call.client.lacks(&question.method, params)
         });
         lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)))
@@ -109,7 +113,7 @@ impl InFlightCall {
         let replier = self.call.answer.replier();
         for id in &ids {
             let note = refusal.reason.note();
-            replier.reply(wire::error(Some(id), code::DENIED, note, None)).await;
+            replier.reply(ServerReply::refusal(id, code::DENIED, note)).await;
         }
         None
     }
@@ -179,7 +183,7 @@ impl InFlightCall {
     }
 
     /// The server requests as the client may see them.
-    async fn shown(&mut self, asked: InputRequired) -> Result<InputRequired, Failure> {
+    async fn shown(&mut self, asked: InputRequired) -> Result<InputRequired<Shown>, Failure> {
         let mut found = Vec::new();
         let UpstreamCall { gateway, caller, server, due, .. } = &self.call;
         let asked = gateway.asked(caller, server, asked, due.as_ref(), &mut found).await;
@@ -225,20 +229,23 @@ impl InFlightCall {
             false => (code::INTERNAL, "the client cannot be asked now"),
         };
         for id in asked.questions.iter().filter_map(|question| question.id.as_ref()) {
-            replier.reply(wire::error(Some(id), code, why, None)).await;
+            replier.reply(ServerReply::refusal(id, code, why)).await;
         }
         Ok(())
     }
 
     /// Sends a legacy server's request to a legacy client. The response is passed on in a task, as the server may
     /// continue meanwhile.
-    async fn relay(&self, question: &InputRequest, outlet: &EventSink) -> Result<(), Failure> {
+    async fn relay(
+        &self,
+        question: &InputRequest<Shown>,
+        outlet: &EventSink,
+    ) -> Result<(), Failure> {
         let Some(id) = question.id.clone() else { return Ok(()) };
         let replier = self.call.answer.replier();
         if self.can_be_asked(std::slice::from_ref(question)).is_err() {
-            let refusal =
-                wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
-            replier.reply(refusal).await;
+            let why = "the client does not offer that";
+            replier.reply(ServerReply::refusal(&id, code::METHOD, why)).await;
             return Ok(());
         }
         let answer = self.put(question, outlet).await?;
@@ -253,14 +260,17 @@ impl InFlightCall {
     }
 
     /// Sends a modern server's requests to a legacy client, and calls the server again with the responses.
-    async fn gather(&mut self, asked: &InputRequired, outlet: &EventSink) -> Result<bool, Failure> {
+    async fn gather(
+        &mut self,
+        asked: &InputRequired<Shown>,
+        outlet: &EventSink,
+    ) -> Result<bool, Failure> {
         self.can_be_asked(&asked.questions)?;
         let mut waiting = Vec::new();
         for question in &asked.questions {
             waiting.push((question, self.put(question, outlet).await?));
         }
-        let mut out = Vec::new();
-        let mut inputs = Object::open(&mut out);
+        let mut inputs = InputResponsesDraft::new(self.call.server.name());
         for (question, answer) in waiting {
             let outcome = tokio::select! {
                 outcome = timeout(self.call.gateway.limits.input_time, answer) => outcome,
@@ -272,19 +282,19 @@ impl InFlightCall {
             let (sent, found) = gateway.sent(caller, route, about, outcome).await;
             self.frame.entry.found(found);
             match sent {
-                Some(ResponseOutcome::Result(result)) => {
-                    inputs.raw(&question.key, result.value().raw())
-                }
+                Some(ClearedOutcome::Result(answer)) if inputs.answer(&question.key, &answer) => {}
                 // `inputResponses` cannot carry errors. An elicitation that was not shown counts as cancelled by the
                 // user.
-                Some(ResponseOutcome::Error(_)) if &*question.method == method::ELICIT => {
-                    inputs.raw(&question.key, r#"{"action":"cancel"}"#);
+                Some(ClearedOutcome::Error(_)) if &*question.method == method::ELICIT => {
+                    inputs.cancel(&question.key);
                 }
-                Some(ResponseOutcome::Error(_)) | None => return Err(Failure::Unanswered),
+                Some(ClearedOutcome::Result(_) | ClearedOutcome::Error(_)) | None => {
+                    return Err(Failure::Unanswered);
+                }
             }
         }
-        inputs.close();
-        let inputs = if asked.questions.is_empty() { None } else { Some(fragment(out)?) };
+        let unread = |error| Failure::Decode(DecodeError::Json(error));
+        let inputs = inputs.finish().map_err(unread)?.map(Arc::new);
         let again = self.call.answer.again(inputs, asked.state()).await;
         again.map_err(|error| self.failed(error))?;
         Ok(true)
@@ -293,9 +303,9 @@ impl InFlightCall {
     /// Sends one server request to a legacy client, and returns the receiver of its response.
     async fn put(
         &self,
-        question: &InputRequest,
+        question: &InputRequest<Shown>,
         outlet: &EventSink,
-    ) -> Result<oneshot::Receiver<ResponseOutcome>, Failure> {
+    ) -> Result<oneshot::Receiver<wire::ResponseOutcome>, Failure> {
         let gateway = &self.call.gateway;
         let session = self.frame.session.ok_or(Failure::Unanswered)?;
         let kept = gateway.conversations.find(session).ok_or(Failure::Unanswered)?;
@@ -341,19 +351,18 @@ impl InFlightCall {
     }
 
     /// Continues a parked call with the responses of a modern client.
-    pub(super) async fn resume(mut self: Box<Self>, inputs: Option<Fragment>) -> Response<Body> {
+    pub(super) async fn resume(
+        mut self: Box<Self>,
+        inputs: Option<ClearedAnswer>,
+    ) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
         self.call.answer.resume();
         let replier = self.call.answer.replier();
         for question in waiting {
-            let given = inputs.as_ref().and_then(|inputs| inputs.value().get(&question.key));
-            match (given.filter(|given| given.is_object()), &question.id) {
+            let given = inputs.as_ref().and_then(|inputs| inputs.member(&question.key));
+            match (given, &question.id) {
                 (Some(given), Some(id)) => {
-                    let mut body = wire::head(Some(id), given.raw().len() + 16);
-                    body.extend_from_slice(br#""result":"#);
-                    body.extend_from_slice(given.raw().as_bytes());
-                    body.push(b'}');
-                    replier.reply(body).await;
+                    replier.reply(ServerReply::answer(id, ClearedOutcome::Result(given))).await;
                 }
                 // SPEC 2026-07-28 basic/patterns/mrtr#error-handling: missing responses are requested again.
                 (None, _) | (_, None) => self.call.waiting.push(question),
@@ -428,11 +437,4 @@ impl InFlightCall {
         let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
         Some(state.map(|state| (encode::asked(&self.frame.id, &questions, &state), ending)))
     }
-}
-
-fn fragment(text: Vec<u8>) -> Result<Fragment, Failure> {
-    let document = Document::parse(text.into(), &JsonBounds::ANSWER);
-    document
-        .map(|document| Fragment::whole(Arc::new(document)))
-        .map_err(|error| Failure::Decode(wire::DecodeError::Json(error)))
 }

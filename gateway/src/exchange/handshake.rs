@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use detection::inspect::Finding;
 use detection::labels::LabelledPart;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
-use json::{Document, JsonBounds, Value};
+use json::{Document, Fragment, JsonBounds, Value};
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
+use policy::engine::pipeline::{EarlyMessage, Facts, ServerPermit, Shown};
 use policy::rules::decision::Mode;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
@@ -22,7 +24,7 @@ use super::{DecodedRequest, Gateway};
 use crate::audit::Record;
 use crate::edge::encode::{self, Replacement};
 use crate::edge::failure::Failure;
-use crate::edge::server_info::{DescribedServer, ServerDescription};
+use crate::edge::server_info::{DescribedServer, ServerDescription, ShownServerInfo};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, header, meta as meta_key};
 use crate::mcp::wire::{self, Id};
@@ -54,9 +56,9 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         let (servers, on_record) = (self.granted(&arrived), &entry);
-        let asked = servers.map(|(at, server)| {
+        let asked = servers.map(|(at, server, permit)| {
             let party = arrived.party(at);
-            async move { (server, server.hello(on_record, &party).await) }
+            async move { (server, server.hello(permit, on_record, &party).await) }
         });
         let started = self.clock.instant();
         let asked = join_all(asked).await.into_iter();
@@ -70,7 +72,7 @@ impl Gateway {
         });
         match self.presented(&arrived, asked.collect(), &mut entry).await {
             Ok(servers) => {
-                let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
+                let ttl = servers.iter().map(|server| server.said.ttl).min().unwrap_or(0);
                 let response = ServerDescription::new(&servers, Era::Modern).discovered(&id, ttl);
                 self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
             }
@@ -97,9 +99,9 @@ impl Gateway {
         let gateway = Client::gateway();
         let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
         let on_record = &entry;
-        let opening = self.granted(&arrived).map(|(place, server)| {
+        let opening = self.granted(&arrived).map(|(place, server, permit)| {
             let party = OnBehalfOf { client: Arc::clone(client), ..arrived.party(place) };
-            async move { (place, server, server.open(on_record, version, &party).await) }
+            async move { (place, server, server.open(permit, on_record, version, &party).await) }
         });
         let started = self.clock.instant();
         let opened = join_all(opening).await;
@@ -167,15 +169,17 @@ impl Gateway {
         self.shown(entry, ExchangeEnd::answered(), None, encode::empty(StatusCode::OK))
     }
 
-    /// The servers of the route that the caller may use, with their indexes. Of any other server the caller learns
-    /// nothing, and it causes no request to it.
+    /// The servers of the route that the caller may use, with their indexes and permits. Of any other server the caller
+    /// learns nothing, and it causes no request to it.
     fn granted<'a>(
         &'a self,
         arrived: &'a DecodedRequest,
-    ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>)> {
-        let principal = &*arrived.caller.principal;
-        let may = |server: &Upstream| self.policy.grants_any(principal, server.name());
-        arrived.route.servers.iter().enumerate().filter(move |(_, server)| may(server))
+    ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>, ServerPermit)> {
+        let (facts, principal) = (&arrived.facts, &*arrived.caller.principal);
+        arrived.route.servers.iter().enumerate().filter_map(move |(at, server)| {
+            let permit = self.policy.admit_server(facts, principal, server.name())?;
+            Some((at, server, permit))
+        })
     }
 
     /// The servers that could be reached, with what the caller may use of each; one that fails does not hide the
@@ -197,18 +201,18 @@ impl Gateway {
                     continue;
                 }
             };
+            server.compare(&hello);
+            // As they are now: reading and comparing the information may have added approvals.
+            let facts = self.policy.facts();
             let may = |kind: &ItemKind| {
-                self.policy.admit_list(principal, server.name(), *kind).outcome.is_ok()
+                self.policy.may_list(&facts, principal, server.name(), *kind).is_granted()
             };
             let kinds = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method];
             let granted = kinds.into_iter().filter(may).collect();
-            let mut approved = self.approved(server, &hello);
-            if self.withholds_instructions(server, &approved) {
-                approved.instructions = None;
-            }
-            let hello = Arc::new(self.introducible(principal, server, approved).await);
+            let approved = approved(&facts, server, &hello);
+            let said = self.introducible(&facts, principal, server, approved).await;
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
-            servers.push(DescribedServer { name, hello, granted, shared, keeps });
+            servers.push(DescribedServer { name, said, granted, shared, keeps });
         }
         if servers.is_empty()
             && let Some(failure) = of_servers(failed, record)
@@ -218,30 +222,6 @@ impl Gateway {
         Ok(servers)
     }
 
-    /// The information of a server without what is not pinned. Capabilities that clients need to use approved
-    /// definitions are kept: each use is decided on its own.
-    fn approved(&self, server: &Upstream, hello: &ServerInfo) -> ServerInfo {
-        server.compare(hello);
-        let pins = self.policy.pins();
-        let name = server.name().as_str();
-        let unfit = |part: &str| {
-            let field = hello.field(part);
-            pins.mode == Mode::Enforce
-                && pins.unfit_field(name, hello.digest, part, field).is_some()
-        };
-        let mut shown = hello.clone();
-        if hello.instructions.is_some() && unfit("instructions") {
-            shown.instructions = None;
-        }
-        if hello.info.is_some() && unfit("serverInfo") {
-            shown.info = None;
-        }
-        if hello.capabilities.is_some() && unfit("capabilities") {
-            shown.capabilities = shown.usual_capabilities();
-        }
-        shown
-    }
-
     /// What stands for information about a server in the `_meta` of one of its results that was not approved: the name of
     /// the server in the configuration. A client may read any spelling of the key.
     pub(super) fn unapproved_info<'a>(
@@ -249,72 +229,98 @@ impl Gateway {
         server: &'a ServerName,
         meta: Value<'a>,
     ) -> impl Iterator<Item = Replacement> + 'a {
-        let is_enforced = self.policy.pins().mode == Mode::Enforce;
+        let facts = self.policy.facts();
+        let is_enforced = facts.pins().mode == Mode::Enforce;
         let is_info = move |(key, _): &(Cow<'_, str>, Value<'_>)| {
             is_enforced && key.eq_ignore_ascii_case(meta_key::SERVER_INFO)
         };
         let told = meta.members().filter(is_info).map(|(_, info)| info);
-        told.filter(move |info| !self.is_approved_info(server, *info)).map(move |info| {
-            let mut json = br#"{"name":"#.to_vec();
-            json::write_string(&mut json, server.as_str());
-            json.extend_from_slice(br#","version":""}"#);
-            let json = String::from_utf8(json).unwrap_or_default();
-            Replacement { span: info.span(), json }
-        })
-    }
-
-    /// Whether an approved version of what `server` says of itself has this information.
-    fn is_approved_info(&self, server: &ServerName, info: Value<'_>) -> bool {
-        // A longer one would be hashed on a serving thread for too long, and nobody approves it.
-        if info.raw().len() > wire::LARGE {
-            return false;
-        }
-        let said = format!(r#"{{"serverInfo":{}}}"#, info.raw());
-        let said = Document::parse(said.into(), &JsonBounds::ANSWER).ok();
-        let fields =
-            said.and_then(|said| Digest::of_fields(DigestSubject::Server, said.root()).ok());
-        let field = fields.and_then(|fields| fields.first().map(|(_, digest)| *digest));
-        self.policy.pins().unfit_field(server.as_str(), None, "serverInfo", field).is_none()
+        told.filter(move |info| !is_approved_info(&facts, server, *info))
+            .map(move |info| Replacement::server_info(info.span(), server))
     }
 
     /// The information of a server as `caller` may see it, after the same inspection as any text of a server.
     async fn introducible(
         &self,
+        facts: &Facts,
         caller: &Arc<Principal>,
         server: &Upstream,
-        mut shown: ServerInfo,
-    ) -> ServerInfo {
+        said: ServerInfo,
+    ) -> ShownServerInfo {
         let mut found = Vec::new();
-        let info = shown.info.take();
-        shown.info = self
-            .heard(caller, server, (LabelledPart::Result, info), None, &mut found)
-            .await
-            .unwrap_or_default();
-        let capabilities = shown.capabilities.clone();
-        shown.capabilities = match self
-            .heard(caller, server, (LabelledPart::Result, capabilities), None, &mut found)
-            .await
-        {
+        let usual = said.usual_capabilities();
+        let instructions = self.released_instructions(facts, server, &said);
+        let ServerInfo { era, ttl, info, capabilities, .. } = said;
+        let info = self.heard_part(caller, server, info, &mut found).await.unwrap_or_default();
+        let capabilities = match self.heard_part(caller, server, capabilities, &mut found).await {
             Ok(capabilities) => capabilities,
-            Err(_) => shown.usual_capabilities(),
+            Err(_) => self.heard_part(caller, server, usual, &mut found).await.unwrap_or_default(),
         };
         for finding in &found {
             tracing::info!(server = %server.name(), %finding, "found in what a server says of itself");
         }
-        shown
+        ShownServerInfo { era, ttl, info, instructions, capabilities }
     }
 
-    /// Whether a server's instructions are withheld: a model reads them, so they pass the detectors for definitions.
-    /// Reported once per version of the information.
-    fn withholds_instructions(&self, server: &Upstream, hello: &ServerInfo) -> bool {
-        let Some(instructions) = &hello.instructions else { return false };
-        let findings =
-            detection::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
-        let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
-        let withheld = self.policy.withholds_but(&findings, excused);
-        if let Some(finding) = withheld {
-            server.withheld_instructions(hello.digest, finding);
-        }
-        withheld.is_some()
+    /// A part of a server's information as `caller` may see it.
+    async fn heard_part(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Upstream,
+        part: Option<Fragment>,
+        found: &mut Vec<Finding>,
+    ) -> Result<Option<Shown>, Finding> {
+        let Some(said) = part else { return Ok(None) };
+        let told = EarlyMessage { part: LabelledPart::Result, said };
+        self.heard(caller, server, told, None, found).await
     }
+
+    /// The instructions of a server, unless they are withheld. That is reported once per version of the information.
+    fn released_instructions(
+        &self,
+        facts: &Facts,
+        server: &Upstream,
+        said: &ServerInfo,
+    ) -> Option<Shown> {
+        let (name, instructions) = (server.name(), said.instructions.clone()?);
+        let budget = WorkBudget::new(INSTRUCTIONS);
+        let released =
+            self.policy.release_instructions(facts, name, said.digest, instructions, &budget);
+        released.inspect_err(|finding| server.withheld_instructions(said.digest, finding)).ok()
+    }
+}
+
+/// The information of a server without what is not pinned. Capabilities that clients need to use approved definitions
+/// are kept: each use is decided on its own.
+fn approved(facts: &Facts, server: &Upstream, hello: &ServerInfo) -> ServerInfo {
+    let pins = facts.pins();
+    let name = server.name().as_str();
+    let unfit = |part: &str| {
+        let field = hello.field(part);
+        pins.mode == Mode::Enforce && pins.unfit_field(name, hello.digest, part, field).is_some()
+    };
+    let mut shown = hello.clone();
+    if hello.instructions.is_some() && unfit("instructions") {
+        shown.instructions = None;
+    }
+    if hello.info.is_some() && unfit("serverInfo") {
+        shown.info = None;
+    }
+    if hello.capabilities.is_some() && unfit("capabilities") {
+        shown.capabilities = shown.usual_capabilities();
+    }
+    shown
+}
+
+/// Whether an approved version of what `server` says of itself has this information.
+fn is_approved_info(facts: &Facts, server: &ServerName, info: Value<'_>) -> bool {
+    // A longer one would be hashed on a serving thread for too long, and nobody approves it.
+    if info.raw().len() > wire::LARGE {
+        return false;
+    }
+    let said = format!(r#"{{"serverInfo":{}}}"#, info.raw());
+    let said = Document::parse(said.into(), &JsonBounds::ANSWER).ok();
+    let fields = said.and_then(|said| Digest::of_fields(DigestSubject::Server, said.root()).ok());
+    let field = fields.and_then(|fields| fields.first().map(|(_, digest)| *digest));
+    facts.pins().unfit_field(server.as_str(), None, "serverInfo", field).is_none()
 }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use detection::inspect::Finding;
-use detection::labels::LabelledPart;
 use http::Response;
 use json::{Fragment, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
 use policy::engine::ask::Refusal;
 use policy::engine::message::{Reply, RequestOperation};
-use policy::engine::pipeline::{Expectation, VisibleReply};
+use policy::engine::pipeline::{Expectation, Shown, VisibleReply};
 use policy::rules::decision::{Denial, Disclosure, Reason};
 use policy_core::subject::principal::Principal;
 
@@ -27,7 +26,7 @@ use crate::audit::Intent;
 use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share, ShareError};
 use crate::edge::denial::ToolDenial;
-use crate::edge::encode::{self, Replacement};
+use crate::edge::encode::{self, Replacement, ShownNotification};
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, method};
@@ -74,7 +73,7 @@ pub(super) struct UpstreamCall {
     /// The binding of its request state, if the arguments are no longer kept.
     pub(super) bound: Option<RequestStateBinding>,
     /// Requests of a legacy server that the client has not answered.
-    pub(super) waiting: Vec<InputRequest>,
+    pub(super) waiting: Vec<InputRequest<Shown>>,
     /// The memory share for `waiting`.
     pub(super) asked: Option<ResponseAccount>,
     /// How many rounds of requests the client was sent.
@@ -134,8 +133,8 @@ impl UpstreamCall {
         shown: VisibleReply,
         found: &mut Vec<Finding>,
     ) -> VisibleReply {
-        let (VisibleReply::Answer(Reply::Result(said) | Reply::Error(said))
-        | VisibleReply::Apart(said)) = &shown
+        let (VisibleReply::Result(said) | VisibleReply::Error(said) | VisibleReply::Apart(said)) =
+            &shown
         else {
             return shown;
         };
@@ -160,7 +159,7 @@ impl UpstreamCall {
 
     /// The names of the server in a result, and the names on the route in their place; what the server says of itself
     /// and was not approved, and what stands for it. Resource links in the result become readable for the caller.
-    fn renamed(&self, result: &Fragment) -> Vec<Replacement> {
+    fn renamed(&self, result: &Shown) -> Vec<Replacement> {
         let value = result.value();
         self.gateway.linked(&self.caller, self.server.name(), value);
         let rename = |kind: ItemKind, name: &str| self.route.shown(&self.server, kind, name);
@@ -206,8 +205,9 @@ impl UpstreamCall {
     /// # Errors
     /// If the caller's share is used up.
     pub(super) fn count_waiting(&mut self, answer: usize) -> Result<ResponseAccount, ShareError> {
-        let memory =
-            |asked: &InputRequest| asked.params.as_ref().map(|one| one.document().memory());
+        let memory = |asked: &InputRequest<Shown>| {
+            asked.params.as_ref().map(|one| one.fragment().document().memory())
+        };
         let bytes = self.waiting.iter().filter_map(memory).sum();
         let (server, caller) = (self.server.name().as_str().into(), self.caller.id.as_str().into());
         // Released first, because everything that waits is charged anew.
@@ -661,16 +661,17 @@ impl InFlightCall {
         let (call, frame) = (&self.call, &mut self.frame);
         if let Some(kind) = upstream::changed(&told.method) {
             call.server.heard(told);
-            let granted = call.gateway.policy.admit_list(&call.caller, call.server.name(), kind);
+            let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
+            let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
             let told = call.gateway.told(&call.caller, &call.server, told).await?;
-            return (legacy && granted.outcome.is_ok()).then(|| encode::told(&told, &[]));
+            return (legacy && standing.is_granted()).then(|| encode::told(&told, &[]));
         }
         let mut found = Vec::new();
-        let said = (LabelledPart::Params, told.params.clone());
         let due = call.due.as_ref();
-        let params = call.gateway.heard(&call.caller, &call.server, said, due, &mut found).await;
+        let params =
+            call.gateway.heard_params(&call.caller, &call.server, told, due, &mut found).await;
         frame.entry.found(found);
-        let told = &Notification { method: told.method.clone(), params: params.ok()? };
+        let told = &ShownNotification { method: told.method.clone(), params: params.ok()? };
         let params = told.params.as_ref();
         match &*told.method {
             method::PROGRESS => {
@@ -685,10 +686,9 @@ impl InFlightCall {
             method::UPDATED if legacy => {
                 let uri = params.and_then(|params| params.value().get("uri"));
                 let uri = uri.and_then(Value::as_str)?;
-                // The permit is only the proof that the client may know of the resource; nothing is sent with it.
-                drop(call.gateway.watchable(&call.caller, call.server.name(), &uri)?);
+                let may = call.gateway.may_watch(&call.caller, &call.server, &uri);
                 let shown = call.route.shown(&call.server, ItemKind::Resource, &uri)?;
-                Some(encode::told(told, &[("uri", &shown)]))
+                may.then(|| encode::told(told, &[("uri", &shown)]))
             }
             method::ELICITED if legacy => Some(encode::told(told, &[])),
             // Their ids are those of the server, and mean nothing to the client.
@@ -698,7 +698,7 @@ impl InFlightCall {
             | method::TASK_STATUS
             | method::TASK => None,
             name => {
-                let may = call.gateway.may_tell(&call.caller, &call.server, name);
+                let may = call.gateway.may_notify(&call.caller, &call.server, name);
                 may.then(|| encode::told(told, &[]))
             }
         }
@@ -779,7 +779,7 @@ impl InFlightCall {
     ) -> Result<(Body, ExchangeEnd), Failure> {
         let (call, id, era) = (&self.call, &self.frame.id, self.era());
         let body = match shown {
-            VisibleReply::Answer(Reply::Result(result)) => {
+            VisibleReply::Result(result) => {
                 let renamed = call.renamed(&result);
                 let caching = match call.answer.verb() {
                     RequestOperation::Read => encode::ResultCaching::Cacheable,
@@ -787,7 +787,7 @@ impl InFlightCall {
                 };
                 encode::result(id, era, &result, caching, &renamed)
             }
-            VisibleReply::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
+            VisibleReply::Error(error) => encode::server_error(id, era, &error),
             // A model that reads why its result was withheld continues without it.
             VisibleReply::Withheld(finding) if call.answer.verb() == RequestOperation::Call => {
                 let failure = Failure::Withheld(finding);
@@ -798,7 +798,7 @@ impl InFlightCall {
                 return Ok((body, failure.ending_in_result(era)));
             }
             VisibleReply::Withheld(finding) => return Err(Failure::Withheld(finding)),
-            VisibleReply::Answer(_) | VisibleReply::List(_) | VisibleReply::Apart(_) => {
+            VisibleReply::Told(_) | VisibleReply::List(_) | VisibleReply::Apart(_) => {
                 let what = "an answer was released as something else";
                 return Err(Failure::Upstream(UpstreamError::Protocol(what)));
             }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 
 use detection::inspect::Finding;
 use detection::labels::LabelledPart;
-use json::Fragment;
-use policy::engine::message::Reply;
-use policy::engine::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
+use policy::engine::pipeline::{
+    EarlyMessage, Expectation, Facts, Policy, ReleasedReply, Shown, VisibleReply,
+};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
 use super::Gateway;
+use crate::edge::encode::ShownNotification;
 use crate::mcp::wire::Notification;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// A fragment that a server sent, as `caller` may see it. If it belongs to a call, `due` also hides what its result
-    /// must hide. Findings are counted and added to `found`.
+    /// What a server sent, as `caller` may see it. If it belongs to a call, `due` also hides what its result must hide.
+    /// Findings are counted and added to `found`.
     ///
     /// # Errors
     /// The finding for which it is withheld.
@@ -25,17 +26,34 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         server: &Upstream,
-        (part, said): (LabelledPart, Option<Fragment>),
+        told: EarlyMessage,
         due: Option<&Expectation>,
         found: &mut Vec<Finding>,
-    ) -> Result<Option<Fragment>, Finding> {
-        let Some(said) = said else { return Ok(None) };
-        let (name, bytes) = (server.name().clone(), said.value().span().len());
+    ) -> Result<Option<Shown>, Finding> {
+        let (name, bytes) = (server.name().clone(), told.said.value().span().len());
         let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-            policy.release_early(caller, &name, part, said, &hidden, budget)
-        };
+        let look =
+            move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                policy.release_early(facts, caller, &name, told, &hidden, budget)
+            };
         self.early(caller, bytes, look, found).await
+    }
+
+    /// The params of a notification as `caller` may see them; `None` if it has none.
+    ///
+    /// # Errors
+    /// The finding for which they are withheld.
+    pub(super) async fn heard_params(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Upstream,
+        told: &Notification,
+        due: Option<&Expectation>,
+        found: &mut Vec<Finding>,
+    ) -> Result<Option<Shown>, Finding> {
+        let Some(said) = told.params.clone() else { return Ok(None) };
+        let told = EarlyMessage { part: LabelledPart::Params, said };
+        self.heard(caller, server, told, due, found).await
     }
 
     /// The part of an early message that is released by `look`. Findings are counted and added to `found`.
@@ -43,9 +61,11 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         bytes: usize,
-        look: impl FnOnce(&Policy, &Arc<Principal>, &WorkBudget) -> ReleasedReply + Send + 'static,
+        look: impl FnOnce(&Policy, &Facts, &Arc<Principal>, &WorkBudget) -> ReleasedReply
+        + Send
+        + 'static,
         found: &mut Vec<Finding>,
-    ) -> Result<Option<Fragment>, Finding> {
+    ) -> Result<Option<Shown>, Finding> {
         if bytes > self.limits.notification {
             return Err(self.unseen(Finding::too_long(), found));
         }
@@ -53,9 +73,12 @@ impl Gateway {
             return Err(self.unseen(Finding::over_budget(), found));
         };
         match self.counted_parts(released, found) {
-            VisibleReply::Answer(Reply::Told(said)) => Ok(Some(said)),
+            VisibleReply::Told(said) => Ok(Some(said)),
             VisibleReply::Withheld(finding) => Err(finding),
-            VisibleReply::Answer(_) | VisibleReply::List(_) | VisibleReply::Apart(_) => Ok(None),
+            VisibleReply::Result(_)
+            | VisibleReply::Error(_)
+            | VisibleReply::List(_)
+            | VisibleReply::Apart(_) => Ok(None),
         }
     }
 
@@ -85,10 +108,9 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Upstream,
         told: &Notification,
-    ) -> Option<Notification> {
+    ) -> Option<ShownNotification> {
         let mut found = Vec::new();
-        let said = (LabelledPart::Params, told.params.clone());
-        let params = self.heard(caller, server, said, None, &mut found).await;
+        let params = self.heard_params(caller, server, told, None, &mut found).await;
         // The server controls how many findings there are, so logging is rate-limited.
         let name = server.name();
         for finding in &found {
@@ -97,7 +119,7 @@ impl Gateway {
             }
         }
         match params {
-            Ok(params) => Some(Notification { method: told.method.clone(), params }),
+            Ok(params) => Some(ShownNotification { method: told.method.clone(), params }),
             Err(finding) => {
                 if let Some(suppressed) = server.may_log(self.clock.instant()) {
                     tracing::warn!(server = %name, method = %told.method, %finding, suppressed, "a notification was withheld");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy::definition::offer::CatalogItem;
 use policy::engine::message::{ItemRequest, Reply};
-use policy::engine::pipeline::{Expectation, Policy, ReleasedReply};
+use policy::engine::pipeline::{Expectation, Facts, Policy, ReleasedReply};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
@@ -15,7 +15,8 @@ use crate::upstream::UpstreamError;
 
 impl Gateway {
     /// Inspects a message of `bytes` bytes on behalf of `caller`: inline if it is short, in the offload pool otherwise.
-    /// The work allowed is proportional to its length.
+    /// The work allowed is proportional to its length. `look` gets the facts as they are when it runs: a message may
+    /// have waited for the pool.
     ///
     /// # Errors
     /// If the pool refuses the work or the work fails.
@@ -27,14 +28,15 @@ impl Gateway {
     ) -> Result<T, OffloadError>
     where
         T: Send + 'static,
-        F: FnOnce(&Policy, &Arc<Principal>, &WorkBudget) -> T + Send + 'static,
+        F: FnOnce(&Policy, &Facts, &Arc<Principal>, &WorkBudget) -> T + Send + 'static,
     {
         let most = self.limits.inspection_work;
         if bytes < self.limits.inspected_inline {
-            return Ok(look(&self.policy, caller, &WorkBudget::of(bytes, most)));
+            let budget = WorkBudget::of(bytes, most);
+            return Ok(look(&self.policy, &self.policy.facts(), caller, &budget));
         }
         let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
-        let look = move |budget: &WorkBudget| look(&policy, &principal, budget);
+        let look = move |budget: &WorkBudget| look(&policy, &policy.facts(), &principal, budget);
         let cause = OffloadHolder::Caller(caller.id.as_str().into());
         self.tasks.offload().run(cause, bytes, most, look).await
     }
@@ -71,9 +73,10 @@ impl Gateway {
         };
         // The server determines the cost of compiling its schema.
         let bytes = if due.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
-        let look = |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-            policy.release(caller, due, reply, budget)
-        };
+        let look =
+            |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                policy.release(facts, caller, due, reply, budget)
+            };
         self.inspect(caller, bytes, look).await.map_err(|error| {
             tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "an answer was withheld");
             let what = "the answer could not be looked at";

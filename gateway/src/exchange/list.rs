@@ -11,7 +11,9 @@ use http::Response;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::engine::message::Reply;
-use policy::engine::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
+use policy::engine::pipeline::{
+    CatalogView, EarlyMessage, Expectation, Facts, Permit, Policy, Shown, VisibleReply,
+};
 use policy::engine::places::is_meta;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
@@ -55,6 +57,13 @@ struct ReadListings<'a> {
     failed: Vec<(&'a Arc<Upstream>, UpstreamError)>,
     /// Whether the identity of some server is not the approved one.
     has_stranger: bool,
+}
+
+/// A server whose catalog is read to find a name in it, with the permit for that.
+struct CatalogToRead<'a> {
+    at: usize,
+    server: &'a Arc<Upstream>,
+    permit: Permit,
 }
 
 /// A server with its catalog, on a route where several servers may have a name.
@@ -111,7 +120,7 @@ impl Gateway {
             entry.verdict = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
         }
         let count = |(seen, hidden): (usize, usize), part: &EncodedListing| {
-            let (more, withheld) = part.1.view.counts();
+            let (more, withheld) = part.1.view().counts();
             (seen + more, hidden + withheld)
         };
         entry.listed = Some(shown.iter().fold((0, 0), count));
@@ -123,7 +132,7 @@ impl Gateway {
         let mut found = Vec::new();
         let extra = self.beside(&arrived, &shown, &mut found).await;
         entry.found(found);
-        let response = encode::list(&id, era, kind, &shown, &extra, &missing);
+        let response = encode::list(&id, era, kind, &shown, extra.as_ref(), &missing);
         // A legacy client may rely on a stream if the server answers with one.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
         let response =
@@ -141,8 +150,9 @@ impl Gateway {
         record: &mut Record,
     ) -> Vec<(usize, &'a Arc<Upstream>, Permit)> {
         let mut permits = Vec::new();
+        let (facts, principal) = (&arrived.facts, &arrived.caller.principal);
         for (at, server) in arrived.route.servers.iter().enumerate() {
-            let ruling = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
+            let ruling = self.policy.admit_list(facts, principal, server.name(), kind);
             let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
             if granted.is_some() || permits.is_empty() {
                 record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
@@ -182,26 +192,25 @@ impl Gateway {
             return Ok(());
         }
         let catalog = Arc::clone(catalog);
-        let clean = move |policy: &Policy, _: &Arc<Principal>, budget: &WorkBudget| {
-            policy.clean_all(&catalog, budget);
-        };
+        let clean =
+            move |policy: &Policy, facts: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {
+                policy.clean_all(facts, &catalog, budget);
+            };
         self.inspect(&arrived.caller.principal, bytes, clean).await
     }
 
-    /// The members of a list result besides the definitions, as the caller may see them: of a single list only, none if
-    /// several servers are listed.
+    /// An object with the members of a list result besides the definitions, as the caller may see them: of a single list
+    /// only, none if several servers are listed.
     async fn beside(
         &self,
         arrived: &DecodedRequest,
         shown: &[EncodedListing],
         found: &mut Vec<Finding>,
-    ) -> Vec<(Box<str>, Fragment)> {
-        let [(listing, _)] = shown else { return Vec::new() };
+    ) -> Option<Shown> {
+        let [(listing, _)] = shown else { return None };
         let name = listing.catalog().server();
         let server = arrived.route.servers.iter().find(|server| server.name() == name);
-        let Some(server) = server.filter(|_| !listing.extra().is_empty()) else {
-            return Vec::new();
-        };
+        let server = server.filter(|_| !listing.extra().is_empty())?;
         let mut out = Vec::new();
         let mut object = Object::open(&mut out);
         for (key, value) in listing.extra() {
@@ -211,17 +220,11 @@ impl Gateway {
         }
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
-        let Ok(document) = Document::parse(out.into(), &JsonBounds::ANSWER) else {
-            return Vec::new();
-        };
+        let document = Document::parse(out.into(), &JsonBounds::ANSWER).ok()?;
         let said = Fragment::whole(Arc::new(document));
-        let heard = self
-            .heard(&arrived.caller.principal, server, (SpokenPart::Result, Some(said)), None, found)
-            .await;
-        let Ok(Some(heard)) = heard else { return Vec::new() };
-        let document = heard.document();
-        let members = heard.value().members();
-        members.map(|(key, value)| (key.into(), value.fragment(&document))).collect()
+        let told = EarlyMessage { part: SpokenPart::Result, said };
+        let heard = self.heard(&arrived.caller.principal, server, told, None, found).await;
+        heard.ok().flatten()
     }
 
     async fn read<'a>(
@@ -246,7 +249,8 @@ impl Gateway {
         (server, listed.map(|(due, listing)| ServerListing { server: server_of, listing, due }))
     }
 
-    /// Every part as the caller sees it, with the names of the route.
+    /// Every part as the caller sees it, with the names of the route, under the facts as they are now: reading the
+    /// definitions may have added approvals and conflicts.
     fn written(
         &self,
         arrived: &DecodedRequest,
@@ -254,10 +258,11 @@ impl Gateway {
         parts: Vec<ServerListing>,
     ) -> Result<Vec<EncodedListing>, UpstreamError> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let facts = self.policy.facts();
         if !route.compares(kind) {
             let write = |part: ServerListing| {
                 let naming = route.naming(part.server.name(), Arc::default());
-                self.shown_again(principal, part, naming)
+                self.shown_again(&facts, principal, part, naming)
             };
             return parts.into_iter().map(write).collect();
         }
@@ -266,11 +271,13 @@ impl Gateway {
             let reply = Reply::List(Arc::clone(listing.catalog()));
             // The budget for inspecting definitions was spent when the list was read.
             let budget = WorkBudget::new(USUAL_MOST);
-            match self.policy.release(principal, due, reply, &budget).into_shown() {
+            match self.policy.release(&facts, principal, due, reply, &budget).into_shown() {
                 VisibleReply::List(view) => Ok((server, listing, view)),
-                VisibleReply::Answer(_) | VisibleReply::Withheld(_) | VisibleReply::Apart(_) => {
-                    Err(MISTAKEN)
-                }
+                VisibleReply::Result(_)
+                | VisibleReply::Error(_)
+                | VisibleReply::Told(_)
+                | VisibleReply::Withheld(_)
+                | VisibleReply::Apart(_) => Err(MISTAKEN),
             }
         };
         let views: Vec<_> = parts.into_iter().map(view).collect::<Result<_, _>>()?;
@@ -283,7 +290,8 @@ impl Gateway {
             let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
             withheld(server, view);
             let naming = route.naming(server.name(), Arc::new(taken));
-            let known = listing.written(&naming, |known| self.policy.holds(known, principal));
+            let holds = |known: &CatalogView| self.policy.holds(&facts, known, principal);
+            let known = listing.written(&naming, holds);
             let write = || self.write(server, listing, view, naming);
             let written = known.unwrap_or_else(write);
             (Arc::clone(listing), written)
@@ -294,16 +302,18 @@ impl Gateway {
     /// Reuses the encoding for an equal caller, if listing and policy are the same.
     fn shown_again(
         &self,
+        facts: &Facts,
         principal: &Principal,
         part: ServerListing,
         naming: Naming,
     ) -> Result<EncodedListing, UpstreamError> {
         let ServerListing { server, listing, due } = part;
-        let known = listing.written(&naming, |view| self.policy.holds(view, principal));
+        let known = listing.written(&naming, |view| self.policy.holds(facts, view, principal));
         let budget = WorkBudget::new(USUAL_MOST);
         let released = match &known {
-            Some(written) => self.policy.release_again(principal, due, &written.view),
+            Some(written) => self.policy.release_again(facts, principal, due, written.view()),
             None => self.policy.release(
+                facts,
                 principal,
                 due,
                 Reply::List(Arc::clone(listing.catalog())),
@@ -311,19 +321,24 @@ impl Gateway {
             ),
         };
         match (released.into_shown(), known) {
-            (VisibleReply::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {
+            (VisibleReply::List(view), Some(written)) if Arc::ptr_eq(&view, written.view()) => {
                 Ok((listing, written))
             }
-            // There was no encoding, or an approval or revocation has changed the view in the meantime: the latest view
-            // counts.
+            // There was no encoding, or a link that the caller was given has changed the view in the meantime: the latest
+            // view counts.
             (VisibleReply::List(view), _) => {
                 withheld(&server, &view);
                 let written = self.write(&server, &listing, &view, naming);
                 Ok((listing, written))
             }
-            (VisibleReply::Answer(_) | VisibleReply::Withheld(_) | VisibleReply::Apart(_), _) => {
-                Err(MISTAKEN)
-            }
+            (
+                VisibleReply::Result(_)
+                | VisibleReply::Error(_)
+                | VisibleReply::Told(_)
+                | VisibleReply::Withheld(_)
+                | VisibleReply::Apart(_),
+                _,
+            ) => Err(MISTAKEN),
         }
     }
 
@@ -336,7 +351,7 @@ impl Gateway {
         naming: Naming,
     ) -> Arc<RenderedView> {
         let written = listing.write(Arc::clone(view), naming, server.overrides());
-        for unused in &written.unused {
+        for unused in written.unused() {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
                 let (server, argument) = (server.name(), unused.escape_debug());
                 tracing::warn!(%server, %argument, suppressed, "an override is of an argument that the tool does not have");
@@ -356,7 +371,7 @@ impl Gateway {
     ) -> Result<Option<RequestTarget<'a>>, Failure> {
         let route = &arrived.route;
         let candidates = self.candidates(arrived, kind, name);
-        let (seen, failed) = self.catalogs_of(arrived, candidates, kind, record).await;
+        let (seen, failed) = self.catalogs_of(arrived, candidates, record).await;
         let mut found = self.showing(arrived, kind, name, &seen);
         if let (None, [(server, _)]) = (found.first(), &failed[..]) {
             let naming = route.naming(server.name(), Arc::default());
@@ -370,50 +385,47 @@ impl Gateway {
         }
     }
 
-    /// The servers on a route that may show `name`, of those that the caller may ask, with their indices.
+    /// The servers on a route that may show `name`, of those that the caller may ask, with the permits of their lists.
     fn candidates<'a>(
         &self,
         arrived: &'a DecodedRequest,
         kind: ItemKind,
         name: &str,
-    ) -> Vec<(usize, &'a Arc<Upstream>)> {
+    ) -> Vec<CatalogToRead<'a>> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
-        let granted = |(_, server): &(usize, &Arc<Upstream>)| {
-            self.policy.admit_list(principal, server.name(), kind).outcome.is_ok()
-        };
-        let candidates = route.servers.iter().enumerate().filter(granted);
         // A name with a server's prefix can only belong to that server.
-        if route.compares(kind) {
-            return candidates.collect();
-        }
         let may_show = |server: &Upstream| {
-            let naming = route.naming(server.name(), Arc::default());
-            naming.may_show(server.name(), name)
+            let naming = || route.naming(server.name(), Arc::default());
+            route.compares(kind) || naming().may_show(server.name(), name)
         };
-        candidates.filter(|(_, server)| may_show(server)).collect()
+        let candidates = route.servers.iter().enumerate().filter(|(_, server)| may_show(server));
+        let granted = candidates.filter_map(|(at, server)| {
+            let ruling = self.policy.admit_list(&arrived.facts, principal, server.name(), kind);
+            Some(CatalogToRead { at, server, permit: ruling.outcome.ok()? })
+        });
+        granted.collect()
     }
 
     /// Reads the catalogs of several servers at once. Returns those that were read, and the servers that failed.
     async fn catalogs_of<'a>(
         &self,
         arrived: &DecodedRequest,
-        servers: Vec<(usize, &'a Arc<Upstream>)>,
-        kind: ItemKind,
+        servers: Vec<CatalogToRead<'a>>,
         record: &mut ReadEntry,
     ) -> (Vec<SeenCatalog<'a>>, Vec<(&'a Arc<Upstream>, UpstreamError)>) {
         let entry = &*record;
-        let reads = servers.iter().map(|(at, server)| async move {
-            let party: OnBehalfOf = arrived.party(*at);
+        let reads = servers.into_iter().map(|CatalogToRead { at, server, permit }| async move {
+            let party: OnBehalfOf = arrived.party(at);
             let patience = self.limits.list_time;
-            let read = server.catalog_within(entry, &party, kind, patience);
+            let read = server.catalog_within(permit, entry, &party, patience);
             let read = timeout(patience + GRACE, read).await;
-            read.unwrap_or(Err(UpstreamError::Timeout(patience)))
+            (at, server, read.unwrap_or(Err(UpstreamError::Timeout(patience))))
         });
         let asked = self.clock.instant();
         let read = join_all(reads).await;
         record.waited += self.since(asked);
         let (mut seen, mut failed) = (Vec::new(), Vec::new());
-        for ((at, server), listing) in servers.into_iter().zip(read) {
+        for (at, server, listing) in read {
             match listing {
                 Ok(listing) => seen.push(SeenCatalog { at, server, listing }),
                 Err(error) => failed.push((server, error)),
@@ -431,9 +443,13 @@ impl Gateway {
         seen: &[SeenCatalog<'a>],
     ) -> Vec<RequestTarget<'a>> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        // As they are now: reading the definitions may have added approvals and conflicts.
+        let facts = self.policy.facts();
         let is_visible = |of: &SeenCatalog<'_>, name: &str| {
             let offer = of.listing.catalog().offer(name);
-            offer.is_some_and(|offer| self.policy.about(principal, of.server.name(), offer).shows())
+            let about =
+                |offer| self.policy.about(&facts, principal, of.server.name(), offer).shows();
+            offer.is_some_and(about)
         };
         let mut found = Vec::new();
         for of in seen {
@@ -491,7 +507,7 @@ fn unseen(shown: &[EncodedListing]) -> Vec<WithheldItem> {
     let hidden = || {
         shown.iter().flat_map(|(listing, written)| {
             let server = listing.catalog().server();
-            written.view.hidden().map(move |(offer, decision)| (server, offer, decision))
+            written.view().hidden().map(move |(offer, decision)| (server, offer, decision))
         })
     };
     let by_rule = |decision: &Decision| match &decision.effect {

@@ -2,7 +2,7 @@
 
 use detection::labels::LabelledPart;
 use http::{Response, StatusCode};
-use json::Fragment;
+use policy::engine::pipeline::EarlyMessage;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 
@@ -76,7 +76,7 @@ impl Gateway {
     pub(super) async fn set_level(
         &self,
         arrived: DecodedRequest,
-        level: Fragment,
+        level: &'static str,
         record: Box<Record>,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
@@ -92,18 +92,18 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
-        self.conversations.enter(seat).set_level(level.value().raw().into());
-        let params = [("level".into(), level)];
+        self.conversations.enter(seat).set_level(format!("\"{level}\"").into());
         let (mut refused, alone) = (None, arrived.route.servers.len() == 1);
         for (at, server) in arrived.route.servers.iter().enumerate() {
-            let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
-            let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
+            // As they are now: another server may have taken its time.
+            let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
+            let permit = self.policy.admit_server(&facts, principal, server.name());
+            let Some((permit, leg)) = permit.zip(arrived.leg(at)) else { continue };
             if leg.version.era() == Era::Modern {
                 continue;
             }
             let started = self.clock.instant();
-            let answered =
-                server.arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params).await;
+            let answered = server.set_level(permit, &entry, &arrived.party(at), leg, level).await;
             entry.waited += self.since(started);
             match answered {
                 Ok(ResponseOutcome::Error(error)) => {
@@ -115,8 +115,8 @@ impl Gateway {
                     } else {
                         let caller = &arrived.caller.principal;
                         let mut found = Vec::new();
-                        let said = (LabelledPart::Error, Some(error));
-                        let error = self.heard(caller, server, said, None, &mut found).await;
+                        let told = EarlyMessage { part: LabelledPart::Error, said: error };
+                        let error = self.heard(caller, server, told, None, &mut found).await;
                         entry.found(found);
                         error.map_err(Failure::Withheld)
                     });
@@ -132,7 +132,7 @@ impl Gateway {
         let (ending, response) = match refused.filter(|_| alone) {
             Some(Ok(Some(error))) => {
                 let body = encode::server_error(&id, Era::Legacy, &error);
-                (server_error(&error), encode::json(body))
+                (server_error(error.fragment()), encode::json(body))
             }
             Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),
             Some(Ok(None)) | None => (ExchangeEnd::answered(), encode::nothing(&id)),
@@ -151,11 +151,12 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         for (at, server) in arrived.route.servers.iter().enumerate() {
-            let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
-            let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
-            if let Err(error) =
-                server.notify_session(&entry, &arrived.party(at), leg, method::ROOTS_CHANGED).await
-            {
+            // As they are now: another server may have taken its time.
+            let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
+            let permit = self.policy.admit_server(&facts, principal, server.name());
+            let Some((permit, leg)) = permit.zip(arrived.leg(at)) else { continue };
+            let party = arrived.party(at);
+            if let Err(error) = server.roots_changed(permit, &entry, &party, leg).await {
                 let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(server = %server.name(), %error, "a notification was not taken");
             }

@@ -8,7 +8,8 @@ use http::Response;
 use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::definition::offer::ItemKind;
 use policy::engine::message::ItemRequest;
-use policy::engine::pipeline::Policy;
+use policy::engine::pipeline::{Facts, Policy, Shown};
+use policy::rules::decision::Decision;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
@@ -25,7 +26,7 @@ use crate::stream::body::Body;
 
 impl InFlightCall {
     /// Stores a result that is too long, and returns the response with a link to it; `None` if there is no room.
-    pub(super) fn kept(&self, result: &Fragment) -> Option<Body> {
+    pub(super) fn kept(&self, result: &Shown) -> Option<Body> {
         let (call, gateway) = (&self.call, &self.call.gateway);
         let length = result.value().raw().len();
         // A client that validates results against an output schema does not apply it to errors.
@@ -33,12 +34,7 @@ impl InFlightCall {
         let failed = value.get("isError").is_some_and(Value::may_be_true);
         let failed = failed || value.get("structuredContent").is_some();
         let (made, held) = apart(call.answer.call())?;
-        let kept = StoredResult {
-            result: Bytes::copy_from_slice(value.raw().as_bytes()),
-            call: made,
-            held,
-            rules: gateway.rules,
-        };
+        let kept = StoredResult { result: result.stored(), call: made, held, rules: gateway.rules };
         let (route, now) = (call.route.identity(), gateway.clock.instant());
         let uri = gateway.results.keep(&call.caller, &route, kept, now)?;
         let minutes = gateway.results.time().as_secs().div_ceil(60);
@@ -98,8 +94,8 @@ impl Gateway {
         let kept = kept.filter(|kept| kept.rules == self.rules);
         // INVARIANT: kept results have been parsed before.
         let read = |kept: StoredResult| {
-            let document = Document::parse(kept.result.clone(), &JsonBounds::ANSWER).ok()?;
-            Some((kept, document))
+            let result = kept.result.read()?;
+            Some((kept, result))
         };
         let Some((kept, result)) = kept.and_then(read) else {
             let (decision, denial) = Policy::unknown(ItemKind::Resource);
@@ -115,7 +111,7 @@ impl Gateway {
         if let Err(failure) = self.still_allowed(arrived, kept.call, &mut entry).await {
             return self.failed(entry, &failure, Some(&id));
         }
-        let body = contents(&id, arrived.inbound.version.era(), uri, result.root());
+        let body = contents(&id, arrived.inbound.version.era(), uri, &result);
         self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))
     }
 
@@ -131,12 +127,16 @@ impl Gateway {
         let found = servers.find(|(_, server)| *server.name() == call.server);
         let (decision, allowed) = match found {
             None => (Policy::unknown(ItemKind::Resource).0, false),
-            Some(_) if self.policy.has_revoked_use(principal, &call.server, &call.name) => {
+            Some(_) if arrived.facts.has_revoked_use(principal, &call.server, &call.name) => {
                 (Policy::unknown(ItemKind::Resource).0, false)
             }
             Some((at, server)) => {
-                let asked = self.clock.instant();
-                let listing = server.catalog(record, &arrived.party(at), ItemKind::Tool).await;
+                let (asked, facts) = (self.clock.instant(), &arrived.facts);
+                let ruling = self.policy.admit_list(facts, principal, &call.server, ItemKind::Tool);
+                let Ok(permit) = ruling.outcome else {
+                    return Err(Self::gone(record, ruling.decision));
+                };
+                let listing = server.catalog(permit, record, &arrived.party(at)).await;
                 record.waited += self.since(asked);
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     (Policy::of_stranger().0, false)
@@ -144,23 +144,31 @@ impl Gateway {
                     let listing = listing.map_err(Failure::Upstream)?;
                     let catalog = Arc::clone(listing.catalog());
                     let bytes = self.to_inspect(&call, catalog.offer(&call.name));
-                    let admit =
-                        move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-                            policy.admit(caller, Some(&*catalog), call, budget)
-                        };
-                    let ruling = self.inspect(principal, bytes, admit).await;
-                    let ruling = ruling.map_err(|_refused| Failure::Overload)?;
-                    // The permit is only the proof that the call would be allowed; nothing is sent with it.
-                    (ruling.decision, ruling.outcome.is_ok())
+                    let ask = move |policy: &Policy,
+                                    facts: &Facts,
+                                    caller: &Arc<Principal>,
+                                    budget: &WorkBudget| {
+                        policy.may_use(facts, caller, Some(&*catalog), call, budget)
+                    };
+                    let standing = self.inspect(principal, bytes, ask).await;
+                    let standing = standing.map_err(|_refused| Failure::Overload)?;
+                    let allowed = standing.is_granted();
+                    (standing.into_parts().0, allowed)
                 }
             }
         };
-        record.verdict = RecordedDecision::Decided(Box::new(decision));
-        if allowed {
-            return Ok(());
+        if !allowed {
+            return Err(Self::gone(record, decision));
         }
+        record.verdict = RecordedDecision::Decided(Box::new(decision));
+        Ok(())
+    }
+
+    /// The failure for a kept result whose call would not be allowed now: it is reported as unknown.
+    fn gone(record: &mut ReadEntry, decision: Decision) -> Failure {
+        record.verdict = RecordedDecision::Decided(Box::new(decision));
         let (_, denial) = Policy::unknown(ItemKind::Resource);
-        Err(Failure::Denied(ItemKind::Resource, denial))
+        Failure::Denied(ItemKind::Resource, denial)
     }
 }
 
@@ -186,7 +194,8 @@ fn apart(call: &ItemRequest) -> Option<(ItemRequest, usize)> {
 }
 
 /// Encodes a tool result as resource contents: one part per content block, and one for structured content.
-fn contents(id: &Id, era: Era, uri: &str, result: Value<'_>) -> Body {
+fn contents(id: &Id, era: Era, uri: &str, result: &Shown) -> Body {
+    let result = result.value();
     let mut out = wire::head(Some(id), result.raw().len() + 256);
     out.extend_from_slice(br#""result":"#);
     let mut object = Object::open(&mut out);

@@ -8,7 +8,7 @@ use detection::labels::LabelledPart;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::offer::ReadOnlyHint;
 use policy::engine::ask::{JsonEdit, Refusal, RefusalReason};
-use policy::engine::pipeline::{Expectation, Policy};
+use policy::engine::pipeline::{EarlyMessage, Expectation, Facts, Policy, Shown};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
@@ -69,7 +69,7 @@ impl Gateway {
         let length = |params: &Fragment| params.value().raw().len();
         let lengths = put.iter().filter_map(|(_, params)| params.as_ref().map(length));
         let (bytes, server) = (lengths.sum(), Arc::clone(server));
-        let look = move |_: &Policy, _: &Arc<Principal>, budget: &WorkBudget| {
+        let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {
             let put = put.iter().map(|(method, params)| {
                 (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
             });
@@ -93,15 +93,18 @@ impl Gateway {
         asked: InputRequired,
         due: Option<&Expectation>,
         found: &mut Vec<Finding>,
-    ) -> Result<InputRequired, Finding> {
+    ) -> Result<InputRequired<Shown>, Finding> {
         let InputRequired { questions, result } = asked;
         // The result contains the same requests, so its findings are counted instead of theirs.
         let result = match result {
             Some(result) => {
                 let (name, bytes) = (server.name().clone(), result.value().span().len());
                 let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
-                let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-                    policy.release_asking(caller, &name, result, &hidden, budget)
+                let look = move |policy: &Policy,
+                                 facts: &Facts,
+                                 caller: &Arc<Principal>,
+                                 budget: &WorkBudget| {
+                    policy.release_asking(facts, caller, &name, result, &hidden, budget)
                 };
                 self.early(caller, bytes, look, found).await?
             }
@@ -111,8 +114,13 @@ impl Gateway {
         let mut shown = Vec::with_capacity(questions.len());
         for InputRequest { key, id, method, params } in questions {
             let found = if result.is_some() { &mut again } else { &mut *found };
-            let params =
-                self.heard(caller, server, (LabelledPart::Params, params), due, found).await?;
+            let params = match params {
+                Some(said) => {
+                    let told = EarlyMessage { part: LabelledPart::Params, said };
+                    self.heard(caller, server, told, due, found).await?
+                }
+                None => None,
+            };
             shown.push(InputRequest { key, id, method, params });
         }
         Ok(InputRequired { questions: shown, result })

@@ -3,6 +3,9 @@
 //!
 //! A stream that outlived its authorization would bypass every revocation (control C32, vector AV-52). A call that was
 //! sent cannot be undone, but its response is withheld: the client gets the error that a new call would get.
+//!
+//! What is watched here is the state as it is now, and not the facts under which the exchange was decided: a revocation
+//! ends what those permitted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -214,17 +217,17 @@ impl Gateway {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             Failure::Denied(used.kind, denial)
         };
-        self.policy.revoked().has(used.server, used.name).then(denied)
+        self.policy.facts().revoked().has(used.server, used.name).then(denied)
     }
 
     /// The failure that `caller` would get, if it is revoked.
     pub(super) fn caller_revocation(&self, caller: &Principal) -> Option<Failure> {
-        let revoked = self.policy.revoked();
-        if !revoked.has_principal(caller) {
+        let facts = self.policy.facts();
+        if !facts.has_revoked(caller) {
             return None;
         }
         // A new login does not help when everything is revoked.
-        if revoked.everything {
+        if facts.revoked().everything {
             return Some(Failure::Everything);
         }
         let (challenge, nonce) = (None, None);
@@ -256,9 +259,9 @@ impl Gateway {
         let mut revoking = self.revoking.subscribe();
         let principal = &caller.principal;
         // Servers revoked before are not part of the response.
-        let before = self.policy.revoked();
+        let before = self.policy.facts();
         let names = route.servers.iter().map(|server| server.name());
-        let servers: Vec<_> = names.filter(|name| !before.has_server(name)).collect();
+        let servers: Vec<_> = names.filter(|name| !before.revoked().has_server(name)).collect();
         let revoked = |revoked: &RevocationList| {
             revoked.has_principal(principal)
                 || match &answer.calls {
@@ -268,7 +271,7 @@ impl Gateway {
                 }
         };
         loop {
-            if revoked(&self.policy.revoked()) {
+            if revoked(self.policy.facts().revoked()) {
                 return LeaseEnd::Revoked;
             }
             // A complete body may be read to its end after the credential expires; a stream may have no end.

@@ -10,7 +10,7 @@ use http::Response;
 use json::{Document, Fragment, JsonBounds, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
 use policy::engine::message::{ItemRequest, RequestOperation};
-use policy::engine::pipeline::{Permit, Policy, Ruling};
+use policy::engine::pipeline::{Facts, Permit, Policy, Ruling, Shown};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
@@ -28,15 +28,15 @@ use crate::config::quota::Quota;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::{code, method};
-use crate::mcp::wire::{self, Id, Notification, Object};
+use crate::mcp::wire::{Id, Notification, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::GuardedPart;
 use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
-    Feed, InputRequest, InputRequired, NotificationFilter, OnBehalfOf, RESOURCES, ReplySender,
-    ServerMessage, Upstream,
+    Feed, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf, RESOURCES,
+    ReplySender, ServerMessage, ServerReply, Upstream,
 };
 
 /// Largest number of messages from all servers that wait for one subscription.
@@ -175,7 +175,7 @@ impl Gateway {
             Ok(wanted) => wanted,
             Err(finding) => return self.failed(entry, &Failure::Unsent(finding), Some(&id)),
         };
-        let bytes = wanted.iter().map(NotificationFilter::bytes).sum();
+        let bytes = wanted.iter().flatten().map(NotificationFilter::bytes).sum();
         let held = match self.quotas.subscriptions.take(&arrived.holder, bytes) {
             Ok(held) => held,
             Err(none) => {
@@ -185,7 +185,7 @@ impl Gateway {
         };
         let mut opening = Vec::new();
         for (at, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate() {
-            if !wants.is_empty() {
+            if let Some(wants) = wants.filter(|wants| !wants.is_empty()) {
                 opening.push(server.listen(wants, &entry, arrived.party(at)));
             }
         }
@@ -223,7 +223,7 @@ impl Gateway {
     async fn agreed_to(
         &self,
         arrived: &DecodedRequest,
-        wanted: &[NotificationFilter],
+        wanted: &[Option<NotificationFilter>],
         found: &mut Vec<Finding>,
     ) -> Result<(), Finding> {
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
@@ -231,10 +231,11 @@ impl Gateway {
             return Ok(());
         }
         let servers = route.servers.iter().zip(wanted);
+        let servers = servers.filter_map(|(server, wants)| Some((server, wants.as_ref()?)));
         for (server, wants) in servers.filter(|(_, wants)| wants.names_resources()) {
             let mut filter = Vec::new();
             let mut object = Object::open(&mut filter);
-            wants.show(&mut object);
+            wants.items().show(&mut object);
             object.close();
             // INVARIANT: the parts were parsed by the same reader within the same bounds.
             let filter = Document::parse(filter.into(), &JsonBounds::ANSWER);
@@ -252,8 +253,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// The part of a filter that the policy and the guardrails allow, for each server of the route. Findings are added
-    /// to `found`.
+    /// The part of a filter that the policy and the guardrails allow, for each server of the route; `None` for one that
+    /// the caller may not use. Findings are added to `found`.
     ///
     /// # Errors
     /// The finding for which no server may receive any of it.
@@ -262,17 +263,18 @@ impl Gateway {
         arrived: &DecodedRequest,
         filter: &Fragment,
         found: &mut Vec<Finding>,
-    ) -> Result<Vec<NotificationFilter>, Finding> {
+    ) -> Result<Vec<Option<NotificationFilter>>, Finding> {
         let (route, filter) = (Arc::clone(&arrived.route), filter.clone());
         let bytes = filter.value().raw().len();
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-            let mut found = Vec::new();
-            let check = SubscriptionCheck { policy, caller, budget };
-            let wanted: Vec<_> = (0..route.servers.len())
-                .map(|at| check.permitted(&route, at, filter.value(), &mut found))
-                .collect();
-            (wanted, found, budget.is_exhausted())
-        };
+        let look =
+            move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                let mut found = Vec::new();
+                let check = SubscriptionCheck { policy, facts, caller, budget };
+                let wanted: Vec<_> = (0..route.servers.len())
+                    .map(|at| check.permitted(&route, at, filter.value(), &mut found))
+                    .collect();
+                (wanted, found, budget.is_exhausted())
+            };
         let looked = self.inspect(&arrived.caller.principal, bytes, look).await;
         let Ok((wanted, seen, false)) = looked else {
             return Err(self.unseen(Finding::over_budget(), found));
@@ -281,18 +283,6 @@ impl Gateway {
         found.extend(seen);
         self.agreed_to(arrived, &wanted, found).await?;
         Ok(wanted)
-    }
-
-    /// The permit to subscribe to a resource, which requires the right to read it.
-    pub(super) fn watchable(
-        &self,
-        principal: &Principal,
-        server: &ServerName,
-        uri: &str,
-    ) -> Option<Permit> {
-        let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
-        let check = SubscriptionCheck { policy: &self.policy, caller: principal, budget: &budget };
-        check.of_resource(server, uri).outcome.ok()
     }
 
     /// Carries notifications of servers to a modern client until it disconnects or the gateway stops.
@@ -305,13 +295,13 @@ impl Gateway {
         id: Id,
     ) {
         let acknowledged = encode::acknowledged(&id, |filter| {
-            let mut all = NotificationFilter::default();
+            let mut all = ListenedItems::default();
             for feed in &feeds {
                 let shown = |uri: &str| {
                     let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
                     shown.unwrap_or_default()
                 };
-                all.merge(feed.wants(), shown);
+                all.merge(feed.wants().items(), shown);
             }
             all.show(filter);
         });
@@ -340,8 +330,9 @@ impl Gateway {
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
             // The caller may have lost the right to the server or to the resource since.
-            let gone = |uri: &str| self.watchable(&caller, server.name(), uri).is_none();
-            if !self.policy.grants_any(&caller, server.name()) || uri.as_deref().is_some_and(gone) {
+            let gone = |uri: &str| !self.may_watch(&caller, &server, uri);
+            let may_use = self.policy.grants_any(&self.policy.facts(), &caller, server.name());
+            if !may_use || uri.as_deref().is_some_and(gone) {
                 continue;
             }
             let shown =
@@ -370,8 +361,12 @@ impl Gateway {
                 () = to.closed() => return,
             };
             match heard {
-                Ok(ServerMessage::Told(told)) if feed.wants().admits(&told) => {
-                    let bytes = told.params.as_ref().map_or(0, |said| said.value().span().len());
+                Ok(ServerMessage::Told(told)) => {
+                    let params = told.params.as_ref().map(Fragment::value);
+                    if !feed.wants().admits(&told.method, params) {
+                        continue;
+                    }
+                    let bytes = params.map_or(0, |said| said.span().len());
                     if bytes > self.limits.notification {
                         // It is too long and will be withheld: inspected at once, so that it does not wait in memory.
                         drop(self.told(&caller, feed.upstream(), &told).await);
@@ -379,11 +374,10 @@ impl Gateway {
                         return;
                     }
                 }
-                Ok(ServerMessage::Told(_)) => {}
                 Ok(ServerMessage::Asked(question, replier)) => {
                     if let Some(id) = &question.id {
                         let why = "nobody can be asked";
-                        replier.reply(wire::error(Some(id), code::METHOD, why, None)).await;
+                        replier.reply(ServerReply::refusal(id, code::METHOD, why)).await;
                     }
                 }
                 Err(_) => return drop(to.send(None).await),
@@ -410,27 +404,30 @@ fn watched(filter: Value<'_>) -> impl Iterator<Item = Value<'_>> {
 #[derive(Clone, Copy)]
 struct SubscriptionCheck<'a> {
     policy: &'a Policy,
+    facts: &'a Facts,
     caller: &'a Principal,
     budget: &'a WorkBudget,
 }
 
 impl SubscriptionCheck<'_> {
-    /// The part of a filter that the caller may subscribe to at the server `at` of a route.
+    /// The part of a filter that the caller may subscribe to at the server `at` of a route; `None` if it may not use the
+    /// server.
     fn permitted(
         self,
         route: &Route,
         at: usize,
         filter: Value<'_>,
         found: &mut Vec<Finding>,
-    ) -> NotificationFilter {
-        let Self { policy, caller, budget } = self;
-        let mut wants = NotificationFilter::default();
-        let Some(server) = route.servers.get(at) else { return wants };
+    ) -> Option<NotificationFilter> {
+        let Self { policy, facts, caller, budget } = self;
+        let server = route.servers.get(at)?;
+        let mut wants =
+            policy.admit_server(facts, caller, server.name()).map(NotificationFilter::new);
         for kind in LISTS {
             let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
             if flag.and_then(Value::as_bool) == Some(true) {
-                let permit = policy.admit_list(caller, server.name(), kind).outcome;
-                if let Ok(permit) = permit {
+                let permit = policy.admit_list(facts, caller, server.name(), kind).outcome;
+                if let (Some(wants), Ok(permit)) = (&mut wants, permit) {
                     wants.add(permit);
                 }
             }
@@ -441,17 +438,17 @@ impl SubscriptionCheck<'_> {
         let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
         found.extend(pieces);
         if joinable.is_err() {
-            return NotificationFilter::default();
+            return None;
         }
         for uri in uris {
             let Some(own) = route.own_uri(server.name(), &uri) else { continue };
             let ruling = self.of_resource(server.name(), own);
             if budget.is_exhausted() {
                 // The caller of this function discards everything, since the filter was not inspected completely.
-                return NotificationFilter::default();
+                return None;
             }
             found.extend(ruling.decision.findings);
-            if let Ok(permit) = ruling.outcome {
+            if let (Some(wants), Ok(permit)) = (&mut wants, ruling.outcome) {
                 // INVARIANT: filters with too many resources are refused before.
                 wants.add(permit);
             }
@@ -461,15 +458,8 @@ impl SubscriptionCheck<'_> {
 
     /// The decision about a subscription to a resource of a server.
     fn of_resource(self, server: &ServerName, uri: &str) -> Ruling<Permit> {
-        let call = ItemRequest {
-            server: server.clone(),
-            verb: RequestOperation::Subscribe,
-            name: uri.into(),
-            arguments: None,
-            extra: Vec::new(),
-            meta: Vec::new(),
-        };
-        self.policy.admit(self.caller, None, call, self.budget)
+        let call = ItemRequest::bare(server, RequestOperation::Subscribe, uri);
+        self.policy.admit(self.facts, self.caller, None, call, self.budget)
     }
 }
 
@@ -489,37 +479,36 @@ impl SessionForwarder {
         self.route.servers.get(self.at)
     }
 
-    /// What the session may receive from the server.
-    fn wants(&self) -> NotificationFilter {
+    /// What the session may receive from the server now; `None` if the caller may not use the server.
+    fn wants(&self) -> Option<NotificationFilter> {
+        let server = self.server()?.name();
+        let (policy, facts) = (&*self.gateway.policy, self.gateway.policy.facts());
+        let (facts, caller) = (&facts, &*self.caller);
+        let permit = policy.admit_server(facts, caller, server)?;
         let mut wants = match self.party.leg {
-            Some(_) => NotificationFilter::of_session(),
-            None => NotificationFilter::default(),
+            Some(_) => NotificationFilter::of_session(permit),
+            None => NotificationFilter::new(permit),
         };
-        let Some(server) = self.server() else { return wants };
-        let policy = &self.gateway.policy;
         for kind in LISTS {
-            let permit = policy.admit_list(&self.caller, server.name(), kind).outcome;
-            if let Ok(permit) = permit {
+            if let Ok(permit) = policy.admit_list(facts, caller, server, kind).outcome {
                 wants.add(permit);
             }
         }
         for uri in self.kept.watched(self.at) {
-            let permit = self.gateway.watchable(&self.caller, server.name(), &uri);
-            if let Some(permit) = permit {
+            let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
+            let check = SubscriptionCheck { policy, facts, caller, budget: &budget };
+            if let Ok(permit) = check.of_resource(server, &uri).outcome {
                 wants.add(permit);
             }
         }
-        wants
+        Some(wants)
     }
 
     /// Subscribes to the server for as long as the stream lasts, and returns the token that is cancelled once the
     /// subscription is in effect. `None` if the caller may not use the server or the subscription fails.
     async fn start(self, entry: &ReadEntry) -> Option<(Arc<Upstream>, CancellationToken)> {
         let server = Arc::clone(self.server()?);
-        let (wanted, wants) = (self.kept.wanted(), self.wants());
-        if !self.gateway.policy.grants_any(&self.caller, server.name()) {
-            return None;
-        }
+        let (wanted, wants) = (self.kept.wanted(), self.wants()?);
         let feed = match server.listen(wants, entry, self.party.clone()).await {
             Ok(feed) => feed,
             Err(error) => {
@@ -572,14 +561,14 @@ impl SessionForwarder {
         }
     }
 
-    /// Subscribes again after the session's subscriptions have changed. A server with a session of its own has received
-    /// the change already.
+    /// Subscribes again after the session's subscriptions have changed; `None` if that fails or the caller may no longer
+    /// use the server. A server with a session of its own has received the change already.
     async fn relisten(&self, feed: Feed, wanted: u64) -> Option<Feed> {
-        let wants = self.wants();
         if self.party.leg.is_some() {
             self.kept.listened(self.at, Some(wanted));
             return Some(feed);
         }
+        let wants = self.wants()?;
         let server = Arc::clone(self.server()?);
         let record = self.gateway.listening(&self.caller, &self.route, server.name());
         let entry = self.gateway.journal.open(record).ok()?;
@@ -615,12 +604,14 @@ impl SessionForwarder {
     async fn tell(&self, feed: &Feed, told: &Notification) {
         let (gateway, server) = (&self.gateway, feed.upstream());
         let Some(told) = &gateway.told(&self.caller, server, told).await else { return };
+        let params = told.params.as_ref().map(Shown::value);
+        let is_wanted = feed.wants().admits(&told.method, params);
         let message = match &*told.method {
             method::UPDATED => {
                 let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
                 let Some(uri) = uri.and_then(Value::as_str) else { return };
-                let wanted = feed.wants().everything() || feed.wants().admits(told);
-                let may = gateway.watchable(&self.caller, server.name(), &uri).is_some();
+                let wanted = feed.wants().everything() || is_wanted;
+                let may = gateway.may_watch(&self.caller, server, &uri);
                 let Some(shown) = self.route.shown(server, ItemKind::Resource, &uri) else {
                     return;
                 };
@@ -631,10 +622,10 @@ impl SessionForwarder {
             }
             method::PROGRESS | method::CANCELLED | method::TASK_STATUS | method::TASK => None,
             name if crate::upstream::changed(name).is_some() => {
-                feed.wants().admits(told).then(|| encode::told(told, &[]))
+                is_wanted.then(|| encode::told(told, &[]))
             }
             name => {
-                let may = gateway.may_tell(&self.caller, server, name);
+                let may = gateway.may_notify(&self.caller, server, name);
                 (may && feed.wants().everything()).then(|| encode::told(told, &[]))
             }
         };
@@ -670,24 +661,21 @@ impl SessionForwarder {
                     let question = ServerQuestion { server, method: asked };
                     self.gateway.refused_to(&self.caller, &self.route, question, refusal);
                     let note = refusal.reason.note();
-                    replier.reply(wire::error(Some(&id), code::DENIED, note, None)).await;
+                    replier.reply(ServerReply::refusal(&id, code::DENIED, note)).await;
                     return;
                 }
             };
         let told = Notification { method: asked.into(), params };
-        let Some(Notification { params, .. }) =
-            self.gateway.told(&self.caller, server, &told).await
-        else {
-            let refusal = wire::error(Some(&id), code::DENIED, "the question was withheld", None);
-            replier.reply(refusal).await;
+        let Some(told) = self.gateway.told(&self.caller, server, &told).await else {
+            let why = "the question was withheld";
+            replier.reply(ServerReply::refusal(&id, code::DENIED, why)).await;
             return;
         };
-        let params = params.as_ref();
-        let can = self.party.client.lacks(asked, params.map(Fragment::value)).is_none();
+        let params = told.params.as_ref();
+        let can = self.party.client.lacks(asked, params.map(Shown::value)).is_none();
         let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
-            let refusal =
-                wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
-            replier.reply(refusal).await;
+            let why = "the client does not offer that";
+            replier.reply(ServerReply::refusal(&id, code::METHOD, why)).await;
             return;
         };
         let message = encode::question(&ours, asked, params);

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use policy::engine::message::ItemRequest;
+use policy::engine::pipeline::StoredWords;
 use policy_core::subject::principal::Principal;
 use policy_core::subject::uri::ResourceUri;
 
@@ -30,8 +30,8 @@ pub fn name_in(uri: &str) -> Option<Box<str>> {
 /// A stored result and its call.
 #[derive(Clone, Debug)]
 pub struct StoredResult {
-    /// The result as JSON, in the form in which it may be shown, detached from the message it arrived in.
-    pub result: Bytes,
+    /// The result, in the form in which it may be shown, detached from the message it arrived in.
+    pub result: StoredWords,
     /// The call that produced it.
     pub call: ItemRequest,
     /// The number of bytes of a request body that the call keeps in memory.
@@ -70,7 +70,7 @@ pub struct ResultStore {
 
 impl ResultEntry {
     fn size(&self) -> usize {
-        self.kept.result.len() + self.kept.held
+        self.kept.result.length() + self.kept.held
     }
 }
 
@@ -169,12 +169,33 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use detection::labels::{ConcealedMembers, LabelledPart};
+    use json::{Document, Fragment, JsonBounds};
     use policy::engine::message::{ItemRequest, RequestOperation};
+    use policy::engine::pipeline::{EarlyMessage, Policy, StoredWords, VisibleReply};
+    use policy_core::base::work::WorkBudget;
     use policy_core::subject::name::{ClientId, PrincipalId, ServerName};
     use policy_core::subject::principal::Principal;
 
     use super::{ResultStore, StoredResult, name_in};
     use crate::base::clock::{Clock as _, SystemClock};
+
+    /// A released text of this length, with its quotation marks.
+    fn words(bytes: usize) -> StoredWords {
+        let text = format!("\"{}\"", "-".repeat(bytes - 2));
+        let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+        let said = Fragment::whole(std::sync::Arc::new(document));
+        let (policy, server) = (Policy::default(), ServerName::parse("up").unwrap());
+        let told = EarlyMessage { part: LabelledPart::Params, said };
+        let (hidden, budget) = (ConcealedMembers::default(), WorkBudget::unlimited());
+        let facts = policy.facts();
+        let released =
+            policy.release_early(&facts, &caller("ana"), &server, told, &hidden, &budget);
+        let VisibleReply::Told(shown) = released.into_shown() else { panic!("not released") };
+        let stored = shown.stored();
+        assert_eq!(stored.length(), bytes);
+        stored
+    }
 
     fn kept(bytes: usize) -> StoredResult {
         let call = ItemRequest {
@@ -185,7 +206,7 @@ mod tests {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        StoredResult { result: vec![b'1'; bytes].into(), call, held: 0, rules: None }
+        StoredResult { result: words(bytes), call, held: 0, rules: None }
     }
 
     fn caller(id: &str) -> Principal {

@@ -11,14 +11,17 @@ use futures_util::future::BoxFuture;
 use json::{Fragment, Value};
 use policy::engine::ask::AT_ONCE;
 use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::pipeline::Shown;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::BreakerPass;
 use super::channel::ChannelAnswer;
+use super::cleared::InputResponses;
 use super::demux::{ProgressTarget, RequestInbox};
+use super::reply::ServerReply;
 use super::request::{self, CallOptions};
 use super::streamable_http::HttpAnswer;
-use super::{OnBehalfOf, Transport, Upstream, UpstreamError};
+use super::{MISDIRECTED, OnBehalfOf, Transport, Upstream, UpstreamError};
 use crate::base::gcra::{EventRate, Gcra};
 use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share};
@@ -117,17 +120,17 @@ pub enum AnswerStep {
     Final(ResponseOutcome),
 }
 
-/// A server's requests for input from the client.
+/// A server's requests for input from the client: as the server sent them, or as the client may see them.
 #[derive(Debug)]
-pub struct InputRequired {
+pub struct InputRequired<P = Fragment> {
     /// The requests. Empty if the server only wants the call to be repeated.
-    pub questions: Vec<InputRequest>,
+    pub questions: Vec<InputRequest<P>>,
     /// The whole result of a modern server, which ended its answer; `None` for a legacy server, which waits for a
     /// reply.
-    pub result: Option<Fragment>,
+    pub result: Option<P>,
 }
 
-impl InputRequired {
+impl InputRequired<Shown> {
     /// The server's opaque `requestState`, which is sent back when the call is repeated.
     #[must_use]
     pub fn state(&self) -> Option<Box<str>> {
@@ -136,9 +139,10 @@ impl InputRequired {
     }
 }
 
-/// An elicitation, sampling or roots request of a server to a client.
-#[derive(Clone, Debug)]
-pub struct InputRequest {
+/// An elicitation, sampling or roots request of a server to a client: as the server sent it, or with [`Shown`] params as
+/// the client may see it.
+#[derive(Debug)]
+pub struct InputRequest<P = Fragment> {
     /// The name by which the server identifies the request.
     pub key: Box<str>,
     /// The JSON-RPC id to reply under; `None` for a modern server.
@@ -146,7 +150,7 @@ pub struct InputRequest {
     /// The MCP method of the request.
     pub method: Box<str>,
     /// The params of the request.
-    pub params: Option<Fragment>,
+    pub params: Option<P>,
 }
 
 /// Sends replies to the requests of a legacy server that waits for them.
@@ -166,12 +170,19 @@ impl ReplySender {
         Self { upstream, party, leg }
     }
 
-    /// Sends `body`, a complete JSON-RPC response. A failure is logged.
-    pub async fn reply(&self, body: Vec<u8>) {
-        let speaker = self.party.speaker(self.leg.as_ref());
-        let deadline = Instant::now() + self.upstream.limits.answer_time;
-        let reply = request::reply(body, speaker);
-        if let Err(error) = self.upstream.notify(&reply, deadline).await {
+    /// Sends a reply. A failure is logged.
+    ///
+    /// The reply is its own proof: it has the words of a client only if they were cleared for this server. It needs no
+    /// permit and no entry, because the server asks during something that has them: a call, or a feed.
+    pub async fn reply(&self, reply: ServerReply) {
+        let sent = if reply.is_for(&self.upstream.name) {
+            let speaker = self.party.speaker(self.leg.as_ref());
+            let deadline = Instant::now() + self.upstream.limits.answer_time;
+            self.upstream.notify(&request::reply(reply, speaker), deadline).await
+        } else {
+            Err(MISDIRECTED)
+        };
+        if let Err(error) = sent {
             let error = crate::base::error_chain::ErrorChain(&error);
             tracing::warn!(server = %self.upstream.name, %error, "a question was not answered");
         }
@@ -399,7 +410,7 @@ impl CallAnswer {
             return self.upstream.noted(Err(error));
         }
         let replier = self.replier();
-        let reply = request::unasked(ping, "nothing else is offered");
+        let reply = ServerReply::unasked(ping, "nothing else is offered");
         self.upstream.tasks.spawn(async move { replier.reply(reply).await });
         Ok(())
     }
@@ -586,17 +597,21 @@ impl CallAnswer {
         ReplySender::new(Arc::clone(&self.upstream), self.party.clone(), self.leg.clone())
     }
 
-    /// Repeats the call with the client's input that a modern server requested.
+    /// Repeats the call with the client's input that a modern server requested. The call had its permit and its intent
+    /// when it was made, and the input was cleared.
     ///
     /// SPEC 2026-07-28 basic/patterns/mrtr#basic-workflow
     ///
     /// # Errors
-    /// If the server does not begin to answer.
+    /// If the server does not begin to answer, or the input was cleared for another one.
     pub async fn again(
         &mut self,
-        inputs: Option<Fragment>,
+        inputs: Option<Arc<InputResponses>>,
         state: Option<Box<str>>,
     ) -> Result<(), UpstreamError> {
+        if inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.upstream.name) {
+            return Err(MISDIRECTED);
+        }
         self.manner.inputs = inputs;
         self.manner.state = state;
         self.id = self.upstream.id();

@@ -74,7 +74,7 @@ pub struct CapableOffer {
 impl Upstream {
     /// Reads what the server offers to clients that can answer all requests it may send. Empty if it may send none.
     /// Skips a legacy server with which all clients share one session, because it sees the capabilities of the
-    /// gateway alone.
+    /// gateway alone. Needs no proof: no caller asks, and the gateway reads for itself.
     ///
     /// # Errors
     /// If the server cannot be reached or a list cannot be read.

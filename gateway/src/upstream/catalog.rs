@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use policy::definition::offer::ItemKind;
+use policy::engine::pipeline::Permit;
 use tokio::time::Instant;
 
 use super::demux::ConnectionScope;
@@ -19,7 +20,7 @@ use super::listing::{Listing, PageCollector};
 use super::on_behalf_of::OnBehalfOf;
 use super::request;
 use super::single_flight::SingleFlight;
-use super::{ServerInfo, Transport, Upstream, UpstreamError};
+use super::{MISDIRECTED, ServerInfo, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::base::intake::ResponseAccount;
 use crate::base::share::Share;
@@ -172,36 +173,61 @@ impl CachedKind {
 }
 
 impl Upstream {
-    /// The definitions of one kind, from the cache or read now if the cached list is older than the configured age.
+    /// The definitions of one kind that a decision about one of them is made from: from the cache, or read now if the
+    /// cached list is older than the configured age. Takes the permit of the list, and the entry of the exchange that
+    /// asks: a caller that may list nothing of a server causes no request to it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use gateway::{audit::ReadEntry, upstream::{OnBehalfOf, Upstream}};
+    /// # use policy::engine::pipeline::Permit;
+    /// # async fn read(upstream: Arc<Upstream>, permit: Permit, entry: &ReadEntry, caller: &OnBehalfOf) {
+    /// drop(upstream.catalog(permit, entry, caller).await);
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use std::sync::Arc;
+    /// # use gateway::{audit::ReadEntry, upstream::{OnBehalfOf, Upstream}};
+    /// # use policy::engine::pipeline::Standing;
+    /// # async fn read(upstream: Arc<Upstream>, answer: Standing, entry: &ReadEntry, caller: &OnBehalfOf) {
+    /// drop(upstream.catalog(answer, entry, caller).await); // the answer to a question
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// If the list cannot be read.
+    /// If the list cannot be read, or the permit is for another server or a use.
     pub async fn catalog(
         self: &Arc<Self>,
+        permit: Permit,
         on_record: &ReadEntry,
         party: &OnBehalfOf,
-        kind: ItemKind,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        self.catalog_within(on_record, party, kind, self.limits.answer_time).await
+        self.catalog_within(permit, on_record, party, self.limits.answer_time).await
     }
 
     /// Like [`Self::catalog`], with `patience` as the time limit for the server's answer.
     ///
     /// # Errors
-    /// If the list cannot be read.
+    /// If the list cannot be read, or the permit is for another server or a use.
     pub async fn catalog_within(
         self: &Arc<Self>,
+        permit: Permit,
         _on_record: &ReadEntry,
         party: &OnBehalfOf,
-        kind: ItemKind,
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        self.listing(party, kind, self.limits.catalog_age, patience).await
+        match permit.spend_on_reading() {
+            Some((server, kind)) if server == self.name => {
+                self.listing(party, kind, self.limits.catalog_age, patience).await
+            }
+            Some(_) | None => Err(MISDIRECTED),
+        }
     }
 
     /// Like [`Self::catalog_within`], for the gateway itself: at its start, and for an operator who looks at a server.
-    /// No caller asks, so there is no exchange to record. `patience` is the time limit for the answer, `answerTime` if
-    /// not given.
+    /// Needs no proof: no caller asks, so there is no exchange to record. `patience` is the time limit for the answer,
+    /// `answerTime` if not given.
     ///
     /// # Errors
     /// If the list cannot be read.
@@ -417,7 +443,8 @@ impl Upstream {
         });
     }
 
-    /// Reads all lists of the server again, regardless of their cache lifetime, and compares them with the lockfile.
+    /// Reads all lists of the server again, regardless of their cache lifetime, and compares them with the lockfile. Needs
+    /// no proof: no caller asks, and the gateway reads for itself.
     pub async fn recheck(self: &Arc<Self>) {
         let ourselves = OnBehalfOf::gateway();
         // Callers get no list that is older than this recheck, regardless of the server's cache lifetime.

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::demux::{ConnectionScope, DeliveryOutcome, Demux, RequestInbox};
 use super::error::UpstreamError;
-use super::request::{self, Outgoing};
+use super::reply::ServerReply;
+use super::request::Outgoing;
 use super::send_queue::{Awaited, Draft, NotQueued, QueuedMessage, SendQueue};
 use super::server_log::ServerLog;
 use crate::base::intake::{ResponseAccount, ResponseAccounts};
@@ -281,7 +282,7 @@ impl Channel {
         self.started.elapsed().saturating_sub(used) >= age && !self.desk.is_busy()
     }
 
-    /// Queues a message of the gateway itself, if there is room for it right now.
+    /// Queues a cancellation or a refusal of the gateway itself, if there is room for it right now.
     fn try_notify(&self, body: Segments) {
         match self.outbox.add_by_itself(body) {
             Ok(()) | Err(NotQueued::Closed) => {}
@@ -318,7 +319,7 @@ impl Channel {
                     );
                 }
                 let why = self.desk.serves().refuses();
-                self.try_notify(request::unasked(&question, why).into());
+                self.try_notify(ServerReply::unasked(&question, why).into_body().into());
             }
             DeliveryOutcome::Stray => {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {

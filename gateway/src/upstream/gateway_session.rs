@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use futures_util::{StreamExt as _, stream};
-use json::{Document, Fragment, JsonBounds};
 use policy_core::subject::revoked::RevocationList;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
@@ -20,9 +19,9 @@ use super::demux::{ConnectionScope, DeliveryOutcome, Demux, QueuedNotification, 
 use super::on_behalf_of::OnBehalfOf;
 use super::single_flight::SingleFlight;
 use super::stream::SessionStream;
-use super::{CallAnswer, Transport, Upstream, UpstreamError, request};
+use super::{CallAnswer, ServerReply, Transport, Upstream, UpstreamError};
 use crate::base::sha256::sha256;
-use crate::mcp::protocol::{Era, LEVELS, method};
+use crate::mcp::protocol::{Era, LEVELS};
 use crate::mcp::wire::{Message, Notification};
 use crate::session::UpstreamSession;
 
@@ -201,7 +200,7 @@ impl Drop for LevelChange<'_> {
 }
 
 impl Upstream {
-    /// The standing session of a caller, opened if there is none.
+    /// The standing session of a caller, opened if there is none. What makes the request in it has the proofs.
     pub(super) async fn standing(
         self: &Arc<Self>,
         party: &OnBehalfOf,
@@ -292,7 +291,7 @@ impl Upstream {
         }
     }
 
-    /// Waits until a stream has begun, because messages sent before that are lost. A server that sends the headers of
+    /// Waits until a stream has begun, because messages sent before that are lost. Sends nothing. A server that sends the headers of
     /// a stream only with its first message delays this once; later streams of it are not waited for.
     pub async fn begun(&self, opened: &CancellationToken) {
         if self.begins_late.load(Ordering::Relaxed) {
@@ -330,7 +329,7 @@ impl Upstream {
                 match desk.deliver(message) {
                     DeliveryOutcome::Refused(question) => {
                         let why = desk.serves().refuses();
-                        stream.replier().reply(request::unasked(&question, why)).await;
+                        stream.replier().reply(ServerReply::unasked(&question, why)).await;
                     }
                     DeliveryOutcome::Unclaimed => upstream.progress_dropped(),
                     // A response without a waiter on this stream is awaited on the connection of its request.
@@ -342,7 +341,8 @@ impl Upstream {
     }
 
     /// Sets the log level of a legacy server to `level`, a JSON string, unless it logs that much already. Messages
-    /// less severe than a single call wants are filtered from its answer.
+    /// less severe than a single call wants are filtered from its answer. A part of making that call, which has its
+    /// permit and its intent.
     pub(super) async fn lower(&self, party: &OnBehalfOf, leg: &UpstreamSession, level: &str) {
         let Some(standing) = self.standing.get(&party.key()) else { return };
         let place = LEVELS.iter().position(|known| *known == level.trim_matches('"'));
@@ -350,13 +350,9 @@ impl Upstream {
         else {
             return;
         };
-        let Ok(document) = Document::parse(level.to_owned().into(), &JsonBounds::MESSAGE) else {
-            return;
-        };
-        let params = [("level".into(), Fragment::whole(Arc::new(document)))];
         let speaker = party.speaker(Some(leg));
         let change = LevelChange::begin(&standing.level, place);
-        match self.short(method::SET_LEVEL, &params, speaker).await {
+        match self.ask_for_level(level.trim_matches('"'), speaker).await {
             // A server that answers has decided, also if it refuses.
             Ok(_) => change.keep(),
             Err(error) => {
@@ -431,7 +427,8 @@ impl Upstream {
         self.standing.get(&party.key()).map(|standing| standing.desk.listen())
     }
 
-    /// Ends the sessions of revoked principals and clients, or all sessions if this server was revoked.
+    /// Ends the sessions of revoked principals and clients, or all sessions if this server was revoked. Needs no proof:
+    /// the operator is the reason, and nothing but the end of a session is sent.
     pub fn cut(self: &Arc<Self>, revoked: &RevocationList) {
         let all = revoked.has_server(&self.name);
         let (mut over, mut gone) = (Vec::new(), Vec::new());

@@ -92,17 +92,50 @@ pub struct Listing {
     views: ArcSwap<Vec<Arc<RenderedView>>>,
 }
 
-/// A rendered view of a listing.
+/// A rendered view of a listing: what the policy shows to one caller. Only [`Listing::write`] makes one, from the view.
+///
+/// ```
+/// # fn show(view: gateway::upstream::RenderedView) {
+/// let offers = view.offers();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # fn show(view: gateway::upstream::RenderedView, offers: bytes::Bytes) {
+/// let view = gateway::upstream::RenderedView { offers, ..view }; // private fields
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RenderedView {
     /// The view that was rendered.
-    pub view: Arc<CatalogView>,
+    view: Arc<CatalogView>,
     naming: Naming,
     /// The definitions as JSON, separated by commas.
-    pub offers: Bytes,
+    offers: Bytes,
     /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
     /// a JSON Pointer.
-    pub unused: Vec<String>,
+    unused: Vec<String>,
+}
+
+impl RenderedView {
+    /// The view that was rendered.
+    #[must_use]
+    pub const fn view(&self) -> &Arc<CatalogView> {
+        &self.view
+    }
+
+    /// The definitions as JSON, separated by commas.
+    #[must_use]
+    pub const fn offers(&self) -> &Bytes {
+        &self.offers
+    }
+
+    /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
+    /// a JSON Pointer.
+    #[must_use]
+    pub fn unused(&self) -> &[String] {
+        &self.unused
+    }
 }
 
 impl Listing {

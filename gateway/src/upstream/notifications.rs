@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, IncomingMessages, InputRequest};
 use super::demux::{Demux, QueuedNotification};
+use super::reply::ServerReply;
 use super::request;
 use super::stream::{SILENCE, SessionStream, pause};
 use super::subscription::{NotificationFilter, changed};
-use super::{OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
+use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification};
@@ -64,14 +65,20 @@ enum FeedSource {
 impl Upstream {
     /// Listens to the server for `party`, until the feed is dropped.
     ///
+    /// The proof is `wants`, which is made of the permit of the server and those of what is listened for, with the entry
+    /// of the exchange that asks.
+    ///
     /// # Errors
-    /// If the server cannot be reached.
+    /// If the server cannot be reached, or `wants` is for another one.
     pub async fn listen(
         self: &Arc<Self>,
         mut wants: NotificationFilter,
         _on_record: &ReadEntry,
         party: OnBehalfOf,
     ) -> Result<Feed, UpstreamError> {
+        if *wants.server() != self.name {
+            return Err(MISDIRECTED);
+        }
         let leg = self.reach(&party).await?;
         let era = leg.as_ref().map_or(Era::Modern, |leg| leg.version.era());
         let source = match (&self.transport, era) {
@@ -88,15 +95,14 @@ impl Upstream {
                 FeedSource::Channel(seats.channel(session).await?.desk.listen())
             }
             (_, Era::Modern) => {
-                if wants.kinds.is_empty() && wants.resources.is_empty() {
+                if wants.items().is_empty() {
                     FeedSource::Silent
                 } else {
                     match self.ask_to_listen(&mut wants, &party, leg.as_ref()).await {
                         Ok((messages, id)) => FeedSource::Listen(Some(Box::new(messages)), id),
                         // The server does not offer subscriptions.
                         Err(UpstreamError::Refused) => {
-                            wants.kinds.clear();
-                            wants.resources.clear();
+                            wants.clear();
                             FeedSource::Silent
                         }
                         Err(error) => return Err(error),
@@ -117,7 +123,7 @@ impl Upstream {
         let mut feed =
             Feed { upstream, party, leg, wants, source, desk, counted, generation, attempts: 0 };
         if era == Era::Legacy {
-            for uri in feed.wants.resources.clone() {
+            for uri in feed.wants.items().resources().to_vec() {
                 feed.watch(&uri).await?;
             }
         }
@@ -154,6 +160,18 @@ impl Upstream {
                 }
             }
         }
+    }
+
+    /// Begins or ends the subscription to a resource at a legacy server, for a feed whose filter has its permit.
+    async fn subscription(
+        &self,
+        method: &'static str,
+        uri: &str,
+        party: &OnBehalfOf,
+        leg: Option<&UpstreamSession>,
+    ) -> Result<(), UpstreamError> {
+        let params = [("uri".into(), request::text(uri)?)];
+        self.short(method, &params, party.speaker(leg)).await.map(drop)
     }
 
     /// Marks cached lists as stale after a list-changed notification, for any recipient.
@@ -235,7 +253,8 @@ impl Feed {
                     let upstream = Arc::clone(&self.upstream);
                     let replier = ReplySender::new(upstream, self.party.clone(), self.leg.clone());
                     if &*request.method == method::PING {
-                        replier.reply(request::unasked(&request, "nothing else is offered")).await;
+                        let pong = ServerReply::unasked(&request, "nothing else is offered");
+                        replier.reply(pong).await;
                         continue;
                     }
                     let key = request.id.to_string().into();
@@ -257,7 +276,7 @@ impl Feed {
         match &mut self.source {
             FeedSource::Listen(messages, id) => {
                 *messages = None;
-                let mut wants = self.wants.clone();
+                let mut wants = self.wants.again();
                 let asked = upstream.ask_to_listen(&mut wants, &self.party, self.leg.as_ref());
                 if let Ok((opened, new)) = asked.await {
                     (*messages, *id) = (Some(Box::new(opened)), new);
@@ -278,17 +297,7 @@ impl Feed {
         if self.upstream.watched.update(key, |count| count + 1) > 1 {
             return Ok(());
         }
-        self.subscription(method::SUBSCRIBE, uri).await
-    }
-
-    async fn subscription(&self, method: &'static str, uri: &str) -> Result<(), UpstreamError> {
-        let mut text = Vec::new();
-        json::write_string(&mut text, uri);
-        let speaker = self.party.speaker(self.leg.as_ref());
-        let document = json::Document::parse(text.into(), &json::JsonBounds::MESSAGE);
-        let Ok(document) = document else { return Ok(()) };
-        let params = [("uri".into(), Fragment::whole(Arc::new(document)))];
-        self.upstream.short(method, &params, speaker).await.map(drop)
+        self.upstream.subscription(method::SUBSCRIBE, uri, &self.party, self.leg.as_ref()).await
     }
 }
 
@@ -309,21 +318,13 @@ impl Drop for Feed {
             self.upstream.watched.update(key, |count| count.saturating_sub(1)) == 0
         };
         let over: Vec<_> = self.counted.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
-        let (upstream, party) = (Arc::clone(&self.upstream), self.party.clone());
-        let quiet = Self {
-            upstream: Arc::clone(&upstream),
-            party,
-            leg: self.leg.clone(),
-            wants: NotificationFilter::default(),
-            source: FeedSource::Silent,
-            desk: None,
-            counted: Vec::new(),
-            generation: self.generation,
-            attempts: 0,
-        };
-        upstream.tasks.spawn(async move {
+        let upstream = Arc::clone(&self.upstream);
+        let (party, leg) = (self.party.clone(), self.leg.clone());
+        self.upstream.tasks.spawn(async move {
             for uri in over {
-                if let Err(error) = quiet.subscription(method::UNSUBSCRIBE, &uri).await {
+                let ended =
+                    upstream.subscription(method::UNSUBSCRIBE, &uri, &party, leg.as_ref()).await;
+                if let Err(error) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(%error, "a subscription was not ended");
                 }

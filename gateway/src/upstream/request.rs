@@ -7,15 +7,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use json::{Fragment, write_string};
+use json::{Document, Fragment, JsonBounds, write_string};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::{ItemRequest, RequestOperation, TaskOperation};
 
+use super::UpstreamError;
+use super::cleared::InputResponses;
 use super::on_behalf_of::{OnBehalfOf, SubjectToken};
+use super::reply::ServerReply;
 use crate::base::share::{Holder, Share};
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, ProtocolVersion, code, header, meta, method};
+use crate::mcp::protocol::{Era, ProtocolVersion, header, meta, method};
 use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::UpstreamSession;
@@ -124,7 +127,7 @@ pub struct CallOptions {
     /// The least severe log level that is wanted, as JSON.
     pub level: Option<Box<str>>,
     /// The client's responses to the requests of a modern server.
-    pub inputs: Option<Fragment>,
+    pub inputs: Option<Arc<InputResponses>>,
     /// The opaque `requestState` that a modern server wants back.
     pub state: Option<Box<str>>,
     /// The arguments that are mirrored in headers.
@@ -225,7 +228,7 @@ pub(super) fn call<'a>(
         }
         long.copy(params, &call.extra);
         if let Some(inputs) = manner.inputs.as_ref().filter(|_| modern) {
-            long.member(params, "inputResponses", inputs);
+            long.member(params, "inputResponses", inputs.fragment());
         }
         if let Some(state) = manner.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
@@ -284,7 +287,7 @@ pub(super) fn listen<'a>(
 ) -> Outgoing<'a> {
     message(Some(id), method::LISTEN, speaker, |params| {
         let mut filter = Object::open(params.key("notifications"));
-        wants.show(&mut filter);
+        wants.items().show(&mut filter);
         filter.close();
         speaker.own_meta(params);
     })
@@ -310,21 +313,23 @@ pub(super) fn other<'a>(
     })
 }
 
-/// Wraps `body`, the response to a request of a server.
-pub(super) fn reply<'a>(body: Vec<u8>, speaker: RequestContext<'a>) -> Outgoing<'a> {
-    let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body.into());
-    Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
+/// A string as a parameter of a request.
+///
+/// # Errors
+/// If it exceeds the bounds of a message.
+pub(super) fn text(text: &str) -> Result<Fragment, UpstreamError> {
+    let mut out = Vec::new();
+    write_string(&mut out, text);
+    let document = Document::parse(out.into(), &JsonBounds::MESSAGE);
+    let too_long = |_error| UpstreamError::Protocol("a parameter exceeds the bounds of a message");
+    Ok(Fragment::whole(Arc::new(document.map_err(too_long)?)))
 }
 
-/// The response to a server's request that no client can answer: a result for `ping`, and for all other methods an
-/// error with the message `why`.
-pub(super) fn unasked(request: &wire::Request, why: &'static str) -> Vec<u8> {
-    if request.method.as_ref() == method::PING {
-        let mut out = wire::head(Some(&request.id), 16);
-        out.extend_from_slice(br#""result":{}}"#);
-        return out;
-    }
-    wire::error(Some(&request.id), code::METHOD, why, None)
+/// Builds the reply to a request of a server.
+pub(super) fn reply<'a>(reply: ServerReply, speaker: RequestContext<'a>) -> Outgoing<'a> {
+    let body = reply.into_body().into();
+    let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body);
+    Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
 }
 
 const fn reference(verb: RequestOperation) -> Option<(&'static str, &'static str)> {

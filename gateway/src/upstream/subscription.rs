@@ -3,10 +3,11 @@
 use json::Value;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
-use policy::engine::pipeline::Permit;
+use policy::engine::pipeline::{Permit, ServerPermit};
+use policy_core::subject::name::ServerName;
 
 use crate::mcp::protocol::method;
-use crate::mcp::wire::{Notification, Object};
+use crate::mcp::wire::Object;
 
 /// The maximum number of resources one listener may subscribe to.
 pub const RESOURCES: usize = 256;
@@ -22,87 +23,27 @@ pub const fn listening_bytes(uri: &str) -> usize {
     PLACES * (uri.len() + BESIDE)
 }
 
-/// The notifications of one server that a listener wants. Built from permits only.
+/// Lists and resources whose notifications are listened for.
 #[derive(Clone, Debug, Default)]
-pub struct NotificationFilter {
-    pub(super) kinds: Vec<ItemKind>,
-    pub(super) resources: Vec<Box<str>>,
-    /// All messages of a session, including requests of the server: what a legacy client gets.
-    pub(super) everything: bool,
+pub struct ListenedItems {
+    kinds: Vec<ItemKind>,
+    resources: Vec<Box<str>>,
 }
 
-impl NotificationFilter {
-    /// A filter for everything that a server sends in a session.
-    #[must_use]
-    pub fn of_session() -> Self {
-        Self { everything: true, ..Self::default() }
-    }
-
-    /// Adds what `permit` allows: a list permit stands for its list-changed notifications, a subscription permit for
-    /// its resource. Returns whether it was added.
-    pub fn add(&mut self, permit: Permit) -> bool {
-        match permit.spend().0 {
-            ClientRequest::List { kind, .. } => {
-                self.kinds.push(kind);
-                true
-            }
-            ClientRequest::Use(ItemRequest { verb: RequestOperation::Subscribe, name, .. }) => {
-                let room = self.resources.len() < RESOURCES;
-                if room && !self.resources.contains(&name) {
-                    self.resources.push(name);
-                }
-                room
-            }
-            ClientRequest::Use(_) => false,
-        }
-    }
-
-    /// Whether there is nothing to listen for.
+impl ListenedItems {
+    /// Whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.kinds.is_empty() && self.resources.is_empty() && !self.everything
+        self.kinds.is_empty() && self.resources.is_empty()
     }
 
-    /// Memory in bytes that the subscriptions to its resources take.
+    /// The URIs of the resources.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.resources.iter().map(|uri| listening_bytes(uri)).sum()
+    pub fn resources(&self) -> &[Box<str>] {
+        &self.resources
     }
 
-    /// Whether it names resources, whose URIs were chosen by the client.
-    #[must_use]
-    pub const fn names_resources(&self) -> bool {
-        !self.resources.is_empty()
-    }
-
-    /// Whether it covers everything a server sends in a session.
-    #[must_use]
-    pub const fn everything(&self) -> bool {
-        self.everything
-    }
-
-    /// Whether it covers list-changed notifications of `kind`.
-    #[must_use]
-    pub fn wants(&self, kind: ItemKind) -> bool {
-        self.kinds.contains(&kind)
-    }
-
-    /// Removes what a modern server did not agree to.
-    pub(super) fn limit(&mut self, agreed: Value<'_>) {
-        let says = |kind: ItemKind| {
-            flag(kind).and_then(|flag| agreed.get(flag)).and_then(Value::as_bool) == Some(true)
-        };
-        self.kinds.retain(|kind| says(*kind));
-        let listed = agreed.get("resourceSubscriptions");
-        let has = |uri: &str| {
-            listed.is_some_and(|listed| {
-                listed.items().any(|item| item.as_str().as_deref() == Some(uri))
-            })
-        };
-        self.resources.retain(|uri| has(uri));
-    }
-
-    /// Adds what `other` covers, with every URI converted by `shown`.
+    /// Adds those of `other`, with every URI converted by `shown`.
     pub fn merge(&mut self, other: &Self, shown: impl Fn(&str) -> String) {
         self.kinds.extend(
             other
@@ -118,7 +59,7 @@ impl NotificationFilter {
     /// Writes the members of a `notifications` filter.
     pub fn show(&self, filter: &mut Object<'_>) {
         for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource] {
-            if let Some(flag) = flag(kind).filter(|_| self.wants(kind)) {
+            if let Some(flag) = flag(kind).filter(|_| self.kinds.contains(&kind)) {
                 filter.raw(flag, "true");
             }
         }
@@ -134,15 +75,156 @@ impl NotificationFilter {
             out.push(b']');
         }
     }
+}
 
-    /// Whether a notification is covered.
+/// The notifications of one server that a listener may receive: proof for [`Upstream::listen`], made of permits only. It
+/// cannot be copied.
+///
+/// ```
+/// # use gateway::upstream::NotificationFilter;
+/// # use policy::engine::pipeline::{Permit, ServerPermit};
+/// # fn wanted(server: ServerPermit, tools: Permit) {
+/// let mut wants = NotificationFilter::new(server);
+/// let is_added = wants.add(tools);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// let wants = gateway::upstream::NotificationFilter::default(); // of no server
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use gateway::upstream::NotificationFilter;
+/// # use policy::engine::pipeline::{ServerPermit, Standing};
+/// # fn wanted(server: ServerPermit, tools: Standing) {
+/// let mut wants = NotificationFilter::new(server);
+/// let is_added = wants.add(tools); // the answer to a question
+/// # }
+/// ```
+///
+/// [`Upstream::listen`]: super::Upstream::listen
+#[derive(Debug)]
+pub struct NotificationFilter {
+    server: ServerName,
+    items: ListenedItems,
+    /// All messages of a session, including requests of the server: what a legacy client gets.
+    everything: bool,
+}
+
+impl NotificationFilter {
+    /// A filter for nothing of a server yet.
     #[must_use]
-    pub fn admits(&self, told: &Notification) -> bool {
-        match &*told.method {
+    pub fn new(permit: ServerPermit) -> Self {
+        Self { server: permit.into_server(), items: ListenedItems::default(), everything: false }
+    }
+
+    /// A filter for everything that a server sends in a session.
+    #[must_use]
+    pub fn of_session(permit: ServerPermit) -> Self {
+        Self { everything: true, ..Self::new(permit) }
+    }
+
+    /// Adds what `permit` allows: a list permit stands for its list-changed notifications, a subscription permit for
+    /// its resource. Returns whether it was added; one for another server is not.
+    pub fn add(&mut self, permit: Permit) -> bool {
+        let Self { server: own, items, .. } = self;
+        match permit.spend().0 {
+            ClientRequest::List { server, kind } if server == *own => {
+                items.kinds.push(kind);
+                true
+            }
+            ClientRequest::Use(ItemRequest {
+                server,
+                verb: RequestOperation::Subscribe,
+                name,
+                ..
+            }) if server == *own => {
+                let room = items.resources.len() < RESOURCES;
+                if room && !items.resources.contains(&name) {
+                    items.resources.push(name);
+                }
+                room
+            }
+            ClientRequest::List { .. } | ClientRequest::Use(_) => false,
+        }
+    }
+
+    /// The server that it is for.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// The lists and resources.
+    #[must_use]
+    pub const fn items(&self) -> &ListenedItems {
+        &self.items
+    }
+
+    /// The same once more, for a subscription that was lost.
+    pub(super) fn again(&self) -> Self {
+        let Self { server, items, everything } = self;
+        Self { server: server.clone(), items: items.clone(), everything: *everything }
+    }
+
+    /// Removes all lists and resources, because the server offers no subscriptions.
+    pub(super) fn clear(&mut self) {
+        self.items = ListenedItems::default();
+    }
+
+    /// Whether there is nothing to listen for.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty() && !self.everything
+    }
+
+    /// Memory in bytes that the subscriptions to its resources take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.items.resources.iter().map(|uri| listening_bytes(uri)).sum()
+    }
+
+    /// Whether it names resources, whose URIs were chosen by the client.
+    #[must_use]
+    pub const fn names_resources(&self) -> bool {
+        !self.items.resources.is_empty()
+    }
+
+    /// Whether it covers everything a server sends in a session.
+    #[must_use]
+    pub const fn everything(&self) -> bool {
+        self.everything
+    }
+
+    /// Whether it covers list-changed notifications of `kind`.
+    #[must_use]
+    pub fn wants(&self, kind: ItemKind) -> bool {
+        self.items.kinds.contains(&kind)
+    }
+
+    /// Removes what a modern server did not agree to.
+    pub(super) fn limit(&mut self, agreed: Value<'_>) {
+        let says = |kind: ItemKind| {
+            flag(kind).and_then(|flag| agreed.get(flag)).and_then(Value::as_bool) == Some(true)
+        };
+        self.items.kinds.retain(|kind| says(*kind));
+        let listed = agreed.get("resourceSubscriptions");
+        let has = |uri: &str| {
+            listed.is_some_and(|listed| {
+                listed.items().any(|item| item.as_str().as_deref() == Some(uri))
+            })
+        };
+        self.items.resources.retain(|uri| has(uri));
+    }
+
+    /// Whether a notification is covered, by its method and its params.
+    #[must_use]
+    pub fn admits(&self, told: &str, params: Option<Value<'_>>) -> bool {
+        match told {
             method::UPDATED => {
-                let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
+                let uri = params.and_then(|params| params.get("uri"));
                 let uri = uri.and_then(Value::as_str);
-                uri.is_some_and(|uri| self.resources.iter().any(|wanted| **wanted == *uri))
+                uri.is_some_and(|uri| self.items.resources.iter().any(|wanted| **wanted == *uri))
             }
             name => changed(name).is_some_and(|kind| self.wants(kind)),
         }

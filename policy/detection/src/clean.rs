@@ -3,9 +3,8 @@
 //! Idempotent: `clean(clean(x)) == clean(x)`. Names are not changed, because they are how items are called. A
 //! definition in which something is still found after cleaning is withheld.
 
-use std::sync::LazyLock;
-
 use json::{JsonKind as Shape, Value, write_canonical_string, write_items, write_members};
+use policy_core::base::compiled::Compiled;
 use policy_core::base::hidden::TERMINAL;
 use regex::Regex;
 
@@ -38,13 +37,17 @@ struct CleaningPatterns {
     active: Regex,
 }
 
-static PATTERNS: LazyLock<Option<CleaningPatterns>> = LazyLock::new(|| {
+static PATTERNS: Compiled<CleaningPatterns> = Compiled::new(|| {
     let names = "script|iframe|object|embed|style|link|svg|form|meta|base";
-    Some(CleaningPatterns {
-        comment: Regex::new(r"(?s)<!--.*?(?:-->|$)|\[//\]:[^\n]*").ok()?,
-        element: Regex::new(r"(?is)<\s*(?:script|style|iframe|object|svg)\b.*?<\s*/\s*(?:script|style|iframe|object|svg)\s*>").ok()?,
-        tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?")).ok()?,
-        active: Regex::new(r"(?i)\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:[^)]*\)?").ok()?,
+    Ok(CleaningPatterns {
+        comment: Regex::new(r"(?s)<!--.*?(?:-->|$)|\[//\]:[^\n]*")?,
+        element: Regex::new(
+            r"(?is)<\s*(?:script|style|iframe|object|svg)\b.*?<\s*/\s*(?:script|style|iframe|object|svg)\s*>",
+        )?,
+        tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?"))?,
+        active: Regex::new(
+            r"(?i)\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:[^)]*\)?",
+        )?,
     })
 });
 
@@ -124,7 +127,7 @@ pub fn text(text: &str, cleaning: Cleaning) -> String {
 }
 
 fn once(text: &str, cleaning: Cleaning) -> String {
-    let (Some(patterns), Some(terminal)) = (PATTERNS.as_ref(), TERMINAL.as_ref()) else {
+    let (Some(patterns), Some(terminal)) = (PATTERNS.get(), TERMINAL.get()) else {
         return text.to_owned();
     };
     let mut text = text.to_owned();
@@ -151,8 +154,13 @@ fn once(text: &str, cleaning: Cleaning) -> String {
 mod tests {
     use json::{Document, JsonBounds};
 
-    use super::{Cleaning, definition, text};
+    use super::{Cleaning, PATTERNS, definition, text};
     use proptest::prelude::*;
+
+    #[test]
+    fn the_patterns_compile() {
+        assert!(PATTERNS.error().is_none());
+    }
 
     const ALL: Cleaning = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
 

@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use json::{Document, JsonBounds, Value};
+use policy_core::base::compiled::{CompileResult, Compiled};
 use policy_core::base::hidden::is_plain_ascii;
 use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
@@ -40,6 +41,7 @@ pub use tokens::Token;
 
 /// The weights: a signed byte for each bucket, then the bias; in units of 1/32.
 static MODEL: &[u8] = include_bytes!("detect/model.bin");
+const _: () = assert!(include_bytes!("detect/model.bin").len() == BUCKETS + 2);
 /// The value of one unit of a weight.
 const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
@@ -296,9 +298,9 @@ pub fn words(text: &str, name: &str) -> Vec<Token> {
     tokens.into_iter().map(|token| LEXICON.repaired(&token).map_or(token, Into::into)).collect()
 }
 
-/// The compiled rules. If one does not compile, all are missing; the test `the_rules_compile` prevents that.
-/// They are compiled one by one, because an automaton of all of them would exceed its cache of states.
-static COMPILED: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled().unwrap_or_default());
+/// The compiled rules. They are compiled one by one, because an automaton of all of them would exceed its cache of
+/// states.
+static COMPILED: Compiled<Vec<Regex>> = Compiled::new(compiled);
 
 /// The pattern of a rule, with ASCII word boundaries: with those of Unicode no automaton that reads single
 /// bytes could be built.
@@ -310,11 +312,11 @@ fn bytewise(rule: &rules::DetectionRule) -> String {
     }
 }
 
-fn compiled() -> Result<Vec<Regex>, regex::Error> {
+fn compiled() -> CompileResult<Vec<Regex>> {
     let one = |rule: &rules::DetectionRule| {
         RegexBuilder::new(&bytewise(rule)).size_limit(1 << 24).dfa_size_limit(1 << 20).build()
     };
-    RULES.iter().map(one).collect()
+    Ok(RULES.iter().map(one).collect::<Result<_, _>>()?)
 }
 
 /// State while one definition is read.
@@ -536,7 +538,7 @@ fn hits(tokens: &[Token], text: &str) -> (Vec<RuleHit>, Vec<RuleHit>) {
     }
     let word = |byte: usize| starts.partition_point(|start| *start <= byte).saturating_sub(1);
     let (mut texts, mut words) = (Vec::new(), Vec::new());
-    for (rule, pattern) in COMPILED.iter().enumerate() {
+    for (rule, pattern) in COMPILED.get().into_iter().flatten().enumerate() {
         match RULES.get(rule).map(|rule| rule.on) {
             Some(RuleInput::Text) if pattern.is_match(text.as_bytes()) => {
                 texts.push(RuleHit { rule, first: 0, last: usize::MAX });

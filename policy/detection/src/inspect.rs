@@ -415,6 +415,10 @@ pub fn text(value: Value<'_>, budget: &WorkBudget) -> Vec<Finding> {
         let (detector, note) = (Detector::PlantedInstructions, Cow::Borrowed(score.note));
         findings.push(Finding { detector, at: score.at, note });
     }
+    // A detector that was needed just now does not compile.
+    if budget.is_exhausted() {
+        return vec![Finding::over_budget()];
+    }
     findings
 }
 

@@ -103,6 +103,15 @@ pub struct ItemRequest {
     pub meta: Vec<(Box<str>, Fragment)>,
 }
 
+impl ItemRequest {
+    /// A request with nothing but the name of the thing.
+    #[must_use]
+    pub fn bare(server: &ServerName, verb: RequestOperation, name: &str) -> Self {
+        let (arguments, extra, meta) = (None, Vec::new(), Vec::new());
+        Self { server: server.clone(), verb, name: name.into(), arguments, extra, meta }
+    }
+}
+
 /// Values chosen by the caller that are sent to the server in the same message as a [`ItemRequest`].
 #[derive(Clone, Debug, Default)]
 pub struct RequestExtras {

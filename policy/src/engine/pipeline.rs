@@ -1,14 +1,16 @@
 //! Runs all checks on requests and replies, and mints the proofs that the gateway needs to act.
 
+mod facts;
+mod shown;
 mod expected;
 mod recording;
+mod standing;
 mod sending;
 mod showing;
-mod standing;
+mod questions;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use detection::content::ContentPolicy;
 use detection::inspect::Finding;
 use detection::labels::ConcealedMembers;
@@ -24,7 +26,7 @@ use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, Rea
 use crate::definition::pins::{PinViolation, Pins};
 use crate::definition::registry::{Registry, RegistryEntry};
 use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
-use crate::engine::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
+use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::condition::{AccessRequest, KnownArguments};
@@ -34,18 +36,30 @@ use crate::rules::decision::{Decision, Denial, DenialFormat, Disclosure, Effect,
 use crate::rules::definitions::DefinitionPolicy;
 
 pub use expected::ExpectedTreatment;
+use facts::CurrentFacts;
+pub use facts::Facts;
+pub use questions::Standing;
+pub use sending::Answerable;
 use sending::OutgoingCall;
-use standing::rule_name;
+pub use showing::EarlyMessage;
+pub use shown::{Shown, StoredWords};
+use standing::{Viewer, rule_name};
 
 /// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
 ///
-/// ```compile_fail
+/// ```
+/// # fn spend(permit: policy::engine::pipeline::Permit) {
+/// let (request, expectation) = permit.spend();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
 /// # fn forge(permit: policy::engine::pipeline::Permit) {
 /// let permit = policy::engine::pipeline::Permit { ..permit }; // private fields
 /// # }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// # fn replay(permit: policy::engine::pipeline::Permit) {
 /// let (first, second) = (permit.spend(), permit.spend()); // spent once
 /// # }
@@ -102,6 +116,16 @@ impl Permit {
         self.terms.hint
     }
 
+    /// Consumes the permit of a list whose definitions are read and shown to nobody: they are what a decision about one
+    /// of them is made from. `None` for the permit of a use.
+    #[must_use]
+    pub fn spend_on_reading(self) -> Option<(ServerName, ItemKind)> {
+        match self.call {
+            ClientRequest::List { server, kind } => Some((server, kind)),
+            ClientRequest::Use(_) => None,
+        }
+    }
+
     /// Consumes the permit: returns the request to send, and the right to release its reply.
     #[must_use]
     pub fn spend(self) -> (ClientRequest, Expectation) {
@@ -110,6 +134,42 @@ impl Permit {
             ClientRequest::Use(call) => call.server.clone(),
         };
         (self.call, Expectation { rule: self.rule, server, terms: self.terms })
+    }
+}
+
+/// Proof that a caller may make requests to a server that are about nothing it offers: a handshake, the state of a
+/// session, a subscription. Only [`Policy::admit_server`] mints one.
+///
+/// ```
+/// # use policy::engine::pipeline::{Facts, Policy};
+/// # use policy_core::subject::{name::ServerName, principal::Principal};
+/// # fn ask(policy: &Policy, facts: &Facts, who: &Principal, server: &ServerName) {
+/// let permit = policy.admit_server(facts, who, server);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # fn forge(server: policy_core::subject::name::ServerName) {
+/// let permit = policy::engine::pipeline::ServerPermit { server }; // a private field
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a permit of a server that is not used is a request that was dropped"]
+pub struct ServerPermit {
+    server: ServerName,
+}
+
+impl ServerPermit {
+    /// The server that it is for.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// Consumes the permit: the server that it is for.
+    #[must_use]
+    pub fn into_server(self) -> ServerName {
+        self.server
     }
 }
 
@@ -155,12 +215,16 @@ pub struct ReleasedReply {
 pub enum VisibleReply {
     /// The visible part of a catalog.
     List(Arc<CatalogView>),
-    /// A response or a notification, after inspection.
-    Answer(Reply),
+    /// The result of a request.
+    Result(Shown),
+    /// The error of a request.
+    Error(Shown),
+    /// What was said before the response or unasked.
+    Told(Shown),
     /// Nothing, because of this finding.
     Withheld(Finding),
     /// A result over the size limit, to be stored and read separately.
-    Apart(Fragment),
+    Apart(Shown),
 }
 
 impl ReleasedReply {
@@ -187,12 +251,8 @@ impl ReleasedReply {
 #[derive(Debug)]
 pub struct CatalogView {
     principal: Principal,
-    /// The revocations when the view was made.
-    revoked: Arc<RevocationList>,
-    /// The approvals when the view was made.
-    pins: Arc<Pins>,
-    /// The shadowing conflicts when the view was made.
-    shadows: Arc<ShadowingConflicts>,
+    /// The facts when the view was made.
+    facts: Facts,
     /// The links of the caller when the view was made; only for resources.
     given: Option<Arc<CallerLinks>>,
     catalog: Arc<Catalog>,
@@ -250,12 +310,11 @@ pub struct Policy {
     definitions: DefinitionPolicy,
     contact: Option<Arc<str>>,
     denials: DenialFormat,
-    revoked: ArcSwap<RevocationList>,
-    pins: ArcSwap<Pins>,
     shadowing: ShadowingPolicy,
     contents: ContentPolicy,
     constraints: Vec<Constraint>,
-    shadows: ArcSwap<ShadowingConflicts>,
+    /// Loaded by [`Self::facts`] alone: what decides takes a snapshot.
+    current: CurrentFacts,
     routes: SharedRoutes,
     links: Arc<Links>,
     compiled: Arc<SchemaCache>,
@@ -398,60 +457,39 @@ impl Policy {
         self.registry.get(server.as_str(), kind, name)
     }
 
-    /// Replaces the shadowing conflicts.
-    pub fn shadow(&self, shadows: Arc<ShadowingConflicts>) {
-        self.shadows.store(shadows);
+    /// The facts that are in force now, for one decision.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        self.current.now()
     }
 
-    /// The shadowing conflicts, and how they are treated.
+    /// Replaces the shadowing conflicts.
+    pub fn shadow(&self, shadows: &Arc<ShadowingConflicts>) {
+        self.current.shadow(shadows);
+    }
+
+    /// How definitions are treated that can be mistaken for others.
     #[must_use]
-    pub fn shadows(&self) -> (Arc<ShadowingConflicts>, &ShadowingPolicy) {
-        (self.shadows.load_full(), &self.shadowing)
+    pub const fn shadowing(&self) -> &ShadowingPolicy {
+        &self.shadowing
     }
 
     /// Replaces the approvals: from now on only definitions that `pins` approve may be used.
-    pub fn pin(&self, pins: Arc<Pins>) {
-        self.pins.store(pins);
-    }
-
-    /// The approvals currently in force.
-    #[must_use]
-    pub fn pins(&self) -> Arc<Pins> {
-        self.pins.load_full()
+    pub fn pin(&self, pins: &Arc<Pins>) {
+        self.current.pin(pins);
     }
 
     /// Replaces the revocations in force.
     pub fn revoke(&self, revoked: &RevocationList) {
-        self.revoked.store(Arc::new(revoked.clone().indexed()));
+        self.current.revoke(&Arc::new(revoked.clone().indexed()));
     }
 
-    /// The revocations currently in force.
+    /// Whether `view` is what `principal` sees under `facts`: made for an equal caller, with no other revocation,
+    /// approval, conflict or link.
     #[must_use]
-    pub fn revoked(&self) -> Arc<RevocationList> {
-        self.revoked.load_full()
-    }
-
-    /// Whether `principal` is revoked.
-    #[must_use]
-    pub fn has_revoked(&self, principal: &Principal) -> bool {
-        self.revoked.load().has_principal(principal)
-    }
-
-    /// Whether `principal`, or `name` of `server`, is revoked.
-    #[must_use]
-    pub fn has_revoked_use(&self, principal: &Principal, server: &ServerName, name: &str) -> bool {
-        let revoked = self.revoked.load();
-        revoked.has_principal(principal) || revoked.has(server, name)
-    }
-
-    /// Whether `view` is still what `principal` sees: made for an equal caller, with no later revocation, approval or
-    /// link.
-    #[must_use]
-    pub fn holds(&self, view: &CatalogView, principal: &Principal) -> bool {
+    pub fn holds(&self, facts: &Facts, view: &CatalogView, principal: &Principal) -> bool {
         view.principal == *principal
-            && Arc::ptr_eq(&view.revoked, &self.revoked.load())
-            && Arc::ptr_eq(&view.pins, &self.pins.load())
-            && Arc::ptr_eq(&view.shadows, &self.shadows.load())
+            && view.facts.are(facts)
             && match (&view.given, self.given(principal, view.catalog.kind())) {
                 (Some(then), Some(now)) => Arc::ptr_eq(then, &now),
                 (then, now) => then.is_none() && now.is_none(),
@@ -466,15 +504,32 @@ impl Policy {
     /// Decides whether `principal` may list the items of `kind` on `server`.
     pub fn admit_list(
         &self,
+        facts: &Facts,
         principal: &Principal,
         server: &ServerName,
         kind: ItemKind,
     ) -> Ruling<Permit> {
+        let Ruling { decision, outcome } = self.decide_list(facts, principal, server, kind);
+        let permit = |rule| Permit {
+            call: ClientRequest::List { server: server.clone(), kind },
+            rule,
+            terms: ReplyTerms::default(),
+        };
+        Ruling { decision, outcome: outcome.map(permit) }
+    }
+
+    /// Decides whether some rule could allow `principal` to list or use something of `kind` on `server`; with the rule.
+    fn decide_list(
+        &self,
+        facts: &Facts,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+    ) -> Ruling<RuleId> {
         let (shadow, findings, definition) = (Vec::new(), Vec::new(), None);
         let ran = ControlSet::of(&[Control::Rules, Control::Revocation]);
-        let revoked = self.revoked.load();
-        let revoked = revoked.has_principal(principal) || revoked.has_server(server);
-        let unfit = self.unfit_server(server).filter(|_| !revoked);
+        let revoked = facts.has_revoked(principal) || facts.revoked().has_server(server);
+        let unfit = facts.unfit_server(server).filter(|_| !revoked);
         let granted = self.access.could_allow(principal, server, kind);
         let granted = granted.filter(|_| !revoked && unfit.is_none());
         let Some(rule) = granted.cloned() else {
@@ -491,37 +546,36 @@ impl Policy {
             };
         };
         let effect = Effect::Allow(rule.clone());
-        let permit = Permit {
-            call: ClientRequest::List { server: server.clone(), kind },
-            rule,
-            terms: ReplyTerms::default(),
-        };
         Ruling {
             decision: Decision { effect, shadow, findings, definition, ran },
-            outcome: Ok(permit),
+            outcome: Ok(rule),
         }
+    }
+
+    /// Decides whether `principal` may cause requests to `server` at all.
+    #[must_use]
+    pub fn admit_server(
+        &self,
+        facts: &Facts,
+        principal: &Principal,
+        server: &ServerName,
+    ) -> Option<ServerPermit> {
+        let is_granted = self.grants_any(facts, principal, server);
+        is_granted.then(|| ServerPermit { server: server.clone() })
     }
 
     /// Whether some rule could allow `principal` anything on `server`.
     #[must_use]
-    pub fn grants_any(&self, principal: &Principal, server: &ServerName) -> bool {
-        let revoked = self.revoked.load();
-        if revoked.has_principal(principal) || revoked.has_server(server) {
+    pub fn grants_any(&self, facts: &Facts, principal: &Principal, server: &ServerName) -> bool {
+        if facts.has_revoked(principal) || facts.revoked().has_server(server) {
             return false;
         }
-        if self.unfit_server(server).is_some() {
+        if facts.unfit_server(server).is_some() {
             return false;
         }
         [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
             .into_iter()
             .any(|kind| self.access.could_allow(principal, server, kind).is_some())
-    }
-
-    /// Why nothing of `server` may be used; `None` if nothing prevents it or pins are not enforced.
-    #[must_use]
-    pub fn unfit_server(&self, server: &ServerName) -> Option<PinViolation> {
-        let pins = self.pins.load();
-        if pins.mode == Mode::Enforce { pins.unfit_server(server.as_str()) } else { None }
     }
 
     /// The decision about a thing that no server offers.
@@ -551,18 +605,20 @@ impl Policy {
     /// denied.
     pub fn admit(
         &self,
+        facts: &Facts,
         principal: &Principal,
         catalog: Option<&Catalog>,
         call: ItemRequest,
         budget: &WorkBudget,
     ) -> Ruling<Permit> {
-        self.admit_with(principal, catalog, call, &RequestExtras::default(), budget)
+        self.admit_with(facts, principal, catalog, call, &RequestExtras::default(), budget)
     }
 
     /// Like [`Self::admit`], for a call sent in one message with `beside`. The parts of that are inspected
     /// individually elsewhere; here they are inspected for data that is split across the whole message.
     pub fn admit_with(
         &self,
+        facts: &Facts,
         principal: &Principal,
         catalog: Option<&Catalog>,
         call: ItemRequest,
@@ -577,10 +633,10 @@ impl Policy {
         if let Some(offer) = offer {
             offer.prepare();
         }
-        let ruling = self.decide(principal, catalog, call, budget);
+        let ruling = self.decide(facts, principal, catalog, call, budget);
         match ruling.outcome {
             Ok(permit) => {
-                let sent = OutgoingCall { offer, listed, beside };
+                let sent = OutgoingCall { facts, offer, listed, beside };
                 self.sendable(principal, sent, ruling.decision, permit, budget)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
@@ -590,6 +646,7 @@ impl Policy {
     /// Decides by the rules, revocations and pins, before anything that is sent is inspected.
     fn decide(
         &self,
+        facts: &Facts,
         principal: &Principal,
         catalog: Option<&Catalog>,
         mut call: ItemRequest,
@@ -598,11 +655,10 @@ impl Policy {
         let kind = call.verb.kind();
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
-        let shadows = self.shadows.load();
         let place = match catalog {
             Some(catalog) => catalog.place(&call.name),
             // Without a catalog, the last known one decides.
-            None => shadows.place(&call.server, kind, &call.name),
+            None => facts.shadows().place(&call.server, kind, &call.name),
         };
         // The server gets its own spelling of the URI, since it may treat another one as another resource.
         if let Some(CatalogMatch::Listed(offer)) = place
@@ -616,16 +672,18 @@ impl Policy {
         } else {
             CatalogAvailability::Unknown
         };
+        let links = self.given(principal, kind);
+        let viewer = Viewer { principal, facts, links: links.as_deref() };
         if offer.is_none() && matches!(kind, ItemKind::Tool | ItemKind::Prompt | ItemKind::Template)
         {
             // Evaluates the rules for a thing that does not exist as well, so that its response time does not
             // distinguish it from a hidden one.
-            drop(self.standing(principal, &call.server, kind, &call.name, None, listed));
+            drop(self.standing(viewer, &call.server, kind, &call.name, None, listed));
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }
         let AccessDecision { decision: seen, for_any_arguments, .. } =
-            self.standing(principal, &call.server, kind, &call.name, offer, listed);
+            self.standing(viewer, &call.server, kind, &call.name, offer, listed);
         match &seen.effect {
             // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
             Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {

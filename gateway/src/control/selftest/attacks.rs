@@ -252,7 +252,7 @@ impl<'a> Attacker<'a> {
     /// The detector that has to find an attack, and the action that the policy takes on its findings.
     fn expected(&self, control: Control, detector: Detector) -> ExpectedDetection {
         let policy = &self.generation.gateway.policy;
-        let fate = policy.fate(control, detector, &self.server);
+        let fate = policy.fate(&policy.facts(), control, detector, &self.server);
         ExpectedDetection { control, detector, fate }
     }
 

@@ -4,9 +4,10 @@
 //! (threat T1402, vector PV-49).
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use regex::Regex;
+
+use crate::base::compiled::Compiled;
 
 /// Why a character is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,25 +105,23 @@ pub const fn is_rtl(c: char) -> bool {
 const COMMAND: usize = 200;
 
 /// Terminal escape sequences (ECMA-48): CSI and OSC, in seven bits and in eight, and other escapes.
-pub static TERMINAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(&format!(
+pub static TERMINAL: Compiled<Regex> = Compiled::new(|| {
+    Ok(Regex::new(&format!(
         r"(?:\x1b\[|\u{{9b}})[0-9;?]*[ -/]*[@-~]|(?:\x1b\]|\u{{9d}})[^\x07\x1b\u{{9c}}]{{0,{COMMAND}}}(?:\x07|\x1b\\|\u{{9c}})?|\x1b[@-Z\\^_]"
-    ))
-    .ok()
+    ))?)
 });
 
 /// Sequences that only choose a colour or a weight (SGR, ECMA-48 section 8.3.117) and hide nothing.
-static COLOUR: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(
+static COLOUR: Compiled<Regex> = Compiled::new(|| {
+    Ok(Regex::new(
         r"\x1b\[(?:0?[0-7]|9|0?9|2[1-79]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|;){0,8}m",
-    )
-    .ok()
+    )?)
 });
 
 /// The text without sequences that only choose a colour or a weight.
 #[must_use]
 pub fn without_colours(text: &str) -> Cow<'_, str> {
-    match COLOUR.as_ref().filter(|_| text.contains('\u{1b}')) {
+    match COLOUR.get().filter(|_| text.contains('\u{1b}')) {
         Some(colour) => colour.replace_all(text, ""),
         None => Cow::Borrowed(text),
     }
@@ -130,7 +129,12 @@ pub fn without_colours(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hidden, TERMINAL, has_any, without_colours};
+    use super::{COLOUR, Hidden, TERMINAL, has_any, without_colours};
+
+    #[test]
+    fn the_patterns_compile() {
+        assert!(TERMINAL.error().is_none() && COLOUR.error().is_none());
+    }
 
     #[test]
     fn a_look_at_the_bytes_tells_the_same() {
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn commands_to_terminals_are_found_whole() {
-        let terminal = TERMINAL.as_ref().unwrap();
+        let terminal = TERMINAL.get().unwrap();
         for command in [
             "\u{1b}[31;1m",
             "\u{9b}31m",

@@ -9,6 +9,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::base::compiled::is_any_broken;
+
 /// Units that every message may cost, regardless of its length.
 const BASE: u64 = 2 << 20;
 /// Units that each byte of a message may cost. Ordinary text costs 10 to 30.
@@ -122,7 +124,7 @@ impl WorkBudget {
         let units = u64::try_from(units).unwrap_or(u64::MAX);
         let spent = self.spent.get().saturating_add(units);
         self.spent.set(spent);
-        if spent > self.limit || self.cancel.is_cancelled() {
+        if spent > self.limit || self.cancel.is_cancelled() || is_any_broken() {
             self.exhausted.set(true);
         }
         if spent >= self.pause_due.get() {
@@ -134,10 +136,10 @@ impl WorkBudget {
         !self.exhausted.get()
     }
 
-    /// Whether a computation ran out of budget or was cancelled.
+    /// Whether a computation ran out of budget or was cancelled, or a detector of the program does not compile.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.exhausted.get()
+        self.exhausted.get() || is_any_broken()
     }
 
     /// Units that are left.

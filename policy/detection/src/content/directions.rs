@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use policy_core::base::compiled::Compiled;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 use unicode_normalization::UnicodeNormalization as _;
@@ -58,12 +58,12 @@ const DELICATE: [&str; 39] = [
 /// Characters that quote a name.
 const QUOTES: [char; 8] = ['`', '\'', '"', '*', '“', '”', '‘', '’'];
 
-static WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder()
+static WORDS: Compiled<AhoCorasick> = Compiled::new(|| {
+    let builder = AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostLongest)
-        .build(VERBS.map(|(verb, _)| verb))
-        .ok()
+        .build(VERBS.map(|(verb, _)| verb));
+    Ok(builder?)
 });
 
 /// The form in which names are compared: compatibility characters folded, lower case, letters and digits only.
@@ -249,7 +249,7 @@ pub(super) fn is_own_step(
     budget: &WorkBudget,
 ) -> bool {
     let end = reach(text, text.ceil_char_boundary(place.end));
-    let (Some(sentence), Some(words)) = (text.get(place.start..end), WORDS.as_ref()) else {
+    let (Some(sentence), Some(words)) = (text.get(place.start..end), WORDS.get()) else {
         return false;
     };
     if !budget.spend(EACH_VERB) || is_delicate(sentence) {
@@ -293,7 +293,7 @@ fn is_delicate(sentence: &str) -> bool {
 /// The ranges that direct to a tool of another server, from the verb to the name.
 fn search(text: &str, others: OtherServerTools<'_>, budget: &WorkBudget) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    let Some(words) = WORDS.as_ref().filter(|_| budget.spend(text.len())) else { return found };
+    let Some(words) = WORDS.get().filter(|_| budget.spend(text.len())) else { return found };
     // Names that follow two verbs are read once.
     let mut read = 0;
     for verb in words.find_iter(text) {
@@ -411,7 +411,12 @@ mod tests {
     use policy_core::base::work::{USUAL_MOST, WorkBudget};
     use policy_core::subject::name::ServerName;
 
-    use super::{Mention, SeenTools, ToolNames, find, is_own_step};
+    use super::{Mention, SeenTools, ToolNames, WORDS, find, is_own_step};
+
+    #[test]
+    fn the_words_compile() {
+        assert!(WORDS.error().is_none());
+    }
 
     /// Whether a text of `docs` directs its reader to a tool of another server.
     fn directs(text: &str) -> bool {

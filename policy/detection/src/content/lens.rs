@@ -288,7 +288,7 @@ impl StringScan<'_> {
         if handling != Handling::Off {
             seen.add((Detector::HiddenCharacters, handling, Cow::Borrowed(note)));
         }
-        let without = match TERMINAL.as_ref() {
+        let without = match TERMINAL.get() {
             Some(terminal) if plain.contains(|c| Hidden::of(c) == Some(Hidden::Control)) => {
                 inspect::shown(&terminal.replace_all(&plain, ""))
             }

@@ -6,9 +6,9 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use policy_core::base::compiled::Compiled;
 use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -40,12 +40,11 @@ struct InjectionPatterns {
     words: AhoCorasick,
     /// The rules of each trigger word, by their indices.
     of: Vec<Vec<usize>>,
-    patterns: Vec<Option<Regex>>,
+    patterns: Vec<Regex>,
 }
 
-/// The compiled rules. A rule that does not compile finds nothing; the test `the_rules_compile` prevents
-/// that.
-static COMPILED: LazyLock<Option<InjectionPatterns>> = LazyLock::new(|| {
+/// The compiled rules.
+static COMPILED: Compiled<InjectionPatterns> = Compiled::new(|| {
     let mut words: Vec<&str> = RULES.iter().flat_map(|rule| rule.words.iter().copied()).collect();
     words.sort_unstable();
     words.dedup();
@@ -57,14 +56,14 @@ static COMPILED: LazyLock<Option<InjectionPatterns>> = LazyLock::new(|| {
     let build = |rule: &ContentRule| {
         let made = (rule.note == solicit::NOTE).then(solicit::pattern);
         let pattern = made.as_deref().unwrap_or(rule.pattern);
-        RegexBuilder::new(pattern).size_limit(1 << 24).dfa_size_limit(1 << 22).build().ok()
+        RegexBuilder::new(pattern).size_limit(1 << 24).dfa_size_limit(1 << 22).build()
     };
     let automaton = AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::Standard)
-        .build(&words)
-        .ok()?;
-    Some(InjectionPatterns { words: automaton, of, patterns: RULES.iter().map(build).collect() })
+        .build(&words)?;
+    let patterns = RULES.iter().map(build).collect::<Result<_, _>>()?;
+    Ok(InjectionPatterns { words: automaton, of, patterns })
 });
 
 /// The verdict on a text, if anything in it is suspicious. With `tools`, steps of the server's own work are ignored.
@@ -159,7 +158,7 @@ fn search(
     tools: Option<SeenTools<'_>>,
     budget: &WorkBudget,
 ) -> Option<InjectionVerdict> {
-    let compiled = COMPILED.as_ref()?;
+    let compiled = COMPILED.get()?;
     budget.spend(text.len()).then_some(())?;
     let bytes = text.as_bytes();
     // For each rule, the ranges in which its pattern is searched for.
@@ -186,7 +185,6 @@ fn search(
         for (n, ((rule, pattern), stretches)) in
             rules.filter(|(_, ((rule, _), _))| rule.weak == weak)
         {
-            let Some(pattern) = pattern else { continue };
             let mut room = PLACES;
             for stretch in stretches {
                 let part = bytes.get(stretch.clone()).unwrap_or_default();
@@ -293,9 +291,8 @@ mod tests {
 
     #[test]
     fn the_rules_compile() {
-        let compiled = COMPILED.as_ref().unwrap();
-        for (rule, pattern) in RULES.iter().zip(&compiled.patterns) {
-            assert!(pattern.is_some(), "{}", rule.note);
+        assert!(COMPILED.error().is_none());
+        for rule in &RULES {
             let lower = |word: &&&str| word.to_lowercase() == ***word;
             let all = rule.words.iter().all(|word| lower(&word));
             assert!(!rule.words.is_empty() && all, "{}", rule.note);

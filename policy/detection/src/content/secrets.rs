@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use json::coding;
 use memchr::memmem;
+use policy_core::base::compiled::Compiled;
 
 use self::commands::flagged;
 use self::forms::{embedded, format};
@@ -99,12 +100,9 @@ struct SecretAutomata {
     placeholders: AhoCorasick,
 }
 
-static LISTS: LazyLock<Option<SecretAutomata>> = LazyLock::new(|| {
-    let placeholders = AhoCorasick::builder().ascii_case_insensitive(true).build(PLACEHOLDERS);
-    Some(SecretAutomata {
-        called: AhoCorasick::new(CALLED).ok()?,
-        placeholders: placeholders.ok()?,
-    })
+static LISTS: Compiled<SecretAutomata> = Compiled::new(|| {
+    let placeholders = AhoCorasick::builder().ascii_case_insensitive(true).build(PLACEHOLDERS)?;
+    Ok(SecretAutomata { called: AhoCorasick::new(CALLED)?, placeholders })
 });
 
 /// The beginning of a PEM block (RFC 7468).
@@ -407,7 +405,7 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     if of_vendor(&plain, word, least_of_key) {
         return Some("credential");
     }
-    let names = LISTS.as_ref()?.called.find_overlapping_iter(&plain);
+    let names = LISTS.get()?.called.find_overlapping_iter(&plain);
     let name = CALLED.get(names.map(|name| name.pattern().as_usize()).min()?)?;
     if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
         return (word.len() >= 6 && !is_reference(word)).then_some("password");
@@ -497,6 +495,16 @@ fn is_varied(word: &str) -> bool {
 }
 
 fn is_placeholder(word: &str) -> bool {
-    let known = LISTS.as_ref().map(|lists| &lists.placeholders);
+    let known = LISTS.get().map(|lists| &lists.placeholders);
     known.is_some_and(|known| known.is_match(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LISTS;
+
+    #[test]
+    fn the_lists_compile() {
+        assert!(LISTS.error().is_none());
+    }
 }

@@ -16,6 +16,8 @@ const SENTENCE: usize = 300;
 /// Fewest words of a text that is scored.
 const WORDS: usize = 4;
 
+/// A signed byte for each bucket, then the bias.
+const _: () = assert!(include_bytes!("orders.bin").len() == BUCKETS + 2);
 static BUILT_IN: LazyLock<Model> = LazyLock::new(|| Model::parse(include_bytes!("orders.bin")));
 
 /// A pair of sentences with its features, for training.

@@ -1,8 +1,7 @@
 //! Decodes text that is encoded so that it does not look like text.
 
-use std::sync::LazyLock;
-
 use json::coding;
+use policy_core::base::compiled::{CompileResult, Compiled};
 use regex::{Captures, Regex};
 
 use super::lexicon::LEXICON;
@@ -52,8 +51,7 @@ impl TextEncoding {
     }
 }
 
-/// The compiled patterns. If one does not compile, nothing is decoded; the test `the_patterns_compile` prevents
-/// that.
+/// The compiled patterns.
 struct DecodePatterns {
     entity: Regex,
     escape: Regex,
@@ -65,9 +63,9 @@ struct DecodePatterns {
     active: Regex,
 }
 
-static PATTERNS: LazyLock<Option<DecodePatterns>> = LazyLock::new(|| patterns().ok());
+static PATTERNS: Compiled<DecodePatterns> = Compiled::new(patterns);
 
-fn patterns() -> Result<DecodePatterns, regex::Error> {
+fn patterns() -> CompileResult<DecodePatterns> {
     Ok(DecodePatterns {
         entity: Regex::new(
             r"&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp));",
@@ -86,7 +84,7 @@ fn patterns() -> Result<DecodePatterns, regex::Error> {
 
 /// Whether a decoded text executes or downloads something.
 pub(super) fn is_active(text: &str) -> bool {
-    PATTERNS.as_ref().is_some_and(|patterns| patterns.active.is_match(text))
+    PATTERNS.get().is_none_or(|patterns| patterns.active.is_match(text))
 }
 
 /// Appends the decoded forms of `text`, in each encoding that yields something.
@@ -96,7 +94,7 @@ pub(super) fn views(text: &str, out: &mut Vec<(TextEncoding, String)>) {
         if depth >= DEPTH || out.len() >= TRIED || text.len() < 16 {
             continue;
         }
-        let Some(patterns) = PATTERNS.as_ref() else { return };
+        let Some(patterns) = PATTERNS.get() else { return };
         let text = text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default();
         for (code, decoded) in once(text, patterns).into_iter().take(OF_ONE) {
             left.push((decoded.clone(), depth + 1));
@@ -247,7 +245,7 @@ fn rot13(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{TextEncoding, patterns, views};
+    use super::{PATTERNS, TextEncoding, views};
 
     fn decoded(text: &str) -> Vec<(TextEncoding, String)> {
         let mut out = Vec::new();
@@ -257,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_patterns_compile() {
-        assert!(patterns().is_ok());
+        assert!(PATTERNS.error().is_none());
     }
 
     #[test]

@@ -8,8 +8,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
+use policy_core::base::compiled::{CompileResult, Compiled};
 use regex::Regex;
 
 use super::lexicon::LEXICON;
@@ -184,11 +184,9 @@ fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
     all.into_iter().map(|(pattern, with)| Ok((Regex::new(pattern)?, with))).collect()
 }
 
-/// The compiled patterns. If one does not compile, nothing is removed; the test `the_patterns_compile` prevents
-/// that.
-static PATTERNS: LazyLock<Option<HarmlessPatterns>> = LazyLock::new(|| patterns().ok());
+static PATTERNS: Compiled<HarmlessPatterns> = Compiled::new(patterns);
 
-fn patterns() -> Result<HarmlessPatterns, regex::Error> {
+fn patterns() -> CompileResult<HarmlessPatterns> {
     let words = format!("(?:{BESIDE}|{SECRETS})");
     Ok(HarmlessPatterns {
         warning: Regex::new(&format!(
@@ -218,7 +216,7 @@ fn patterns() -> Result<HarmlessPatterns, regex::Error> {
 /// The words of a text without warnings, and with other words in place of those that mean something
 /// else in their context.
 pub(super) fn without(words: Vec<Token>) -> Vec<Token> {
-    let Some(patterns) = PATTERNS.as_ref() else { return words };
+    let Some(patterns) = PATTERNS.get() else { return words };
     if !words.iter().any(|word| SIGNS.contains(&&**word)) {
         return words;
     }
@@ -228,7 +226,7 @@ pub(super) fn without(words: Vec<Token>) -> Vec<Token> {
 /// The words of a flag's description (a boolean argument) without what it says of the command's own checks.
 /// In any other text the same words may be an instruction.
 pub(super) fn without_checks(words: Vec<Token>) -> Vec<Token> {
-    let Some(patterns) = PATTERNS.as_ref() else { return words };
+    let Some(patterns) = PATTERNS.get() else { return words };
     if !words.iter().any(|word| matches!(&**word, "check" | "checks")) {
         return words;
     }
@@ -238,7 +236,7 @@ pub(super) fn without_checks(words: Vec<Token>) -> Vec<Token> {
 /// A text without the links of quoted examples that only cite a source: `"According to [Reuters](https://…), …"`.
 /// A link with a query is kept, and so is one beside a word of [`ORDERS`].
 pub(super) fn without_sources(text: &str) -> Cow<'_, str> {
-    let Some(patterns) = PATTERNS.as_ref().filter(|_| text.contains("](http")) else {
+    let Some(patterns) = PATTERNS.get().filter(|_| text.contains("](http")) else {
         return Cow::Borrowed(text);
     };
     let (mut out, mut from) = (String::new(), 0);
@@ -330,7 +328,7 @@ fn is_delicate(sentence: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Token, patterns, without, without_checks, without_sources};
+    use super::{PATTERNS, Token, without, without_checks, without_sources};
 
     fn left(text: &str) -> String {
         without(text.split(' ').map(Token::from).collect()).join(" ")
@@ -338,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_patterns_compile() {
-        assert!(patterns().is_ok());
+        assert!(PATTERNS.error().is_none());
     }
 
     #[test]

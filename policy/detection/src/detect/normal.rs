@@ -113,7 +113,7 @@ pub(super) fn normal(text: &str) -> NormalText {
     }
     let mut found = NormalText::default();
     let plain = stripped(text, &mut found);
-    let plain = match TERMINAL.as_ref() {
+    let plain = match TERMINAL.get() {
         Some(ansi) if ansi.is_match(&plain) => {
             found.tricks.push(Trick::Terminal);
             ansi.replace_all(&plain, " ").into_owned()

@@ -1,8 +1,7 @@
 //! Restores the blanks between words in runs of letters without any.
 
-use std::sync::LazyLock;
-
 use aho_corasick::AhoCorasick;
+use policy_core::base::compiled::Compiled;
 
 use super::lexicon::LEXICON;
 
@@ -18,7 +17,7 @@ struct WordAutomaton {
     lengths: Vec<usize>,
 }
 
-static WORDS: LazyLock<Option<WordAutomaton>> = LazyLock::new(|| {
+static WORDS: Compiled<WordAutomaton> = Compiled::new(|| {
     let stems = LEXICON.words().filter(|word| word.len() >= 2);
     let mut words: Vec<String> = stems.map(ToOwned::to_owned).collect();
     let long = words.iter().filter(|word| word.len() >= 4).cloned().collect::<Vec<_>>();
@@ -26,13 +25,13 @@ static WORDS: LazyLock<Option<WordAutomaton>> = LazyLock::new(|| {
     words.extend(["a", "i"].map(ToOwned::to_owned));
     words.sort_unstable();
     words.dedup();
-    let automaton = AhoCorasick::builder().ascii_case_insensitive(true).build(&words).ok()?;
-    Some(WordAutomaton { automaton, lengths: words.iter().map(String::len).collect() })
+    let automaton = AhoCorasick::builder().ascii_case_insensitive(true).build(&words)?;
+    Ok(WordAutomaton { automaton, lengths: words.iter().map(String::len).collect() })
 });
 
 /// The text with blanks inserted between the words of each long run of letters.
 pub(super) fn of(text: &str) -> String {
-    let Some(words) = WORDS.as_ref() else { return text.to_owned() };
+    let Some(words) = WORDS.get() else { return text.to_owned() };
     let (mut out, mut rest) = (String::with_capacity(text.len() * 2), text);
     while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic()) {
         let (before, run) = rest.split_at_checked(start).unwrap_or((rest, ""));
@@ -94,7 +93,12 @@ fn apart(words: &WordAutomaton, run: &str, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use super::of;
+    use super::{WORDS, of};
+
+    #[test]
+    fn the_words_compile() {
+        assert!(WORDS.error().is_none());
+    }
 
     #[test]
     fn words_are_found_in_what_has_no_blanks() {

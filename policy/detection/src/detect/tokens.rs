@@ -1,8 +1,8 @@
 //! Splits text into words, with placeholders for identifiers, paths, addresses and numbers.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
+use policy_core::base::compiled::Compiled;
 use regex::Regex;
 
 use super::lexicon::LEXICON;
@@ -32,8 +32,14 @@ const QUOTATION: usize = 160;
 /// searches the rest of it for the `@` of an address, so the length of runs is a factor of the cost.
 const RUN: usize = 512;
 
-static PATTERNS: LazyLock<Option<(Regex, Regex)>> =
-    LazyLock::new(|| Some((Regex::new(TOKEN).ok()?, Regex::new(SENSITIVE).ok()?)));
+static PATTERNS: Compiled<TokenPatterns> = Compiled::new(|| {
+    Ok(TokenPatterns { token: Regex::new(TOKEN)?, sensitive: Regex::new(SENSITIVE)? })
+});
+
+struct TokenPatterns {
+    token: Regex,
+    sensitive: Regex,
+}
 
 /// The words of an identifier, split at separators and at changes to upper case.
 pub(super) fn parts(name: &str) -> impl Iterator<Item = &str> {
@@ -156,7 +162,9 @@ pub(super) fn of(
     own: &str,
     parameters: &BTreeSet<String>,
 ) -> (Vec<Token>, BTreeSet<String>) {
-    let Some((token, sensitive)) = PATTERNS.as_ref() else { return Default::default() };
+    let Some(TokenPatterns { token, sensitive }) = PATTERNS.get() else {
+        return Default::default();
+    };
     let joined;
     let text = if text.matches('\n').count() >= 5 {
         joined = rejoined(text);
@@ -313,7 +321,12 @@ fn is_quotation(text: &str, at: usize, mark: &str) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{are_alternating, of};
+    use super::{PATTERNS, are_alternating, of};
+
+    #[test]
+    fn the_patterns_compile() {
+        assert!(PATTERNS.error().is_none());
+    }
 
     fn words(text: &str) -> String {
         let (tokens, _) = of(text, "self_tool", &["to".to_owned()].into());

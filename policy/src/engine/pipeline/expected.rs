@@ -5,7 +5,7 @@ use detection::inspect::Detector;
 use policy_core::subject::mode::{FindingTreatment, Mode};
 use policy_core::subject::name::ServerName;
 
-use super::Policy;
+use super::{Facts, Policy};
 use crate::definition::shadow::Similarity;
 use crate::rules::control::Control;
 
@@ -26,6 +26,7 @@ impl Policy {
     #[must_use]
     pub fn fate(
         &self,
+        facts: &Facts,
         control: Control,
         detector: Detector,
         server: &ServerName,
@@ -53,7 +54,7 @@ impl Policy {
             Mode::Off => ExpectedTreatment::Ignored,
         };
         match control {
-            Control::Pins => by_mode(self.pins.load().mode),
+            Control::Pins => by_mode(facts.pins().mode),
             Control::Shadowing => by_mode(self.shadowing.of(Similarity::Reserved)),
             Control::InputSchema => by_mode(profile.input_schema),
             Control::OutputSchema => by_mode(profile.output_schema),

@@ -12,7 +12,7 @@ use policy_core::schema::declared;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 
-use super::{Permit, Policy, ReplyTerms, Ruling};
+use super::{Facts, Permit, Policy, ReplyTerms, Ruling};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::rules::constraint::Constraint;
@@ -22,6 +22,8 @@ use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason}
 /// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct OutgoingCall<'a> {
+    /// The state under which it is decided.
+    pub(super) facts: &'a Facts,
     /// The definition of the called tool.
     pub(super) offer: Option<&'a CatalogItem>,
     /// Whether the name is listed, and therefore chosen by the server; otherwise the caller has chosen it.
@@ -30,12 +32,61 @@ pub(super) struct OutgoingCall<'a> {
     pub(super) beside: &'a RequestExtras,
 }
 
+/// Proof that what a client says to a server, in answer to it or of itself, was inspected, and may be sent to that
+/// server. Only [`Policy::answerable`] mints one, and it cannot be copied.
+///
+/// ```
+/// # fn read(answer: policy::engine::pipeline::Answerable) {
+/// let said = answer.value();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # fn forge(server: policy_core::subject::name::ServerName, answer: json::Fragment) {
+/// let answer = policy::engine::pipeline::Answerable { server, answer }; // private fields
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "an answer that is not sent leaves the server waiting"]
+pub struct Answerable {
+    server: ServerName,
+    answer: Fragment,
+}
+
+impl Answerable {
+    /// The server for which it was inspected: the detectors of another one may differ.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// What may be sent.
+    #[must_use]
+    pub fn value(&self) -> Value<'_> {
+        self.answer.value()
+    }
+
+    /// What may be sent, as it is kept.
+    #[must_use]
+    pub const fn fragment(&self) -> &Fragment {
+        &self.answer
+    }
+
+    /// The member `key`, if it is an object: a part of what was inspected.
+    #[must_use]
+    pub fn member(&self, key: &str) -> Option<Self> {
+        let member = self.answer.value().get(key).filter(|member| member.is_object())?;
+        let answer = member.fragment(&self.answer.document());
+        Some(Self { server: self.server.clone(), answer })
+    }
+}
+
 impl Policy {
     /// Inspects an allowed call; the permit returned holds the call as it may be sent.
     pub(super) fn sendable(
         &self,
         principal: &Principal,
-        OutgoingCall { offer, listed, beside }: OutgoingCall<'_>,
+        OutgoingCall { facts, offer, listed, beside }: OutgoingCall<'_>,
         mut decision: Decision,
         mut permit: Permit,
         budget: &WorkBudget,
@@ -75,7 +126,7 @@ impl Policy {
         decision.findings.extend(pieces.findings);
         let Some(finding) = blocked.or(pieces.blocked) else {
             // Arguments are validated in the form in which they are sent.
-            return match self.misfit(caller, call, offer, &mut decision, budget) {
+            return match self.misfit(facts, caller, call, offer, &mut decision, budget) {
                 Some(denial) => Ruling { decision, outcome: Err(denial) },
                 None => Ruling { decision, outcome: Ok(permit) },
             };
@@ -147,13 +198,13 @@ impl Policy {
     /// Whether arguments match the input schema, and the approved one where both apply; `None` if there is no schema.
     fn fits_schemas(
         &self,
+        facts: &Facts,
         server: &ServerName,
         offer: &CatalogItem,
         arguments: Option<Value<'_>>,
         budget: &WorkBudget,
     ) -> Option<Result<(), SchemaViolation>> {
-        let pins = self.pins.load();
-        let approved = pins.approved_input(server.as_str(), offer);
+        let approved = facts.pins().approved_input(server.as_str(), offer);
         let mut schemas = offer.input().into_iter().chain(approved).peekable();
         schemas.peek()?;
         Some(schemas.try_for_each(|schema| {
@@ -162,8 +213,9 @@ impl Policy {
     }
 
     /// Denies a call whose arguments violate the input schema or a constraint.
-    pub(super) fn misfit(
+    fn misfit(
         &self,
+        facts: &Facts,
         caller: &str,
         call: &ItemRequest,
         offer: Option<&CatalogItem>,
@@ -185,7 +237,7 @@ impl Policy {
         let mode = self.contents.of(&call.server).input_schema;
         let checks = mode != Mode::Off && call.verb == RequestOperation::Call;
         if let Some(offer) = offer.filter(|_| checks)
-            && let Some(fits) = self.fits_schemas(server, offer, arguments, budget)
+            && let Some(fits) = self.fits_schemas(facts, server, offer, arguments, budget)
         {
             ran.note(Control::InputSchema);
             if let Err(misfit) = fits {
@@ -238,10 +290,11 @@ impl Policy {
         server: &ServerName,
         answer: Fragment,
         budget: &WorkBudget,
-    ) -> (Result<Fragment, Finding>, Vec<Finding>) {
+    ) -> (Result<Answerable, Finding>, Vec<Finding>) {
         let caller = principal.id.as_str();
         let seen = self.contents.look(server, Direction::Argument, caller, answer.value(), budget);
-        passed(seen, answer, &JsonBounds::MESSAGE)
+        let (passed, findings) = passed(seen, answer, &JsonBounds::MESSAGE);
+        (passed.map(|answer| Answerable { server: server.clone(), answer }), findings)
     }
 
     /// Whether these parts may be sent to `server` in one message: data of another server can be split across them.

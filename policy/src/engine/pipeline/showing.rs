@@ -7,7 +7,7 @@ use detection::content::{
     self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
     OversizeAction, SeenTools, TextMarking,
 };
-use detection::inspect::{Detector, Finding};
+use detection::inspect::{self, Detector, Finding};
 use detection::labels::{self, ConcealedMembers, LabelledPart};
 use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
@@ -17,8 +17,12 @@ use policy_core::subject::principal::Principal;
 use policy_core::subject::scope;
 
 use super::sending::passed;
-use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
+use super::standing::Viewer;
+use super::{
+    CatalogView, Expectation, Facts, Policy, ReleasedReply, ReplyTerms, Shown, VisibleReply,
+};
 use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
+use crate::definition::pin::Digest;
 use crate::definition::shadow::ShadowingConflicts;
 use crate::engine::ask;
 use crate::engine::message::Reply;
@@ -40,6 +44,18 @@ impl ReleasedReply {
     fn withheld(finding: Finding, ran: ControlSet) -> Self {
         Self { reply: VisibleReply::Withheld(finding.clone()), findings: vec![finding], ran }
     }
+
+    /// The same as a message that is no response.
+    fn told(self) -> Self {
+        let reply = match self.reply {
+            VisibleReply::Result(said) | VisibleReply::Error(said) => VisibleReply::Told(said),
+            other @ (VisibleReply::Told(_)
+            | VisibleReply::List(_)
+            | VisibleReply::Withheld(_)
+            | VisibleReply::Apart(_)) => other,
+        };
+        Self { reply, ..self }
+    }
 }
 
 /// A result without the members that are hidden from its caller.
@@ -48,6 +64,23 @@ struct UnlabelledMessage {
     /// Removed values, which can occur elsewhere in the result as well.
     values: BTreeSet<String>,
     found: Vec<Finding>,
+}
+
+/// A caller, and the server whose words it may see, under the facts of one decision.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    facts: &'a Facts,
+    principal: &'a Principal,
+    server: &'a ServerName,
+}
+
+/// What a server said before its response or unasked.
+#[derive(Clone, Debug)]
+pub struct EarlyMessage {
+    /// The part of a message that it is.
+    pub part: LabelledPart,
+    /// The part itself.
+    pub said: Fragment,
 }
 
 /// A message of a server other than the result of a call.
@@ -65,18 +98,20 @@ impl Policy {
     /// Inspection is charged to `budget`; a reply that exhausts it is withheld.
     pub fn release(
         &self,
+        facts: &Facts,
         principal: &Principal,
         due: Expectation,
         reply: Reply,
         budget: &WorkBudget,
     ) -> ReleasedReply {
         let Expectation { server, terms, .. } = due;
+        let reading = Reading { facts, principal, server: &server };
         match reply {
             Reply::List(catalog) => {
-                let reply = VisibleReply::List(Arc::new(self.view(principal, catalog)));
+                let reply = VisibleReply::List(Arc::new(self.view(facts, principal, catalog)));
                 ReleasedReply { reply, findings: Vec::new(), ran: ControlSet::default() }
             }
-            Reply::Result(said) => self.answered(principal, &server, &terms, said, budget),
+            Reply::Result(said) => self.answered(reading, &terms, said, budget),
             Reply::Error(said) => {
                 let size = self.contents.of(&server).size.filter(|_| terms.calls);
                 // A truncated error is useless, and stored ones are never fetched.
@@ -87,25 +122,25 @@ impl Policy {
                 }
                 let said =
                     InboundMessage { said, part: LabelledPart::Error, answer: ResultKind::Plain };
-                self.heard(principal, &server, said, &terms.hidden, budget)
+                self.heard(reading, said, &terms.hidden, budget)
             }
             Reply::Told(said) => {
                 let said =
                     InboundMessage { said, part: LabelledPart::Params, answer: ResultKind::Plain };
-                self.heard(principal, &server, said, &terms.hidden, budget)
+                self.heard(reading, said, &terms.hidden, budget)
             }
         }
     }
 
     /// A result as it may be shown.
-    pub(super) fn answered(
+    fn answered(
         &self,
-        principal: &Principal,
-        server: &ServerName,
+        reading: Reading<'_>,
         terms: &ReplyTerms,
         said: Fragment,
         budget: &WorkBudget,
     ) -> ReleasedReply {
+        let Reading { principal, server, .. } = reading;
         let mut ran = ControlSet::default();
         if terms.hint == ReadOnlyHint::Claimed && wants_to_write(said.value()) {
             let finding = Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code());
@@ -137,7 +172,7 @@ impl Policy {
         let content =
             LabelledContent { labelled: &values, sealed: terms.answer().sealed(), marking };
         ran.note(Control::Results);
-        let seen = self.read_by(principal, server, |reader| {
+        let seen = self.read_by(reading, |reader| {
             self.contents.look_without(server, reader, said.value(), content, budget)
         });
         let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
@@ -149,18 +184,20 @@ impl Policy {
                 Some(size) => {
                     found.push(Finding::too_long());
                     let sealed = terms.answer().sealed();
-                    self.shortened(principal, server, size.most, sealed, &said, budget)
+                    self.shortened(reading, size.most, sealed, &said, budget)
                 }
                 None => self.fitted(server, terms, said, &mut found),
             },
         };
         let reply = match reply {
             // A result that was not inspected completely is withheld in every mode.
-            VisibleReply::Answer(_) | VisibleReply::Apart(_) if budget.is_exhausted() => {
+            VisibleReply::Result(_) | VisibleReply::Apart(_) if budget.is_exhausted() => {
                 found.push(Finding::over_budget());
                 VisibleReply::Withheld(Finding::over_budget())
             }
-            reply @ (VisibleReply::Answer(_)
+            reply @ (VisibleReply::Result(_)
+            | VisibleReply::Error(_)
+            | VisibleReply::Told(_)
             | VisibleReply::Apart(_)
             | VisibleReply::List(_)
             | VisibleReply::Withheld(_)) => reply,
@@ -188,20 +225,16 @@ impl Policy {
         }
     }
 
-    /// Runs `look` with a reader that knows which tools, of `server` and of others, `principal` sees.
-    fn read_by<T>(
-        &self,
-        principal: &Principal,
-        server: &ServerName,
-        look: impl FnOnce(ContentRecipient<'_>) -> T,
-    ) -> T {
-        let shadows = self.shadows.load_full();
-        let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
-        let others = has_others(&shadows, server, &others);
+    /// Runs `look` with a reader that knows which tools, of the server and of others, the caller sees.
+    fn read_by<T>(&self, reading: Reading<'_>, look: impl FnOnce(ContentRecipient<'_>) -> T) -> T {
+        let Reading { facts, principal, server } = reading;
+        let shadows = facts.shadows();
+        let others = |mention: &Mention| self.is_of_another(reading, mention);
+        let others = has_others(shadows, server, &others);
         let own = |mention: &Mention| {
             shadows.names().is_of_own(server, mention, |name| {
                 let mut listed = shadows.listed(server, ItemKind::Tool, name);
-                listed.any(|offer| self.about(principal, server, offer).shows())
+                listed.any(|offer| self.about(facts, principal, server, offer).shows())
             })
         };
         look(ContentRecipient {
@@ -210,21 +243,17 @@ impl Policy {
         })
     }
 
-    /// Whether a text of `server` names a tool of another server that `principal` sees.
-    fn is_of_another(
-        &self,
-        principal: &Principal,
-        server: &ServerName,
-        mention: &Mention,
-        shadows: &ShadowingConflicts,
-    ) -> bool {
+    /// Whether a text of the server names a tool of another server that the caller sees.
+    fn is_of_another(&self, reading: Reading<'_>, mention: &Mention) -> bool {
+        let Reading { facts, principal, server } = reading;
+        let shadows = facts.shadows();
         shadows.names().is_of_another(server, mention, |other, name| {
             let (listed, approved) = (
                 shadows.listed(other, ItemKind::Tool, name),
                 shadows.approved(other, ItemKind::Tool, name),
             );
             let mut offers = listed.chain(approved);
-            offers.any(|offer| self.about(principal, other, offer).shows())
+            offers.any(|offer| self.about(facts, principal, other, offer).shows())
         })
     }
 
@@ -289,8 +318,7 @@ impl Policy {
     /// A result with its longest strings truncated so that it has at most `most` bytes, and fenced after that.
     fn shortened(
         &self,
-        principal: &Principal,
-        server: &ServerName,
+        reading: Reading<'_>,
         most: usize,
         sealed: &[&str],
         said: &Fragment,
@@ -300,15 +328,15 @@ impl Policy {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &JsonBounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
-            let seen = self.read_by(principal, server, |reader| {
-                self.contents.look_but(server, reader, cut.value(), sealed, budget)
+            let seen = self.read_by(reading, |reader| {
+                self.contents.look_but(reading.server, reader, cut.value(), sealed, budget)
             });
             let cut = passed(seen, cut, &JsonBounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
         cut().map_or_else(
             || VisibleReply::Withheld(Finding::too_long()),
-            |cut| VisibleReply::Answer(Reply::Result(cut)),
+            |cut| VisibleReply::Result(Shown::inspected(cut)),
         )
     }
 
@@ -323,11 +351,11 @@ impl Policy {
         let size = self.contents.of(server).size.filter(|_| terms.calls);
         let length = said.value().raw().len();
         let Some(size) = size.filter(|size| length > size.most) else {
-            return VisibleReply::Answer(Reply::Result(said));
+            return VisibleReply::Result(Shown::inspected(said));
         };
         found.push(Finding::too_long());
         match size.over {
-            OversizeAction::Offload => VisibleReply::Apart(said),
+            OversizeAction::Offload => VisibleReply::Apart(Shown::inspected(said)),
             // Only the fences made it too long.
             OversizeAction::Refuse | OversizeAction::Truncate => {
                 VisibleReply::Withheld(Finding::too_long())
@@ -339,31 +367,23 @@ impl Policy {
     /// caller must not see in the pending reply (`hidden`) are removed here as well.
     pub fn release_early(
         &self,
+        facts: &Facts,
         principal: &Principal,
         server: &ServerName,
-        part: LabelledPart,
-        told: Fragment,
+        told: EarlyMessage,
         hidden: &ConcealedMembers,
         budget: &WorkBudget,
     ) -> ReleasedReply {
-        let said = InboundMessage { said: told, part, answer: ResultKind::Plain };
-        let released = self.heard(principal, server, said, hidden, budget);
-        let reply = match released.reply {
-            VisibleReply::Answer(Reply::Result(said) | Reply::Error(said)) => {
-                VisibleReply::Answer(Reply::Told(said))
-            }
-            other @ (VisibleReply::Answer(Reply::Told(_) | Reply::List(_))
-            | VisibleReply::List(_)
-            | VisibleReply::Withheld(_)
-            | VisibleReply::Apart(_)) => other,
-        };
-        ReleasedReply { reply, ..released }
+        let EarlyMessage { part, said } = told;
+        let said = InboundMessage { said, part, answer: ResultKind::Plain };
+        self.heard(Reading { facts, principal, server }, said, hidden, budget).told()
     }
 
     /// Decides whether a result may be shown that requests input from the client. Its state is not inspected: the
     /// caller only sees it sealed.
     pub fn release_asking(
         &self,
+        facts: &Facts,
         principal: &Principal,
         server: &ServerName,
         asking: Fragment,
@@ -372,15 +392,28 @@ impl Policy {
     ) -> ReleasedReply {
         let said =
             InboundMessage { said: asking, part: LabelledPart::Result, answer: ResultKind::Asking };
-        let released = self.heard(principal, server, said, hidden, budget);
-        let reply = match released.reply {
-            VisibleReply::Answer(Reply::Result(said)) => VisibleReply::Answer(Reply::Told(said)),
-            other @ (VisibleReply::Answer(Reply::Told(_) | Reply::List(_) | Reply::Error(_))
-            | VisibleReply::List(_)
-            | VisibleReply::Withheld(_)
-            | VisibleReply::Apart(_)) => other,
-        };
-        ReleasedReply { reply, ..released }
+        self.heard(Reading { facts, principal, server }, said, hidden, budget).told()
+    }
+
+    /// Decides whether the instructions of a server may be shown, which a model reads: they pass the detectors for
+    /// definitions. `digest` is that of the server's information, by which findings are accepted.
+    ///
+    /// # Errors
+    /// The finding for which they are withheld from all callers.
+    pub fn release_instructions(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        digest: Option<Digest>,
+        instructions: Fragment,
+        budget: &WorkBudget,
+    ) -> Result<Shown, Finding> {
+        let findings = inspect::text(instructions.value(), budget);
+        let excused = Self::excused_of_server(facts, server, digest);
+        match self.withholds_but(&findings, excused) {
+            Some(finding) => Err(finding.clone()),
+            None => Ok(Shown::inspected(instructions)),
+        }
     }
 
     /// Whether tool results of `server` over the size limit are stored for later reading.
@@ -403,12 +436,12 @@ impl Policy {
     /// A message of a server as it may be shown; every string in it is inspected.
     fn heard(
         &self,
-        principal: &Principal,
-        server: &ServerName,
+        reading: Reading<'_>,
         heard: InboundMessage,
         hidden: &ConcealedMembers,
         budget: &WorkBudget,
     ) -> ReleasedReply {
+        let Reading { principal, server, .. } = reading;
         let InboundMessage { said, part, answer } = heard;
         let ran = ControlSet::of(&[Control::Results]);
         let UnlabelledMessage { said, values, mut found } =
@@ -421,16 +454,16 @@ impl Policy {
             sealed: answer.sealed(),
             marking: TextMarking::Marked,
         };
-        let seen = self.read_by(principal, server, |reader| {
+        let seen = self.read_by(reading, |reader| {
             self.contents.look_without(server, reader, said.value(), content, budget)
         });
         let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(findings);
-        let reply = match (passed, part) {
+        let reply = match (passed.map(Shown::inspected), part) {
             (Err(finding), _) => VisibleReply::Withheld(finding),
-            (Ok(said), LabelledPart::Result) => VisibleReply::Answer(Reply::Result(said)),
-            (Ok(said), LabelledPart::Error) => VisibleReply::Answer(Reply::Error(said)),
-            (Ok(said), LabelledPart::Params) => VisibleReply::Answer(Reply::Told(said)),
+            (Ok(said), LabelledPart::Result) => VisibleReply::Result(said),
+            (Ok(said), LabelledPart::Error) => VisibleReply::Error(said),
+            (Ok(said), LabelledPart::Params) => VisibleReply::Told(said),
         };
         ReleasedReply { reply, findings: found, ran }
     }
@@ -439,32 +472,38 @@ impl Policy {
     /// views with their policy and catalog.
     pub fn release_again(
         &self,
+        facts: &Facts,
         principal: &Principal,
         due: Expectation,
         view: &Arc<CatalogView>,
     ) -> ReleasedReply {
-        if !self.holds(view, principal) {
+        if !self.holds(facts, view, principal) {
             let budget = WorkBudget::new(USUAL_MOST);
-            return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)), &budget);
+            let reply = Reply::List(Arc::clone(&view.catalog));
+            return self.release(facts, principal, due, reply, &budget);
         }
         let (reply, ran) = (VisibleReply::List(Arc::clone(view)), ControlSet::default());
         ReleasedReply { reply, findings: Vec::new(), ran }
     }
 
-    pub(super) fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> CatalogView {
+    pub(super) fn view(
+        &self,
+        facts: &Facts,
+        principal: &Principal,
+        catalog: Arc<Catalog>,
+    ) -> CatalogView {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
-        let (revoked, pins) = (self.revoked.load_full(), self.pins.load_full());
-        let shadows = self.shadows.load_full();
         let given = self.given(principal, catalog.kind());
+        let viewer = Viewer { principal, facts, links: given.as_deref() };
         for (at, offer) in catalog.offers().iter().enumerate() {
-            let decision = self.about(principal, catalog.server(), offer);
-            match self.cleaned(offer, self.excused(catalog.server(), offer)) {
+            let decision = self.about_for(viewer, catalog.server(), offer);
+            match self.cleaned(offer, Self::excused(facts, catalog.server(), offer)) {
                 Ok(cleaned) if decision.shows() => visible.push((at, cleaned)),
                 Ok(_) | Err(_) => hidden.push((at, decision)),
             }
         }
-        let principal = principal.clone();
-        CatalogView { principal, revoked, pins, shadows, given, catalog, visible, hidden }
+        let (principal, facts) = (principal.clone(), facts.clone());
+        CatalogView { principal, facts, given, catalog, visible, hidden }
     }
 }
 

@@ -8,20 +8,29 @@ use detection::inspect;
 use detection::inspect::{AcceptedDetectors, Finding};
 use json::{Document, JsonBounds};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
+use policy_core::subject::links::CallerLinks;
 use policy_core::subject::mode::FindingTreatment;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 use policy_core::subject::uri::{ResourceUri, UriError};
 
-use super::{CatalogAvailability, Policy};
+use super::{CatalogAvailability, Facts, Policy};
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::Digest;
-use crate::definition::pins::{LinkStatus, Pins};
-use crate::definition::shadow::ShadowingConflicts;
+use crate::definition::pins::LinkStatus;
 use crate::rules::access::AccessDecision;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::control::Control;
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
+
+/// A caller, and the state under which it is decided what exists for it.
+#[derive(Clone, Copy)]
+pub(super) struct Viewer<'a> {
+    pub(super) principal: &'a Principal,
+    pub(super) facts: &'a Facts,
+    /// The links that the caller was given; only for resources.
+    pub(super) links: Option<&'a CallerLinks>,
+}
 
 impl Policy {
     /// The first finding for which a text is withheld from all callers.
@@ -45,18 +54,25 @@ impl Policy {
     }
 
     /// The accepted findings in `offer`, if its definition has the approved digest.
-    pub(super) fn excused(&self, server: &ServerName, offer: &CatalogItem) -> AcceptedDetectors {
+    pub(super) fn excused(
+        facts: &Facts,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> AcceptedDetectors {
         if offer.findings().is_empty() {
             return AcceptedDetectors::default();
         }
         let (kind, name) = (Some(offer.kind()), offer.name().as_str());
-        self.pins.load().excused(server.as_str(), kind, name, offer.digest())
+        facts.pins().excused(server.as_str(), kind, name, offer.digest())
     }
 
     /// The accepted findings in what `server` states about itself, if that has this digest.
-    #[must_use]
-    pub fn excused_of_server(&self, server: &str, digest: Option<Digest>) -> AcceptedDetectors {
-        self.pins.load().excused(server, None, "", digest)
+    pub(super) fn excused_of_server(
+        facts: &Facts,
+        server: &ServerName,
+        digest: Option<Digest>,
+    ) -> AcceptedDetectors {
+        facts.pins().excused(server.as_str(), None, "", digest)
     }
 
     /// Every finding for which the definition of `offer` is withheld from all callers if `excused` is accepted: the
@@ -81,17 +97,27 @@ impl Policy {
 
     /// The enforced findings in `offer` as `server` lists it now. Does not clean the definition.
     #[must_use]
-    pub fn enforced_now(&self, server: &ServerName, offer: &CatalogItem) -> Vec<Finding> {
-        self.enforced(offer, self.excused(server, offer))
+    pub fn enforced_now(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Vec<Finding> {
+        self.enforced(offer, Self::excused(facts, server, offer))
     }
 
     /// The findings of [`Self::withheld`] for `offer` as `server` lists it now.
     #[must_use]
-    pub fn withheld_now(&self, server: &ServerName, offer: &CatalogItem) -> Vec<Finding> {
+    pub fn withheld_now(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Vec<Finding> {
         if offer.findings().is_empty() {
             return Vec::new();
         }
-        self.withheld(offer, self.excused(server, offer))
+        self.withheld(offer, Self::excused(facts, server, offer))
     }
 
     /// The cleaned definition; `None` if nothing has to be removed. The rest is inspected again by every detector,
@@ -110,9 +136,9 @@ impl Policy {
     }
 
     /// Computes [`Self::cleaned`] for every definition of a catalog, charged to `budget`.
-    pub fn clean_all(&self, catalog: &Catalog, budget: &WorkBudget) {
+    pub fn clean_all(&self, facts: &Facts, catalog: &Catalog, budget: &WorkBudget) {
         for offer in catalog.offers().iter().filter(|offer| !offer.is_cleaned()) {
-            let excused = self.excused(catalog.server(), offer);
+            let excused = Self::excused(facts, catalog.server(), offer);
             drop(offer.cleaned(excused, || self.clean(offer, excused, budget)));
         }
     }
@@ -150,26 +176,38 @@ impl Policy {
     #[must_use]
     pub fn about(
         &self,
+        facts: &Facts,
         principal: &Principal,
         server: &ServerName,
         offer: &CatalogItem,
     ) -> Decision {
+        let links = self.given(principal, offer.kind());
+        self.about_for(Viewer { principal, facts, links: links.as_deref() }, server, offer)
+    }
+
+    /// Like [`Self::about`], for a caller whose links are known.
+    pub(super) fn about_for(
+        &self,
+        viewer: Viewer<'_>,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Decision {
         let (kind, name) = (offer.kind(), offer.name().as_str());
-        self.standing(principal, server, kind, name, Some(offer), CatalogAvailability::Known)
-            .decision
+        self.standing(viewer, server, kind, name, Some(offer), CatalogAvailability::Known).decision
     }
 
     /// Decides about an item as it stands, without arguments: rules, pins, shadowing, findings and revocations. Lists and
     /// calls are both decided here, so that what is listed can be called and what is hidden cannot.
     pub(super) fn standing(
         &self,
-        principal: &Principal,
+        viewer: Viewer<'_>,
         server: &ServerName,
         kind: ItemKind,
         name: &str,
         offer: Option<&CatalogItem>,
         listed: CatalogAvailability,
     ) -> AccessDecision {
+        let Viewer { principal, facts, .. } = viewer;
         let rule_name = match rule_name(kind, name, offer) {
             Ok(rule_name) => rule_name,
             Err(error) => return uncomparable(kind, error),
@@ -180,14 +218,14 @@ impl Policy {
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
         decision.definition = offer.and_then(CatalogItem::digest);
-        let revoked = self.revoked.load();
+        let revoked = facts.revoked();
         decision.ran.note(Control::Revocation);
         if revoked.has_principal(principal) || revoked.has(server, &rule_name) {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             decision.effect = Effect::Deny(denial);
             decided.for_any_arguments = true;
         }
-        self.pinned(&mut decided, subject, offer, listed);
+        pinned(viewer, &mut decided, subject, offer, listed);
         let definition = offer.map(CatalogItem::definition);
         if let (Some(known), Some(definition)) = (subject.known, definition)
             && decided.decision.shows()
@@ -200,14 +238,14 @@ impl Policy {
             decided.decision.findings.push(finding);
             decided.for_any_arguments = true;
         }
-        self.shadowed(&mut decided, subject);
+        self.shadowed(facts, &mut decided, subject);
         let decision = &mut decided.decision;
         decision.ran.note(Control::Definitions);
         let findings = offer.map(CatalogItem::findings).unwrap_or_default();
         if findings.is_empty() {
             return decided;
         }
-        let excused = offer.map(|offer| self.excused(server, offer)).unwrap_or_default();
+        let excused = offer.map(|offer| Self::excused(facts, server, offer)).unwrap_or_default();
         let of = |treatment| {
             let treated = move |f: &&Finding| {
                 self.definitions.treatment(f.detector) == treatment && !excused.covers(f)
@@ -215,7 +253,7 @@ impl Policy {
             findings.iter().filter(treated).cloned()
         };
         let enforced = offer.map(|offer| self.withheld(offer, excused)).unwrap_or_default();
-        decision.findings.extend(self.accepted(server, offer));
+        decision.findings.extend(self.accepted(facts, server, offer));
         decision.findings.extend(of(FindingTreatment::Audit).chain(of(FindingTreatment::Strip)));
         if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
             let reason = Reason::Definition(finding.clone());
@@ -226,11 +264,15 @@ impl Policy {
     }
 
     /// The accepted findings in `offer` that would otherwise count, with the person who accepted them.
-    fn accepted(&self, server: &ServerName, offer: Option<&CatalogItem>) -> Vec<Finding> {
+    fn accepted(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        offer: Option<&CatalogItem>,
+    ) -> Vec<Finding> {
         let Some(offer) = offer else { return Vec::new() };
-        let pins = self.pins.load();
         let (kind, name) = (Some(offer.kind()), offer.name().as_str());
-        let exceptions = pins.exceptions(server.as_str(), kind, name, offer.digest());
+        let exceptions = facts.pins().exceptions(server.as_str(), kind, name, offer.digest());
         let by = |finding: &Finding| {
             let mut of = exceptions.iter().filter(|one| one.finding == finding.detector);
             let is_ignored = self.definitions.treatment(finding.detector) == FindingTreatment::Off;
@@ -241,26 +283,23 @@ impl Policy {
     }
 
     /// Denies the thing if it can be mistaken for another one that this caller sees and that takes precedence.
-    pub(super) fn shadowed(&self, decided: &mut AccessDecision, subject: AccessRequest<'_>) {
+    fn shadowed(&self, facts: &Facts, decided: &mut AccessDecision, subject: AccessRequest<'_>) {
         let AccessRequest { principal, server, kind, name, .. } = subject;
-        let shadows = self.shadows.load();
-        let conflicts = shadows.of(server, kind, name);
+        let conflicts = facts.shadows().of(server, kind, name);
         decided.decision.ran.note(Control::Shadowing);
         if conflicts.is_empty() || !decided.decision.shows() {
             return;
         }
-        let pins = self.pins.load();
         for conflict in conflicts {
             let mode = self.shadowing.of(conflict.likeness);
             let rival = conflict.rival.as_ref();
-            let seen = rival.is_none_or(|(rival, other)| {
-                self.sees(principal, rival, kind, other, &shadows, &pins)
-            });
+            let seen =
+                rival.is_none_or(|(rival, other)| self.sees(facts, principal, rival, kind, other));
             if mode == Mode::Off || !seen {
                 continue;
             }
             let finding = Finding::shadowing(conflict.to_string());
-            let yields = self.shadowing.yields(conflict, &pins, server, kind, name);
+            let yields = self.shadowing.yields(conflict, facts.pins(), server, kind, name);
             if mode == Mode::Enforce && yields {
                 let reason = Reason::Shadowed(finding.clone());
                 decided.decision.effect =
@@ -275,24 +314,24 @@ impl Policy {
     }
 
     /// Whether `principal` sees the other thing, apart from shadowing: a withheld one displaces nothing.
-    pub(super) fn sees(
+    fn sees(
         &self,
+        facts: &Facts,
         principal: &Principal,
         server: &ServerName,
         kind: ItemKind,
         name: &str,
-        shadows: &ShadowingConflicts,
-        pins: &Pins,
     ) -> bool {
         if name.is_empty() {
-            return self.grants_any(principal, server);
+            return self.grants_any(facts, principal, server);
         }
         let known = self.registered(server, kind, name);
         let arguments = KnownArguments::Unknown;
         let subject = AccessRequest { principal, server, kind, name, arguments, known };
-        if !self.access.decide(subject).decision.shows() || self.revoked.load().has(server, name) {
+        if !self.access.decide(subject).decision.shows() || facts.revoked().has(server, name) {
             return false;
         }
+        let (pins, shadows) = (facts.pins(), facts.shadows());
         let enforced = pins.mode == Mode::Enforce;
         let id = server.as_str();
         let fits =
@@ -302,64 +341,55 @@ impl Policy {
         let approved = shadows.approved(server, kind, name).filter(|_| stands());
         let mut offers = shadows.listed(server, kind, name).filter(fits).chain(approved);
         offers.any(|offer| {
-            self.withholds_but(offer.findings(), self.excused(server, offer)).is_none()
+            self.withholds_but(offer.findings(), Self::excused(facts, server, offer)).is_none()
         })
-    }
-
-    /// Checks that the definition is approved, if the rules would show it.
-    pub(super) fn pinned(
-        &self,
-        decided: &mut AccessDecision,
-        subject: AccessRequest<'_>,
-        offer: Option<&CatalogItem>,
-        listed: CatalogAvailability,
-    ) {
-        let pins = self.pins.load();
-        if pins.mode == Mode::Off || !decided.decision.shows() {
-            return;
-        }
-        decided.decision.ran.note(Control::Pins);
-        let AccessRequest { principal, server, kind, name, .. } = subject;
-        let linked = self.linked(principal, server, kind, name);
-        let server = server.as_str();
-        let of_offer = |offer: &CatalogItem| {
-            pins.unfit_for(server, kind, offer.name().as_str(), Some(offer), linked)
-        };
-        let unfit = match (offer, listed) {
-            (None, CatalogAvailability::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
-            (None, CatalogAvailability::Known) => pins.unfit_for(server, kind, name, None, linked),
-            // The name is not listed and has no approval of its own, so the approval of the related resource applies.
-            (Some(offer), _) if offer.rule_name() != Ok(name) => {
-                pins.unfit_beside(server, name, offer, linked)
-            }
-            (Some(offer), _) => of_offer(offer),
-        };
-        let Some(unfit) = unfit else { return };
-        if pins.mode == Mode::Audit {
-            decided.decision.findings.push(Finding::unfit(unfit.note()));
-            return;
-        }
-        let denial = Denial { reason: Reason::Pin(unfit), told: Disclosure::Nothing };
-        decided.decision.effect = Effect::Deny(denial);
-        decided.for_any_arguments = true;
     }
 }
 
-impl Policy {
-    /// Whether `principal` received a link to the resource `name`, a canonical URI.
-    fn linked(
-        &self,
-        principal: &Principal,
-        server: &ServerName,
-        kind: ItemKind,
-        name: &str,
-    ) -> LinkStatus {
-        let given = || {
-            self.links
-                .of(principal)
-                .is_some_and(|given| given.has(principal, server.as_str(), name))
-        };
-        if kind == ItemKind::Resource && given() { LinkStatus::Given } else { LinkStatus::No }
+/// Checks that the definition is approved, if the rules would show it.
+fn pinned(
+    viewer: Viewer<'_>,
+    decided: &mut AccessDecision,
+    subject: AccessRequest<'_>,
+    offer: Option<&CatalogItem>,
+    listed: CatalogAvailability,
+) {
+    let pins = viewer.facts.pins();
+    if pins.mode == Mode::Off || !decided.decision.shows() {
+        return;
+    }
+    decided.decision.ran.note(Control::Pins);
+    let AccessRequest { server, kind, name, .. } = subject;
+    let linked = viewer.linked(server, kind, name);
+    let server = server.as_str();
+    let of_offer = |offer: &CatalogItem| {
+        pins.unfit_for(server, kind, offer.name().as_str(), Some(offer), linked)
+    };
+    let unfit = match (offer, listed) {
+        (None, CatalogAvailability::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
+        (None, CatalogAvailability::Known) => pins.unfit_for(server, kind, name, None, linked),
+        // The name is not listed and has no approval of its own, so the approval of the related resource applies.
+        (Some(offer), _) if offer.rule_name() != Ok(name) => {
+            pins.unfit_beside(server, name, offer, linked)
+        }
+        (Some(offer), _) => of_offer(offer),
+    };
+    let Some(unfit) = unfit else { return };
+    if pins.mode == Mode::Audit {
+        decided.decision.findings.push(Finding::unfit(unfit.note()));
+        return;
+    }
+    let denial = Denial { reason: Reason::Pin(unfit), told: Disclosure::Nothing };
+    decided.decision.effect = Effect::Deny(denial);
+    decided.for_any_arguments = true;
+}
+
+impl Viewer<'_> {
+    /// Whether the caller received a link to the resource `name`, a canonical URI.
+    fn linked(self, server: &ServerName, kind: ItemKind, name: &str) -> LinkStatus {
+        let is_given = kind == ItemKind::Resource
+            && self.links.is_some_and(|given| given.has(self.principal, server.as_str(), name));
+        if is_given { LinkStatus::Given } else { LinkStatus::No }
     }
 }
 

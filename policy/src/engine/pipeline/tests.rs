@@ -11,7 +11,7 @@ use policy_core::subject::pattern::Pattern;
 use policy_core::subject::principal::{Principal, PrincipalSelector};
 use proptest::prelude::*;
 
-use super::{Policy, VisibleReply};
+use super::{Permit, Policy, Ruling, VisibleReply};
 use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pins::{Pins, ResourcePins};
@@ -93,16 +93,33 @@ fn policy(specs: &[Spec]) -> Policy {
 
 /// A policy for which everything is approved.
 fn unpinned(policy: Policy) -> Policy {
-    policy.pin(Arc::new(Pins { mode: Mode::Off, ..Pins::default() }));
+    policy.pin(&Arc::new(Pins { mode: Mode::Off, ..Pins::default() }));
     policy
 }
 
+/// A decision under the facts as they are now.
+fn admit(
+    policy: &Policy,
+    who: &Principal,
+    catalog: Option<&Catalog>,
+    call: ItemRequest,
+) -> Ruling<Permit> {
+    policy.admit(&policy.facts(), who, catalog, call, &WorkBudget::unlimited())
+}
+
 fn seen(policy: &Policy, who: &Principal, tools: &[&str]) -> Vec<String> {
-    let Ok(permit) = policy.admit_list(who, &server(), ItemKind::Tool).outcome else {
+    let Ok(permit) = policy.admit_list(&policy.facts(), who, &server(), ItemKind::Tool).outcome
+    else {
         return Vec::new();
     };
     let (_, due) = permit.spend();
-    let released = policy.release(who, due, Reply::List(catalog(tools)), &WorkBudget::unlimited());
+    let released = policy.release(
+        &policy.facts(),
+        who,
+        due,
+        Reply::List(catalog(tools)),
+        &WorkBudget::unlimited(),
+    );
     let VisibleReply::List(view) = released.into_shown() else { panic!("not a list") };
     view.offers().map(|tool| tool.name().to_string()).collect()
 }
@@ -200,10 +217,7 @@ fn access_matrix() {
             let listed = seen(&policy, &who, &tools);
             for (tool, n) in [("read_file", 1), ("drop", 1), ("argued", 1), ("argued", 9)] {
                 let call = call(tool, &format!("{{\"n\":{n}}}"));
-                let effect = policy
-                    .admit(&who, Some(&catalog(&tools)), call, &WorkBudget::unlimited())
-                    .decision
-                    .effect;
+                let effect = admit(&policy, &who, Some(&catalog(&tools)), call).decision.effect;
                 let shown =
                     if listed.iter().any(|name| name == tool) { "shown " } else { "hidden" };
                 let cell = cell(&effect);
@@ -229,12 +243,7 @@ fn a_tool_that_is_hidden_and_one_that_does_not_exist_are_told_alike() {
     let policy = policy(&[spec(RuleEffect::Allow, "*", "read")]);
     let who = principal("ana", "dev");
     let told = |tool| {
-        let ruling = policy.admit(
-            &who,
-            Some(&catalog(&["read", "secret"])),
-            call(tool, "{}"),
-            &WorkBudget::unlimited(),
-        );
+        let ruling = admit(&policy, &who, Some(&catalog(&["read", "secret"])), call(tool, "{}"));
         ruling.outcome.unwrap_err().told
     };
     assert_eq!(told("secret"), Disclosure::Nothing);
@@ -252,10 +261,7 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
     ));
     let who = principal("ana", "dev");
     let open = policy(&[spec(RuleEffect::Allow, "*", "*")]);
-    let denial = open
-        .admit(&who, Some(&catalog), call("add", "{}"), &WorkBudget::unlimited())
-        .outcome
-        .unwrap_err();
+    let denial = admit(&open, &who, Some(&catalog), call("add", "{}")).outcome.unwrap_err();
     assert!(matches!(denial.reason, Reason::Definition(_)));
     assert_eq!(denial.told, Disclosure::Nothing);
     let off = DefinitionPolicy {
@@ -276,12 +282,7 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
         contact: None,
     }];
     let unwatched = unpinned(Policy::new(RuleSet::new(rules), off, None));
-    assert!(
-        unwatched
-            .admit(&who, Some(&catalog), call("add", "{}"), &WorkBudget::unlimited())
-            .outcome
-            .is_ok()
-    );
+    assert!(admit(&unwatched, &who, Some(&catalog), call("add", "{}")).outcome.is_ok());
 }
 
 #[test]
@@ -289,28 +290,35 @@ fn two_tools_of_one_name_are_both_withheld() {
     let twice = catalog(&["read", "write", "read"]);
     let open = policy(&[spec(RuleEffect::Allow, "*", "*")]);
     let who = principal("ana", "dev");
-    assert!(
-        open.admit(&who, Some(&twice), call("read", "{}"), &WorkBudget::unlimited())
-            .outcome
-            .is_err()
-    );
-    assert!(
-        open.admit(&who, Some(&twice), call("write", "{}"), &WorkBudget::unlimited())
-            .outcome
-            .is_ok()
-    );
+    assert!(admit(&open, &who, Some(&twice), call("read", "{}")).outcome.is_err());
+    assert!(admit(&open, &who, Some(&twice), call("write", "{}")).outcome.is_ok());
 }
 
 #[test]
 fn a_view_is_not_shown_to_another_principal() {
     let policy = policy(&[spec(RuleEffect::Allow, "principal:ana", "*")]);
     let (ana, bob) = (principal("ana", "dev"), principal("bob", "dev"));
-    let (_, due) = policy.admit_list(&ana, &server(), ItemKind::Tool).outcome.unwrap().spend();
-    let released =
-        policy.release(&ana, due, Reply::List(catalog(&["read"])), &WorkBudget::unlimited());
+    let (_, due) = policy
+        .admit_list(&policy.facts(), &ana, &server(), ItemKind::Tool)
+        .outcome
+        .unwrap()
+        .spend();
+    let released = policy.release(
+        &policy.facts(),
+        &ana,
+        due,
+        Reply::List(catalog(&["read"])),
+        &WorkBudget::unlimited(),
+    );
     let VisibleReply::List(view) = released.into_shown() else { panic!("not a list") };
-    let (_, due) = policy.admit_list(&ana, &server(), ItemKind::Tool).outcome.unwrap().spend();
-    let VisibleReply::List(again) = policy.release_again(&bob, due, &view).into_shown() else {
+    let (_, due) = policy
+        .admit_list(&policy.facts(), &ana, &server(), ItemKind::Tool)
+        .outcome
+        .unwrap()
+        .spend();
+    let VisibleReply::List(again) =
+        policy.release_again(&policy.facts(), &bob, due, &view).into_shown()
+    else {
         panic!("not a list")
     };
     assert_eq!(again.offers().count(), 0);
@@ -356,11 +364,9 @@ fn a_rule_about_one_kind_says_nothing_of_another() {
             let key = kind.key();
             let offer = CatalogItem::for_tests(kind, &serde_json::json!({ key: name }).to_string());
             let catalog = Catalog::new(server(), kind, vec![offer]);
-            let admitted = policy
-                .admit(&who, Some(&catalog), used(verb, name, None), &WorkBudget::unlimited())
-                .outcome;
+            let admitted = admit(&policy, &who, Some(&catalog), used(verb, name, None)).outcome;
             assert_eq!(admitted.is_ok(), about == granted, "{granted:?} {verb:?}");
-            let listed = policy.admit_list(&who, &server(), kind).outcome;
+            let listed = policy.admit_list(&policy.facts(), &who, &server(), kind).outcome;
             assert_eq!(listed.is_ok(), about == granted, "{granted:?} {kind:?}");
         }
     }
@@ -401,14 +407,8 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
     ] {
         let empty = Catalog::new(server(), verb.kind(), Vec::new());
         let ask = || used(verb, "note:///x", None);
-        assert_eq!(
-            policy.admit(&who, Some(&empty), ask(), &WorkBudget::unlimited()).outcome.is_ok(),
-            passes
-        );
-        assert_eq!(
-            policy.admit(&who, None, ask(), &WorkBudget::unlimited()).outcome.is_ok(),
-            passes
-        );
+        assert_eq!(admit(&policy, &who, Some(&empty), ask()).outcome.is_ok(), passes);
+        assert_eq!(admit(&policy, &who, None, ask()).outcome.is_ok(), passes);
         // A catalog of another server or kind is ignored.
         let other = ServerName::parse("time").unwrap();
         let offer = CatalogItem::for_tests(
@@ -416,10 +416,7 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
             &format!(r#"{{"{}":"note:///x"}}"#, verb.kind().key()),
         );
         let foreign = Catalog::new(other, verb.kind(), vec![offer]);
-        assert_eq!(
-            policy.admit(&who, Some(&foreign), ask(), &WorkBudget::unlimited()).outcome.is_ok(),
-            passes
-        );
+        assert_eq!(admit(&policy, &who, Some(&foreign), ask()).outcome.is_ok(), passes);
     }
 }
 
@@ -477,7 +474,7 @@ proptest! {
     ) {
         let who = if ana { principal("ana", "dev") } else { principal("bob", "ops") };
         let call = call(TOOLS[t], &format!("{{\"n\":{n}}}"));
-        let admitted = policy(&specs).admit(&who, Some(&catalog(&TOOLS[..3])), call, &WorkBudget::unlimited()).outcome.is_ok();
+        let admitted = admit(&policy(&specs), &who, Some(&catalog(&TOOLS[..3])), call).outcome.is_ok();
         prop_assert_eq!(admitted, naive(&specs, &who, TOOLS[t], n));
     }
 
@@ -488,7 +485,7 @@ proptest! {
         let who = principal("ana", "dev");
         let admitted = |specs: &[Spec]| {
             let call = call(TOOLS[t], &format!("{{\"n\":{n}}}"));
-            policy(specs).admit(&who, Some(&catalog(&TOOLS[..3])), call, &WorkBudget::unlimited()).outcome.is_ok()
+            admit(&policy(specs), &who, Some(&catalog(&TOOLS[..3])), call).outcome.is_ok()
         };
         let mut more = specs.clone();
         more.push(Spec { says: RuleEffect::Forbid, ..added });
@@ -506,7 +503,7 @@ proptest! {
         let policy = policy(&specs);
         let listed = seen(&policy, &who, &TOOLS[..3]).iter().any(|name| name == TOOLS[t]);
         let call = call(TOOLS[t], &format!("{{\"n\":{n}}}"));
-        match policy.admit(&who, Some(&catalog(&TOOLS[..3])), call, &WorkBudget::unlimited()).outcome {
+        match admit(&policy, &who, Some(&catalog(&TOOLS[..3])), call).outcome {
             Ok(_) => prop_assert!(listed),
             Err(denial) if listed => prop_assert_ne!(denial.told, Disclosure::Nothing),
             Err(denial) => {
@@ -574,23 +571,13 @@ fn no_spelling_of_a_forbidden_resource_is_allowed() {
         "file:///srv\\secret",
     ] {
         for catalog in [Some(&empty), Some(&full), None] {
-            let ruling = policy.admit(
-                &who,
-                catalog,
-                used(RequestOperation::Read, uri, None),
-                &WorkBudget::unlimited(),
-            );
+            let ruling = admit(&policy, &who, catalog, used(RequestOperation::Read, uri, None));
             assert!(ruling.outcome.is_err(), "{uri}");
         }
     }
     for uri in ["file:///srv/a", "file:///srv/a?x", "file:///srv/secrets"] {
         for catalog in [Some(&empty), Some(&full), None] {
-            let ruling = policy.admit(
-                &who,
-                catalog,
-                used(RequestOperation::Read, uri, None),
-                &WorkBudget::unlimited(),
-            );
+            let ruling = admit(&policy, &who, catalog, used(RequestOperation::Read, uri, None));
             assert!(ruling.outcome.is_ok(), "{uri}");
         }
     }
@@ -607,12 +594,8 @@ fn what_is_listed_is_asked_for_in_the_spelling_of_its_server() {
         ("file:///srv/~ana", "file:///srv/%7Eana"),
         ("file:///srv/other note", "file:///srv/other note"),
     ] {
-        let permit = policy.admit(
-            &who,
-            Some(&catalog),
-            used(RequestOperation::Read, asked, None),
-            &WorkBudget::unlimited(),
-        );
+        let permit =
+            admit(&policy, &who, Some(&catalog), used(RequestOperation::Read, asked, None));
         let (call, _) = permit.outcome.unwrap().spend();
         let ClientRequest::Use(call) = call else { panic!("not a use") };
         assert_eq!(&*call.name, sent, "{asked}");
@@ -624,24 +607,19 @@ fn a_listed_uri_without_a_canonical_form_is_withheld_with_its_reason() {
     let (policy, who) = (of_files(), principal("ana", "dev"));
     let catalog = resources(&["file:///srv/x/../a", "file:///srv/a"]);
     let offers = catalog.offers();
-    let decision = policy.about(&who, &server(), &offers[0]);
+    let decision = policy.about(&policy.facts(), &who, &server(), &offers[0]);
     assert!(!decision.shows());
     assert!(decision.findings[0].to_string().contains("at `/uri`: the URI has a segment of dots"));
-    assert!(policy.about(&who, &server(), &offers[1]).shows());
+    assert!(policy.about(&policy.facts(), &who, &server(), &offers[1]).shows());
 }
 
 #[test]
 fn an_unlisted_form_of_a_listed_resource_is_held_to_its_approval() {
     let (policy, who) = (of_files(), principal("ana", "dev"));
-    policy.pin(Arc::new(Pins::default()));
+    policy.pin(&Arc::new(Pins::default()));
     let catalog = resources(&["file:///srv/a"]);
     for uri in ["file:///srv/a", "file:///srv/a?x", "file:///srv/a/"] {
-        let ruling = policy.admit(
-            &who,
-            Some(&catalog),
-            used(RequestOperation::Read, uri, None),
-            &WorkBudget::unlimited(),
-        );
+        let ruling = admit(&policy, &who, Some(&catalog), used(RequestOperation::Read, uri, None));
         let denial = ruling.outcome.unwrap_err();
         assert_eq!(
             denial.reason,
@@ -651,35 +629,38 @@ fn an_unlisted_form_of_a_listed_resource_is_held_to_its_approval() {
     }
     let other = || {
         let other = used(RequestOperation::Read, "file:///srv/b", None);
-        policy.admit(&who, Some(&catalog), other, &WorkBudget::unlimited()).outcome
+        admit(&policy, &who, Some(&catalog), other).outcome
     };
     let denial = other().unwrap_err();
     assert_eq!(denial.reason, Reason::Pin(crate::definition::pins::PinViolation::NotApproved));
     let resources = Arc::new([(server().as_str().into(), ResourcePins::Dynamic)].into());
-    policy.pin(Arc::new(Pins { resources, ..Pins::default() }));
+    policy.pin(&Arc::new(Pins { resources, ..Pins::default() }));
     assert!(other().is_ok());
 }
 
 #[test]
 fn a_list_is_another_once_its_caller_was_given_a_link() {
     let (policy, who, bob) = (of_files(), principal("ana", "dev"), principal("bob", "dev"));
-    policy.pin(Arc::new(Pins::default()));
+    policy.pin(&Arc::new(Pins::default()));
     let catalog = Arc::new(resources(&["file:///srv/a", "file:///srv/b"]));
     let seen = |who: &Principal| {
-        let view = policy.view(who, Arc::clone(&catalog));
+        let view = policy.view(&policy.facts(), who, Arc::clone(&catalog));
         let names: Vec<_> = view.offers().map(|offer| offer.name().as_str().to_owned()).collect();
         (view, names)
     };
     let (before, names) = seen(&who);
-    assert!(names.is_empty() && policy.holds(&before, &who));
+    assert!(names.is_empty() && policy.holds(&policy.facts(), &before, &who));
     let (of_bob, _) = seen(&bob);
     let uri = policy_core::subject::uri::ResourceUri::parse("file:///srv/a").unwrap();
     policy.links().give(&who, server().as_str(), &[uri], 1);
-    assert!(!policy.holds(&before, &who) && policy.holds(&of_bob, &bob));
+    assert!(
+        !policy.holds(&policy.facts(), &before, &who)
+            && policy.holds(&policy.facts(), &of_bob, &bob)
+    );
     let (after, names) = seen(&who);
-    assert!(names == ["file:///srv/a"] && policy.holds(&after, &who));
+    assert!(names == ["file:///srv/a"] && policy.holds(&policy.facts(), &after, &who));
     policy.links().forget(1);
-    assert!(!policy.holds(&after, &who) && seen(&who).1.is_empty());
+    assert!(!policy.holds(&policy.facts(), &after, &who) && seen(&who).1.is_empty());
 }
 
 #[test]
@@ -699,16 +680,9 @@ fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
     let offers = ["file:///srv/a", "file:///srv/a?x"].map(approved).into();
     let locked = LockedServer { offers, ..LockedServer::default() };
     let lock = Lockfile { servers: [(server().as_str().into(), locked)].into() };
-    policy.pin(Arc::new(Pins { lock: Arc::new(lock), ..Pins::default() }));
+    policy.pin(&Arc::new(Pins { lock: Arc::new(lock), ..Pins::default() }));
     let outcome = |uri: &str| {
-        policy
-            .admit(
-                &who,
-                Some(&catalog),
-                used(RequestOperation::Read, uri, None),
-                &WorkBudget::unlimited(),
-            )
-            .outcome
+        admit(&policy, &who, Some(&catalog), used(RequestOperation::Read, uri, None)).outcome
     };
     assert!(outcome("file:///srv/a").is_ok());
     let denial = outcome("file:///srv/a?x").unwrap_err();

@@ -7,6 +7,7 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use json::coding;
+use policy_core::base::compiled::Compiled;
 
 use super::{distinct, is_placeholder, is_uuid};
 use crate::content::found::{FoundValue, ValueClass};
@@ -112,16 +113,16 @@ static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
 });
 
 /// All prefixes, in the order of [`PREFIXES`], and then [`TOKEN`].
-static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+static STARTS: Compiled<AhoCorasick> = Compiled::new(|| {
     let prefixes = PREFIXES.iter().map(|key| key.prefix);
-    AhoCorasick::new(prefixes.chain([TOKEN])).ok()
+    Ok(AhoCorasick::new(prefixes.chain([TOKEN]))?)
 });
 
 /// Appends the keys with a vendor's prefix and the tokens that stand within other words: in a path, behind a name
 /// and a dot or a dash, behind an escape. One pass, with a bounded test at each start. A prefix has only bytes that a
 /// key can have, so it lies in a run of such bytes.
 pub(super) fn embedded(text: &str, out: &mut Vec<FoundValue>) {
-    let Some(starts) = STARTS.as_ref() else { return };
+    let Some(starts) = STARTS.get() else { return };
     for run in runs::long(text.as_bytes(), LEAST, is_body) {
         in_run(text, run, starts, out);
     }
@@ -336,7 +337,8 @@ mod tests {
 
     #[test]
     fn every_prefix_is_looked_for() {
-        let starts = STARTS.as_ref().unwrap();
+        assert!(STARTS.error().is_none());
+        let starts = STARTS.get().unwrap();
         assert_eq!(starts.patterns_len(), PREFIXES.len() + 1);
         for key in PREFIXES {
             assert!(key.least >= LEAST && key.prefix.bytes().all(is_body), "{key:?}");

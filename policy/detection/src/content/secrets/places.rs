@@ -4,8 +4,7 @@
 //! `https://mainnet.infura.io/v3/9f8e…` contains a key. The segment before decides: a segment after a resource
 //! kind (`archives`, `files`, `commits`) is the id of such a resource.
 
-use std::sync::LazyLock;
-
+use policy_core::base::compiled::Compiled;
 use regex::Regex;
 
 use super::{CALLED, SHORTEST, is_mixed, is_reference};
@@ -59,11 +58,8 @@ struct FigmaPatterns {
     name_behind: Regex,
 }
 
-/// The compiled patterns. If one does not compile, no key counts as public; the test `the_patterns_compile`
-/// prevents that.
-static FIGMA: LazyLock<Option<FigmaPatterns>> = LazyLock::new(|| figma().ok());
-
-fn figma() -> Result<FigmaPatterns, regex::Error> {
+/// The compiled patterns.
+static FIGMA: Compiled<FigmaPatterns> = Compiled::new(|| {
     Ok(FigmaPatterns {
         node: Regex::new(
             r#"(?:^|[\s{,"'])(?:(?:id|node_id|nodeId)["'\\]*:\s*["'\\]*I?\d+:\d+|\d+:\d+["'\\]*:(?:[\s{]|$))"#,
@@ -74,7 +70,7 @@ fn figma() -> Result<FigmaPatterns, regex::Error> {
         )?,
         name_behind: Regex::new(r#"^["'\\]*,?\s*["'\\]*name["'\\]*:"#)?,
     })
-}
+});
 
 /// A URL path, with its host or from the root on.
 #[derive(Clone, Copy, Debug)]
@@ -230,7 +226,7 @@ pub(super) fn is_figma(text: &str, from: usize, end: usize) -> bool {
 
 /// Whether a `key` between these texts is that of a component.
 fn is_component(above: &str, behind: &str) -> bool {
-    FIGMA.as_ref().is_some_and(|figma| {
+    FIGMA.get().is_some_and(|figma| {
         figma.node.is_match(above)
             || figma.node_behind.is_match(behind)
             || figma.components.is_match(above) && figma.name_behind.is_match(behind)
@@ -239,7 +235,7 @@ fn is_component(above: &str, behind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{KINDS, figma};
+    use super::{FIGMA, KINDS};
 
     #[test]
     fn the_kinds_are_in_order() {
@@ -248,6 +244,6 @@ mod tests {
 
     #[test]
     fn the_patterns_compile() {
-        assert!(figma().is_ok());
+        assert!(FIGMA.error().is_none());
     }
 }
