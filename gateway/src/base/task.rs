@@ -53,7 +53,6 @@ impl Tasks {
     }
 
     /// Counts as work for a client until it is dropped, for work that another server than the gateway runs.
-    #[must_use]
     pub fn counted(&self) -> TaskTrackerToken {
         self.work.token()
     }
