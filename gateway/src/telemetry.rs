@@ -175,9 +175,8 @@ fn span_export(
 /// not set.
 fn resource(settings: &Settings) -> Resource {
     let configured = settings.resource.iter();
-    let pair = |(name, value): &(Box<str>, Box<str>)| {
-        KeyValue::new(name.to_string(), value.to_string())
-    };
+    let pair =
+        |(name, value): &(Box<str>, Box<str>)| KeyValue::new(name.to_string(), value.to_string());
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))

@@ -17,9 +17,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 use tokio::runtime::Builder;
 
-use super::spool::{SpoolReceiver, patience};
 use super::ocsf;
 use super::otlp::RecordExporter;
+use super::spool::{SpoolReceiver, patience};
 use crate::base::error_chain::ErrorChain;
 use crate::config::settings::SinkFormat;
 use crate::net::http_client::{Endpoint, FetchError};

@@ -15,7 +15,9 @@ use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider 
 use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
 use opentelemetry_otlp::{LogExporter, RetryPolicy, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::{LogBatch, LogExporter as _, SdkLogRecord, SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::logs::{
+    LogBatch, LogExporter as _, SdkLogRecord, SdkLogger, SdkLoggerProvider,
+};
 
 use crate::outbound::otlp::OtlpClient;
 

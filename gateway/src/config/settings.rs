@@ -79,12 +79,10 @@ pub use listeners::{
     AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
     ListenerTls,
 };
+pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
 pub use problem::ConfigProblems;
-pub use otel_variables::{SpanBatch, read_headers};
-pub use raw::{
-    GuardrailFailure, LogFormat, OtlpProtocol, OtlpSignal, SinkFormat, SpoolOverflow,
-};
+pub use raw::{GuardrailFailure, LogFormat, OtlpProtocol, OtlpSignal, SinkFormat, SpoolOverflow};
 pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };

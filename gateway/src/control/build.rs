@@ -23,8 +23,8 @@ use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, AuditSink, CheckpointFile, CheckpointPolicy, Delivery, DeliveryTarget, FileSink,
     Journal, JournalParts, Observer, RecordExporter, Rendering, ResumePolicy, ResumedChain,
-    SinkSlot,
-    can_be_continued, deliver, disagreement, examine, last_kept, left_behind, write_to_stdout,
+    SinkSlot, can_be_continued, deliver, disagreement, examine, last_kept, left_behind,
+    write_to_stdout,
 };
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::{Clock, SystemClock};
@@ -36,8 +36,8 @@ use crate::config::settings::lockfile::LockError;
 use crate::config::settings::revoked::RevokedError;
 use crate::config::settings::{
     self, AuthScheme, ConfigProblems, ConfigRemark, Limits, ListenerSettings, LogFormat,
-    OtlpProtocol, OtlpSecret, OtlpSignal, Program, ServiceEndpoint, ServerSettings, ServerTransport, Settings, SinkTarget, SyslogAddress,
-    TerminalUse, VariableValue,
+    OtlpProtocol, OtlpSecret, OtlpSignal, Program, ServerSettings, ServerTransport,
+    ServiceEndpoint, Settings, SinkTarget, SyslogAddress, TerminalUse, VariableValue,
 };
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
@@ -931,7 +931,8 @@ fn receiver(
             let secret = token.clone().map_or(OtlpSecret::None, OtlpSecret::Token);
             let otlp = settings::OtlpSettings { place, protocol, secret, time: None };
             let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
-            let records = RecordExporter::new(otlp_client(signal, &otlp, world)?).map_err(failed)?;
+            let records =
+                RecordExporter::new(otlp_client(signal, &otlp, world)?).map_err(failed)?;
             DeliveryTarget::Otlp(Box::new(records))
         }
         SinkTarget::Syslog(SyslogAddress::Udp(address), facility) => {

@@ -42,7 +42,8 @@ pub(super) fn metrics(
     };
     let metrics = families.into_iter().filter_map(metric).collect();
     let schema_url = scope.schema_url().unwrap_or_default().to_owned();
-    let scope_metrics = vec![ScopeMetrics { scope: Some((scope, None).into()), metrics, schema_url }];
+    let scope_metrics =
+        vec![ScopeMetrics { scope: Some((scope, None).into()), metrics, schema_url }];
     let ResourceAttributesWithSchema { attributes, schema_url } = resource.into();
     let resource = Some(WireResource { attributes: attributes.0, ..WireResource::default() });
     let schema_url = schema_url.unwrap_or_default();

@@ -74,9 +74,8 @@ fn the_variables_alone_export_traces_and_metrics() {
             assert!(ana.call("read", &json!({})).json()["result"].is_object());
             let record = gateway.recorded("the call", |record| record["method"] == "tools/call");
             let trace = record["trace"].as_str().unwrap();
-            let span = receiver.span("the span", |span| {
-                span.trace == trace && span.kind == "SPAN_KIND_SERVER"
-            });
+            let span = receiver
+                .span("the span", |span| span.trace == trace && span.kind == "SPAN_KIND_SERVER");
             assert_eq!((&*span.service, &*span.id), (&*service, record["span"].as_str().unwrap()));
             let resource = eventually("the metrics", || {
                 let all = receiver.each("metrics", ["resourceMetrics", "scopeMetrics"]);
@@ -272,7 +271,8 @@ fn the_configuration_in_force_says_which_variable_a_value_is_from() {
         assert!(shown.contains(line), "{line}{shown}");
     }
     assert!(!shown.contains("hunter2"), "{shown}");
-    config.more = "telemetry: {otlp: {url: 'http://127.0.0.1:9'}, traces: {sample: 0.5}}".to_owned();
+    config.more =
+        "telemetry: {otlp: {url: 'http://127.0.0.1:9'}, traces: {sample: 0.5}}".to_owned();
     let shown = printed(&done(&config, &show, &set));
     assert!(shown.contains("interval: 1m  # from OTEL_METRIC_EXPORT_INTERVAL\n"), "{shown}");
     assert!(shown.contains("sample: 0.5\n") && !shown.contains("SAMPLER"), "{shown}");
@@ -321,14 +321,13 @@ fn a_collector_that_is_busy_is_asked_again() {
     let endpoint = format!("http://{}/v1/traces", listener.local_addr().unwrap());
     let answers = std::thread::spawn(move || {
         let mut bodies = Vec::new();
-        for answer in [
-            "503 Service Unavailable\r\nRetry-After: 0",
-            "429 Too Many Requests",
-            "200 OK",
-        ] {
+        for answer in
+            ["503 Service Unavailable\r\nRetry-After: 0", "429 Too Many Requests", "200 OK"]
+        {
             let (mut stream, _) = listener.accept().unwrap();
             bodies.push(body_of(&stream));
-            let head = format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let head =
+                format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             stream.write_all(head.as_bytes()).unwrap();
         }
         bodies

@@ -266,7 +266,9 @@ impl<'a> OtelVariables<'a> {
         }
         if !variables.is_empty() {
             let names = variables.join("` and `");
-            self.remark(format!("resource attributes that the file does not set are from `{names}`"));
+            self.remark(format!(
+                "resource attributes that the file does not set are from `{names}`"
+            ));
         }
         all.extend(of_file.clone());
         all.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
@@ -290,7 +292,8 @@ impl<'a> OtelVariables<'a> {
         }
         let headers = self.first(names.headers).map(|(variable, text)| {
             if let Err(what) = read_headers(&text) {
-                let help = "write `name=value`, and `,` between two; escape other characters as in a URL";
+                let help =
+                    "write `name=value`, and `,` between two; escape other characters as in a URL";
                 self.problem(variable, what, help);
             }
             variable
