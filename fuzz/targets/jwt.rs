@@ -1,6 +1,7 @@
 //! No text is a token that our issuer has not signed; and what it has signed is believed only if an
-//! independent reader finds it to be a good access token as well. The input is a token; or, with a
-//! line end in it, a header and claims, which the issuer signs whatever they say.
+//! independent reader finds it to be a good access token as well, and `jsonwebtoken` alone does, which
+//! the gateway has as its second reader. The input is a token; or, with a line end in it, a header and
+//! claims, which the issuer signs whatever they say.
 #![no_main]
 
 #[path = "shared/bounded.rs"]
@@ -17,12 +18,13 @@ use gateway::base::clock::Clock;
 use gateway::base::task::Tasks;
 use gateway::config::quota::Quotas;
 use gateway::config::settings::{self, AuthScheme, IssuerSettings, KeySource, Limits, RouteOauth};
-use gateway::crypto::jose::Algorithm;
+use gateway::crypto::jwk::Algorithm;
 use gateway::crypto::sealer::Sealer;
 use gateway::identity::resource::ProtectedResource;
 use gateway::identity::{Authenticator, AuthnRequest};
 use gateway::metrics::Metrics;
 use gateway::outbound::environment::Environment;
+use jsonwebtoken::{DecodingKey, Validation};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -48,6 +50,7 @@ impl Clock for Still {
 
 struct Gate {
     pair: EcdsaKeyPair,
+    key: DecodingKey,
     identity: Authenticator,
     resource: ProtectedResource,
     runtime: tokio::runtime::Runtime,
@@ -101,7 +104,8 @@ static WORLD: LazyLock<Gate> = LazyLock::new(|| {
         Authenticator::new(&settings, &world, &limits, sealer, None).expect("an identity");
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    Gate { pair, identity, resource, runtime }
+    let key = DecodingKey::from_ec_der(point);
+    Gate { key, pair, identity, resource, runtime }
 });
 
 fn accepted(token: &str) -> bool {
@@ -150,6 +154,16 @@ fn is_good(header: &str, claims: &str) -> bool {
         && claims.get("nonce").is_none()
 }
 
+/// Whether `jsonwebtoken` alone accepts this token, but for its times, which it compares with the clock of the machine.
+fn is_good_elsewhere(token: &str) -> bool {
+    let mut validation = Validation::new(jsonwebtoken::Algorithm::ES256);
+    validation.validate_exp = false;
+    validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+    validation.set_issuer(&[ISSUER]);
+    validation.set_audience(&[RESOURCE]);
+    jsonwebtoken::decode::<Value>(token, &WORLD.key, &validation).is_ok()
+}
+
 fuzz_target!(|input: &str| {
     let Some((header, claims)) = input.split_once('\n') else {
         assert!(!bounded(input.len(), |_| accepted(input)), "a token nobody has signed");
@@ -160,6 +174,7 @@ fuzz_target!(|input: &str| {
     let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
     if accepted(&token) {
         assert!(is_good(header, claims), "{header} {claims}");
+        assert!(is_good_elsewhere(&token), "{header} {claims}");
         // Not with another signature, and not with none.
         assert!(!accepted(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode([7; 64]))));
         assert!(!accepted(&format!("{signed}.")));

@@ -24,7 +24,6 @@ mod plan;
 mod policy;
 mod scan;
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -56,9 +55,10 @@ use gateway::config::settings::{
 use gateway::control::attach;
 use gateway::control::build;
 use gateway::control::demo_server::{self, DemoTools};
+use gateway::control::helper;
 use gateway::control::run::{self, RunningGateway, SettingsSource, StartError, StopOutcome};
 use gateway::control::watchdog::{ABANDONED, StopTrigger};
-use gateway::process::sandbox::{self, Confinement, SandboxPlan};
+use gateway::process::sandbox::{self, SandboxPlan};
 use gateway::telemetry::terminal::TerminalFormat;
 use gateway::upstream::server_identity;
 use json::hex;
@@ -209,11 +209,7 @@ enum CliCommand {
     /// Check whether a running gateway is ready. Exits with 0 if it is, else with 1.
     Health(ops::HealthArgs),
     /// Run a small MCP server over stdio, to try the gateway with.
-    Canary {
-        /// Run the malicious server that the self-test uses.
-        #[arg(long, hide = true)]
-        selftest: bool,
-    },
+    Canary,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -252,17 +248,14 @@ enum FindingsFormat {
 /// Parses the command line and runs the verb. Returns the exit code of the process.
 pub(crate) fn run() -> ExitCode {
     // Before anything is read, and before a child process exists that could read the memory of this one.
-    if let Err(error) = sandbox::conceal() {
-        return complain(&format!(
-            "the memory of this process cannot be kept from others: {error}"
-        ));
-    }
-    // The gateway starts itself with these internal verbs; they are not part of the command line.
-    let mut line = env::args_os().skip(1);
-    match line.next() {
-        Some(verb) if verb == sandbox::VERB => return become_program(line),
-        Some(verb) if verb == sandbox::SUPERVISOR => return supervise(line),
-        Some(_) | None => {}
+    match helper::begin(env::args_os().skip(1), say) {
+        Ok(Some(code)) => return code,
+        Ok(None) => {}
+        Err(error) => {
+            return complain(&format!(
+                "the memory of this process cannot be kept from others: {error}"
+            ));
+        }
     }
     let matches = Cli::command().get_matches();
     hints::remember(&matches);
@@ -305,36 +298,11 @@ pub(crate) fn run() -> ExitCode {
         CliCommand::Revoke(change) => ops::revoke(&change),
         CliCommand::Revocations(revocations) => ops::revocations(&revocations),
         CliCommand::Health(health) => ops::health(&health),
-        CliCommand::Canary { selftest } => {
-            let part = if selftest { DemoTools::Attacker } else { DemoTools::Quickstart };
-            match demo_server::serve(|| SystemClock.now(), part) {
+        CliCommand::Canary => {
+            match demo_server::serve(|| SystemClock.now(), DemoTools::Quickstart) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => complain(&format!("the canary has ended: {error}")),
             }
-        }
-    }
-}
-
-/// Applies the sandbox to this process, and replaces it with the program that follows on the command line.
-fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
-    let confinement = line.next().and_then(|text| Confinement::read(text.to_str()?));
-    let command = line.nth(1).and_then(|command| command.into_string().ok());
-    let (Some(confinement), Some(command)) = (confinement, command) else {
-        return complain("this verb is for the gateway itself");
-    };
-    let rest: Vec<_> = line.collect();
-    let Err(error) = confinement.become_program(&command, &rest, |text: &str| say(text));
-    say(&format!("error: {}", ErrorChain(&error)));
-    ExitCode::from(sandbox::REFUSED)
-}
-
-/// Starts a program, and waits until none of its processes is left.
-fn supervise(line: impl Iterator<Item = OsString>) -> ExitCode {
-    match sandbox::supervise(line) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            say(&format!("error: the program cannot be watched over: {error}"));
-            ExitCode::from(sandbox::REFUSED)
         }
     }
 }

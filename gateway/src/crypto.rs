@@ -3,4 +3,6 @@
 pub mod sealer;
 pub mod x509;
 pub mod pem;
+pub mod jwk;
+pub mod jws_signer;
 pub mod jose;

@@ -92,6 +92,7 @@ pub use checked_clients::CheckedClients;
 pub use elicitation::ParkedCall;
 use http_headers::framed;
 use in_flight_call::UpstreamCall;
+pub use oauth_metadata::DescribedRoute;
 pub use route::Route;
 
 /// Interval at which [`Gateway::sweep`] has to be called.

@@ -203,7 +203,7 @@ fn matrix(all: &[(&Peer, &Peer, Seen)]) -> String {
     let cells =
         [("legacy", "legacy"), ("legacy", "modern"), ("modern", "legacy"), ("modern", "modern")];
     let mut text = "# Compatibility\n\n\
-        What a client sees of a server through the gateway, whichever era either speaks. *Legacy* is every\n\
+        This page shows what a client sees of a server through the gateway, in each pair of eras. *Legacy* is every\n\
         revision up to 2025-11-25, *modern* is 2026-07-28. This page is written by the test\n\
         `every_capability_in_every_cell` from what the official SDKs saw; it fails when the page is out of date.\n\n\
         Clients and servers: Python `mcp` 1.30 (legacy) and 2.3 (both), TypeScript `@modelcontextprotocol/sdk`\n\

@@ -274,19 +274,18 @@ fn page(played: &[(&Suite, Vec<Value>)]) -> String {
     let version = &parsed(&package)["dependencies"]["@modelcontextprotocol/conformance"];
     let mut text = format!(
         "# Conformance\n\n\
-        The official suite, `@modelcontextprotocol/conformance` {}, through the gateway. This page is\n\
-        written by the test `the_suite_sees_through_the_gateway_what_it_sees_without`; it fails when the page is out\n\
-        of date.\n\n\
-        The suite's own tally is kind to a proxy: of a server that does not answer, several scenarios pass. So each\n\
-        scenario is also run without the gateway, and passes only if no check fails **and** every check that succeeds\n\
-        directly, as often as it does, succeeds again. *Checks* is how many these are.\n\n\
+        This page has the results of the official suite, `@modelcontextprotocol/conformance` {}, through the gateway. The\n\
+        test `the_suite_sees_through_the_gateway_what_it_sees_without` writes the page, and fails when it is out of date.\n\n\
+        The suite's own results are too lenient for a proxy: several scenarios pass for a server that does not answer. So\n\
+        each scenario is also run without the gateway. It passes only if no check fails **and** every check that succeeds\n\
+        directly succeeds as often through the gateway. *Checks* is the number of these.\n\n\
         `transparent` and `hardened` are the examples in `config/examples`. `py2` is the everything-server of the\n\
         Python SDK `mcp` 2.3, which speaks both eras, `py2-modern` and `py2-legacy` are the same server refusing the\n\
         other era, and `py1` is that of `mcp` 1.30, which is legacy. For the client scenarios the suite is the server\n\
         and the conformance client of `mcp` 2.3 is in front of the gateway.\n\n\
-        The suite cannot show a key, and sees little of what an answer contains: it is a floor, beside\n\
-        `compatibility.md`. Its client scenarios under `auth/` are not run: they have the server ask the client for\n\
-        a token, and the gateway passes no token on.\n",
+        The suite cannot send a key, and checks little of the contents of an answer, so it is a minimum;\n\
+        `compatibility.md` shows more. Its client scenarios under `auth/` are not run: in them the server asks the client\n\
+        for a token, and the gateway passes no token on.\n",
         version.as_str().unwrap()
     );
     for (suite, reports) in played {

@@ -175,6 +175,25 @@ fn what_is_forged_or_written_otherwise_is_refused() {
     assert_eq!(with(&gateway, Era::Modern, &rsa.token(&rsa.header().to_string(), &claims)).0, 200);
 }
 
+/// The gateway's own reader keeps a number as it is written, and the other one has no value for this one.
+#[test]
+fn what_only_one_of_two_readers_accepts_is_refused() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let gateway = believing(&server, &issuer.item("corp", "")).start();
+        gateway.has_read(1);
+        let token = |number: &str| {
+            let claims = issuer.claims("alice").to_string();
+            let claims = claims.replacen('{', &format!(r#"{{"size":{number},"#), 1);
+            issuer.key.token(&issuer.key.header().to_string(), &claims)
+        };
+        assert_eq!(with(&gateway, era, &token("1e99")).0, 200);
+        refused(&gateway, &server, &token("1e999"), "token-refused", "out of range");
+        assert_eq!(gateway.last()["detail"], "readers-differ");
+        gateway.says("token_readers_differ");
+    }
+}
+
 fn shorter(text: &str) -> &str {
     text.get(..text.len() - 1).unwrap()
 }

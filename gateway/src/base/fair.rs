@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Maximum number of items, and of bytes, that are read before other tasks run.
-const ITEMS: usize = 64;
+/// Maximum number of items, and of bytes, that are read before other tasks run. An item may be a message, which costs more
+/// than its bytes: it is parsed, inspected and handed on.
+const ITEMS: usize = 8;
 const BYTES: usize = 16 * 1024;
 /// Maximum number of lines without content in [`WINDOW`] while no message comes: more than 60 comments a second.
 const LINES: usize = 8192;
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn after_64_items_or_16_kib_other_tasks_run() {
+    fn after_a_few_items_or_16_kib_other_tasks_run() {
         let mut fair = ReadBudget::new();
         for _ in 0..ITEMS {
             assert!(!waits(fair.turn()));

@@ -13,6 +13,7 @@ use tokio::runtime::Builder;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::base::heartbeat::Heartbeats;
 use crate::base::offload::{self, Offload};
@@ -49,6 +50,12 @@ impl Tasks {
     /// Spawns work for a client.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.work.spawn(task);
+    }
+
+    /// Counts as work for a client until it is dropped, for work that another server than the gateway runs.
+    #[must_use]
+    pub fn counted(&self) -> TaskTrackerToken {
+        self.work.token()
     }
 
     /// The threads for computations.

@@ -44,8 +44,8 @@ pub(super) fn reference(chapter: Chapter) -> String {
     match chapter {
         Chapter::Verbs => {
             let mut out = String::from(
-                "# Verbs\n\nMade from the program: `portcullis reference verbs`. What ends how stands in \
-                 [configuration.md](configuration.md#verbs-and-exit-codes).\n",
+                "# Verbs\n\nGenerated from the program: `portcullis reference verbs`. \
+                 [configuration.md](configuration.md#verbs-and-exit-codes) lists the exit codes.\n",
             );
             let mut command = Cli::command();
             command.build();
@@ -131,7 +131,7 @@ fn sentence(help: &str) -> String {
 fn keys() -> String {
     let schema = settings::schema();
     let mut out = String::from(
-        "# Every key\n\nMade from the schema of the configuration: `portcullis reference keys`. Durations are written `500ms`, \
+        "# Every key\n\nGenerated from the schema of the configuration: `portcullis reference keys`. Durations are written `500ms`, \
          `30s`, `10m`, `12h`; sizes `64KiB`, `1MiB`.\n",
     );
     section("The file", &schema, &mut out);

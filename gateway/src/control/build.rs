@@ -142,6 +142,18 @@ pub enum StartError {
     /// A secret, a certificate or a network resource cannot be used.
     #[error(transparent)]
     World(#[from] EnvironmentError),
+    /// A server is a program, and the application that uses the gateway does not start programs.
+    #[error(
+        "the server `{0}` is a program, and this application starts none: let its `main` call \
+         `gateway::control::helper::begin` first"
+    )]
+    NoPrograms(Box<str>),
+    /// A listener has TLS, and an application serves its connections.
+    #[error(
+        "the listener `{0}` has `tls`, but the application that mounts the gateway serves its connections: remove `tls`, \
+         and name the URL of the application in `publicUrl`"
+    )]
+    MountedTls(Box<str>),
     /// The TLS of a listener cannot be set up.
     #[error("could not set up the TLS of the listener `{name}`")]
     Tls {
@@ -229,15 +241,15 @@ pub struct ProcessState {
     revoking: watch::Sender<()>,
     /// The key of marks in content.
     key: [u8; 32],
-    /// The bound address and TLS of each listener, in the order of the configuration.
+    /// The address and TLS of each listener, in the order of the configuration.
     pub bound: Vec<BoundListener>,
     /// The limits of the configuration.
     pub limits: Limits,
 }
 
-/// A listener whose socket is bound.
+/// A listener whose socket is bound, by the gateway or by an application that mounts it.
 pub struct BoundListener {
-    /// The address of the socket.
+    /// The address of the socket; the configured one if an application binds it.
     pub address: SocketAddr,
     /// Its TLS, if the configuration has any.
     pub acceptor: Option<Arc<Acceptor>>,
@@ -294,11 +306,23 @@ pub trait SettingsSource: fmt::Debug + Send + Sync {
     fn settings(&self, text: &str) -> Result<Settings, ConfigProblems>;
 }
 
-/// Builds the state that outlives a reload, and binds the sockets.
+/// Who accepts the connections of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionOwner {
+    /// The gateway, at the addresses of its listeners.
+    Gateway,
+    /// An application that mounts the gateway as a service.
+    Application,
+}
+
+/// Builds the state that outlives a reload, and binds the sockets if the gateway accepts connections.
 ///
 /// # Errors
 /// If a socket, a sink, a key or a certificate cannot be used.
-pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), StartError> {
+pub fn lasting(
+    settings: &Settings,
+    owner: ConnectionOwner,
+) -> Result<(ProcessState, Vec<TcpListener>), StartError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (tasks, limits) = (Tasks::default(), settings.limits);
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
@@ -324,7 +348,10 @@ pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), 
     let sealer = Arc::new(sealer(settings, &world)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
-    let (bound, listeners) = bind_listeners(settings, &*clock)?;
+    let (bound, listeners) = match owner {
+        ConnectionOwner::Gateway => bind_listeners(settings, &*clock)?,
+        ConnectionOwner::Application => (unbound_listeners(settings)?, Vec::new()),
+    };
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &world, &metrics, observers)?;
@@ -372,6 +399,15 @@ fn bind_listeners(
         listeners.push(socket);
     }
     Ok((bound, listeners))
+}
+
+/// The listeners as they are configured, for an application that binds the sockets.
+fn unbound_listeners(settings: &Settings) -> Result<Vec<BoundListener>, StartError> {
+    let unbound = |listener: &ListenerSettings| match listener.tls {
+        None => Ok(BoundListener { address: listener.address, acceptor: None }),
+        Some(_) => Err(StartError::MountedTls(listener.name.clone())),
+    };
+    settings.listeners.iter().map(unbound).collect()
 }
 
 impl ProcessState {
@@ -493,6 +529,9 @@ impl ProcessState {
         for server in &settings.servers {
             let ServerTransport::Stdio(Program { sandbox, .. }) = &server.reach else { continue };
             let name: Box<str> = server.name.as_str().into();
+            if !sandbox::can_start_programs() {
+                return Err(StartError::NoPrograms(name));
+            }
             let Some(plan) = sandbox else {
                 tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
                 continue;

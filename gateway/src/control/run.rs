@@ -16,9 +16,10 @@ use crate::base::secret::Secret;
 use crate::base::systemd;
 use crate::base::task::{self, Tasks};
 use crate::config::settings::Settings;
-use crate::control::admin_api::{self, AdminApi};
+use crate::control::admin_api::AdminApi;
+use crate::control::admin_listener;
 use crate::control::attach::AttachListener;
-use crate::control::build::{GenerationWork, ProcessState, bind, lasting, local};
+use crate::control::build::{ConnectionOwner, GenerationWork, ProcessState, bind, lasting, local};
 use crate::control::reload::{ConfigInForce, ReloadTargets, Reloader};
 use crate::control::revocation::RevocationManager;
 use crate::control::selftest::SelftestRunner;
@@ -28,6 +29,7 @@ use crate::edge::admission::Admission;
 use crate::edge::tls::{self, Acceptor};
 use crate::exchange::SWEEP;
 use crate::process::sandbox;
+use crate::serve::McpService;
 use crate::serve::generation::CurrentGeneration;
 use crate::serve::http_sse::HttpSseServer;
 use crate::serve::listener;
@@ -44,11 +46,12 @@ const TURN: Duration = Duration::from_millis(2);
 /// A running gateway with bound sockets.
 #[derive(Debug)]
 pub struct RunningGateway {
-    /// The name of each listener, its address, and whether it uses TLS.
+    /// The name of each listener that is bound, its address, and whether it uses TLS.
     pub listeners: Vec<(Arc<str>, SocketAddr, bool)>,
     /// The address of the operator's listener.
     pub ops: Option<SocketAddr>,
     live: Arc<CurrentGeneration>,
+    old: Arc<HttpSseServer>,
     lasting: Arc<ProcessState>,
     threads: Vec<JoinHandle<()>>,
     /// What begins when the client at standard input is admitted; `None` once it has, and for other gateways.
@@ -62,6 +65,25 @@ enum ServedClients {
     OverNetwork,
     /// The client that has started this process. No server is started before that client is admitted.
     AtStdio,
+    /// Clients of an application that mounts the gateway as a service.
+    OfApplication,
+}
+
+impl ServedClients {
+    const fn owner(self) -> ConnectionOwner {
+        match self {
+            Self::OverNetwork | Self::AtStdio => ConnectionOwner::Gateway,
+            Self::OfApplication => ConnectionOwner::Application,
+        }
+    }
+
+    /// The number of worker threads. An application answers requests on its own.
+    fn workers(self) -> usize {
+        match self {
+            Self::OverNetwork | Self::AtStdio => task::parallelism(),
+            Self::OfApplication => 0,
+        }
+    }
 }
 
 /// Starts a gateway that reloads `source` when it changes.
@@ -73,6 +95,19 @@ pub async fn start(
     source: Option<Arc<dyn SettingsSource>>,
 ) -> Result<RunningGateway, StartError> {
     launch(settings, source, ServedClients::OverNetwork).await
+}
+
+/// Starts a gateway for an application that mounts it in its own server: no listener is bound, and
+/// [`RunningGateway::service`] returns what answers the requests of one. Its tasks run on the runtime of the caller. The
+/// admin API listens at `ops`, if the configuration has it. The configuration is read again when `source` changes.
+///
+/// # Errors
+/// If any resource cannot be acquired, or a listener has TLS; nothing is left running.
+pub async fn start_mounted(
+    settings: Settings,
+    source: Option<Arc<dyn SettingsSource>>,
+) -> Result<RunningGateway, StartError> {
+    launch(settings, source, ServedClients::OfApplication).await
 }
 
 /// Starts a gateway without listeners, for the client that started this process.
@@ -95,7 +130,7 @@ async fn launch(
     }
     let ops_listener =
         settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
-    let (lasting, listeners) = lasting(&settings)?;
+    let (lasting, listeners) = lasting(&settings, serves.owner())?;
     let lasting = Arc::new(lasting);
     let sockets = BoundSockets { listeners, ops: ops_listener };
     match assemble(settings, serves, source, &lasting, sockets) {
@@ -133,7 +168,7 @@ fn assemble(
     let built = lasting.build(settings, None)?;
     let (keeper, digest) = (built.keeper(), built.digest.clone());
     let deferred = match serves {
-        ServedClients::OverNetwork => {
+        ServedClients::OverNetwork | ServedClients::OfApplication => {
             lasting.begin(&built.work);
             None
         }
@@ -143,9 +178,16 @@ fn assemble(
     let tasks = &lasting.tasks;
     let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
     let switch = Arc::new(switch);
-    let workers = task::parallelism();
+    let workers = serves.workers();
     let beats = begin_upkeep(lasting, &live, &switch, workers);
-    let shown = shown_listeners(&live, lasting);
+    if serves != ServedClients::OfApplication {
+        // An application tells its service manager itself whether it is alive.
+        tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
+    }
+    let shown = match serves.owner() {
+        ConnectionOwner::Gateway => shown_listeners(&live, lasting),
+        ConnectionOwner::Application => Vec::new(),
+    };
     let reloader = source.map(|source| {
         let reloaded = ReloadTargets {
             lasting: Arc::clone(lasting),
@@ -169,20 +211,21 @@ fn assemble(
             door: Arc::new(door),
             beats: Arc::clone(&beats),
         };
-        tasks.spawn(admin_api::serve(ops, listener));
+        tasks.spawn(admin_listener::serve(ops, listener));
     }
     let shares = shares(&listeners, workers)?;
     let old = Arc::new(HttpSseServer::new(lasting.limits.sessions));
-    let (serving, tasks_of) = (Arc::clone(&live), tasks.clone());
+    let (serving, sessions, tasks_of) = (Arc::clone(&live), Arc::clone(&old), tasks.clone());
     let threads = tasks.workers(workers, &beats, move |worker| {
         for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
-            listener::begin(&serving, &old, &tasks_of, at, listener);
+            // Each worker has its own, so that a request changes no count that all workers share.
+            listener::begin(&McpService::new(&serving, &sessions, &tasks_of, at), listener);
         }
     });
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
     let (lasting, deferred) = (Arc::clone(lasting), Mutex::new(deferred));
-    Ok(RunningGateway { listeners: shown, ops, live, lasting, threads, deferred })
+    Ok(RunningGateway { listeners: shown, ops, live, old, lasting, threads, deferred })
 }
 
 /// Begins the background work that every gateway needs. Returns the heartbeats of the workers.
@@ -197,7 +240,6 @@ fn begin_upkeep(
     tasks.spawn_service(Arc::clone(switch).tend());
     tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
     let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
-    tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
     tasks.spawn_service(sweep(Arc::clone(live), tasks.clone()));
     beats
 }
@@ -310,6 +352,14 @@ impl RunningGateway {
         console.serve(stdin(), stdout()).await
     }
 
+    /// The data path of the listener `name`, for an application that mounts it; `None` if the configuration has no such
+    /// listener.
+    #[must_use]
+    pub fn service(&self, name: &str) -> Option<McpService> {
+        let at = self.live.now().doors.iter().position(|door| &*door.name == name)?;
+        Some(McpService::new(&self.live, &self.old, &self.lasting.tasks, at))
+    }
+
     /// Also serves `portcullis stdio` processes that use the configuration `config`; they find this gateway by the
     /// file that it creates beside the configuration. If it cannot create the file, such processes run a gateway of
     /// their own.
@@ -342,7 +392,8 @@ impl RunningGateway {
         watchdog.map_err(StartError::Threads)
     }
 
-    /// Stops: closes the listeners, drains what is in flight, and writes the last record.
+    /// Stops: closes the listeners, drains what is in flight, and writes the last record. Services that an application
+    /// has mounted answer with 503 from now on.
     pub async fn stop(self) -> StopOutcome {
         listener::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
         let stopped = joined(self.threads, JOIN).await;

@@ -148,6 +148,7 @@ impl TokenCheck {
             TokenError::Shape => Self::Form,
             TokenError::Jose(error) => match error {
                 JoseError::Signature => Self::Signature,
+                JoseError::Claim(_) | JoseError::Differs(_) => Self::Claims,
                 JoseError::Long
                 | JoseError::Parts
                 | JoseError::Base64

@@ -160,6 +160,13 @@ impl Admission {
         listed.then(|| origin.clone())
     }
 
+    /// Whether a client at `address` can have connected to the listener: a loopback address is reached from this machine
+    /// alone.
+    #[must_use]
+    pub fn is_reachable_from(&self, address: IpAddr) -> bool {
+        !self.loopback || address.to_canonical().is_loopback()
+    }
+
     fn answers_to(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,4 +1,5 @@
-//! Serves OAuth 2.0 protected-resource metadata (RFC 9728), which tells clients where to get an access token.
+//! Answers requests for OAuth 2.0 protected-resource metadata (RFC 9728), which tells clients where to get an access
+//! token. The listener's router of well-known paths calls [`Gateway::describe`].
 
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
@@ -8,17 +9,33 @@ use super::Gateway;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
 use crate::edge::failure::{Failure, PathMismatch};
-use crate::identity::resource::WELL_KNOWN;
 use crate::stream::body::Body;
 
+/// The route whose metadata is requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DescribedRoute<'a> {
+    /// The route at this path.
+    At(&'a str),
+    /// The only route of the listener; no other has metadata without a path.
+    Only,
+}
+
 impl Gateway {
-    /// Answers with the metadata of a route: at the well-known path followed by the path of the route, and at the bare
-    /// well-known path if there is only one route.
-    pub fn describe(&self, door: &Admission, peer: &Peer, head: &Parts) -> Response<Body> {
+    /// Answers with the metadata of a route. The exchange is recorded whatever the answer is.
+    pub fn describe(
+        &self,
+        door: &Admission,
+        peer: &Peer,
+        head: &Parts,
+        described: DescribedRoute<'_>,
+    ) -> Response<Body> {
         let mut record = self.record(door, peer);
-        let path = head.uri.path().strip_prefix(WELL_KNOWN).unwrap_or_default();
-        let only = door.resources.values().next().filter(|_| door.resources.len() == 1);
-        let resource = if path.is_empty() { only } else { door.resource(path) };
+        let (path, resource) = match described {
+            DescribedRoute::At(path) => (path, door.resource(path)),
+            DescribedRoute::Only => {
+                ("", door.resources.values().next().filter(|_| door.resources.len() == 1))
+            }
+        };
         record.route = self.routes.get(path).map(|route| route.path.clone());
         let answered = door.admit(head).map_err(Failure::from).and_then(|()| match resource {
             Some(resource) => {

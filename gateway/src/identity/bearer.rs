@@ -24,6 +24,7 @@ use super::questions::{IntrospectionHolder, IntrospectionLimiter};
 use super::{AuthnRequest, TokenError};
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
+use crate::base::log_limit::LogLimit;
 use crate::base::secret::Secret;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
@@ -31,7 +32,7 @@ use crate::config::quota::Quotas;
 use crate::config::settings::{
     IdentitySettings as Settings, ImpliedScopes, IssuerSettings, KeySource, Limits,
 };
-use crate::crypto::jose::{Jws, LONGEST, text};
+use crate::crypto::jose::{ExpectedClaims, JoseError, Jws, LONGEST, text};
 use crate::crypto::sealer::Sealer;
 use crate::identity::resource::{ProtectedResource, TokenScheme};
 use crate::outbound::authorization_server::OauthClient;
@@ -41,6 +42,8 @@ use crate::outbound::environment::{Environment, EnvironmentError};
 const SWEEP: Duration = Duration::from_secs(10);
 /// Time for which the answer that a token is inactive is cached.
 const UNKNOWN: Duration = Duration::from_secs(5);
+/// Interval between log lines about tokens on which the two readers differ.
+const DIFFERING: Duration = Duration::from_secs(1);
 /// Maximum number of inactive tokens that are cached.
 const STRANGERS: usize = 4096;
 /// Estimated size of a cached token without its texts, in bytes: table entries, an empty principal, and overhead of
@@ -70,6 +73,8 @@ pub(super) struct TokenMemory {
     regulars: BoundedMap<[u8; 32], SystemTime>,
     /// The DPoP proofs that were used.
     proofs: DpopVerifier,
+    /// Log lines about tokens on which the two readers differ.
+    differing: LogLimit,
 }
 
 impl TokenMemory {
@@ -80,6 +85,7 @@ impl TokenMemory {
             strangers: BoundedMap::new(STRANGERS),
             regulars: BoundedMap::new(limits.tokens),
             proofs: DpopVerifier::new(limits.proofs, sealer),
+            differing: LogLimit::every(DIFFERING),
         }
     }
 
@@ -353,7 +359,7 @@ impl TokenValidator {
         }
         let now = self.clock.now();
         let verified = if looks_signed(token) {
-            self.verify(token, now).await?
+            self.verify(resource, token, now).await?
         } else {
             let (known, introspection) = self.asked(resource).ok_or(TokenError::Shape)?;
             self.inspect(known, introspection, token, now).await?
@@ -413,6 +419,7 @@ impl TokenValidator {
         self.memory.proofs.accept(proof, about, now).map_err(|error| match error {
             DpopError::Nonce => TokenError::Nonce,
             DpopError::Full => TokenError::Busy,
+            DpopError::Differs(_) => self.refuse_as_differing(resource, TokenError::Dpop(error)),
             DpopError::Shape | DpopError::Other | DpopError::Time | DpopError::Used => {
                 TokenError::Dpop(error)
             }
@@ -466,7 +473,7 @@ impl TokenValidator {
             return Ok(verified);
         }
         let verified = if looks_signed(token) {
-            self.verify(token, now).await?
+            self.verify(resource, token, now).await?
         } else {
             let (known, introspection) = self.asked(resource).ok_or(TokenError::Shape)?;
             let is_regular = self.memory.regulars.get(&name).is_some_and(|until| until > now);
@@ -507,8 +514,16 @@ impl TokenValidator {
         Ok(verified)
     }
 
-    /// Verifies a JWT. The issuer determines the acceptable keys before the signature is checked.
-    async fn verify(&self, token: &str, now: SystemTime) -> Result<CheckedToken, TokenError> {
+    /// Verifies a JWT for this resource. The issuer determines the acceptable keys before the signature is checked.
+    ///
+    /// The result is cached for all resources: [`Self::for_resource`] checks it for the others, with a rule that
+    /// implies the one of the second reader.
+    async fn verify(
+        &self,
+        resource: &ProtectedResource,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<CheckedToken, TokenError> {
         let read = Jws::read(token).map_err(TokenError::Jose)?;
         let said = text(read.unverified(), "iss").map_err(|_wrong| TokenError::Issuer)?;
         let said = said.ok_or(TokenError::Issuer)?;
@@ -529,13 +544,42 @@ impl TokenValidator {
             KeyLookup::Unknown => return Err(TokenError::Key),
             KeyLookup::Unavailable => return Err(TokenError::Unavailable),
         };
-        let claims = read.is_signed_by(&key).map_err(TokenError::Jose)?;
-        let grant = claims::read(settings, &self.implied, claims, ClaimsSource::Token, now)?;
-        let good =
-            Some(ValidToken::new(grant.principal, token, grant.audiences, grant.confirmation));
-        let (issuer, ends) = (known.id, grant.expires);
-        let (generation, room) = (Some(generation), None);
-        Ok(CheckedToken { good, issuer, until: ends, ends, generation, room })
+        let judge = |claims| {
+            let grant = claims::read(settings, &self.implied, claims, ClaimsSource::Token, now)?;
+            let good =
+                Some(ValidToken::new(grant.principal, token, grant.audiences, grant.confirmation));
+            let (issuer, ends) = (known.id, grant.expires);
+            let (generation, room) = (Some(generation), None);
+            let checked = CheckedToken { good, issuer, until: ends, ends, generation, room };
+            self.for_resource(resource, &checked)?;
+            Ok(checked)
+        };
+        let expected = ExpectedClaims { issuer: &said, audiences: resource.own_audiences() };
+        match read.is_issued_as(&key, &expected) {
+            Ok(claims) => judge(claims),
+            // It is signed, so the caller may know what is wrong with it, which our own checks find more precisely.
+            Err(error @ JoseError::Claim(_)) => match judge(read.unverified()) {
+                Err(precise) => Err(precise),
+                Ok(_) => Err(self.refuse_as_differing(resource, TokenError::Jose(error))),
+            },
+            Err(error @ JoseError::Differs(_)) => {
+                Err(self.refuse_as_differing(resource, TokenError::Jose(error)))
+            }
+            Err(error) => Err(TokenError::Jose(error)),
+        }
+    }
+
+    /// Logs that the two readers of tokens differ, and returns `error`.
+    fn refuse_as_differing(&self, resource: &ProtectedResource, error: TokenError) -> TokenError {
+        if let Some(suppressed) = self.memory.differing.allow(self.clock.instant()) {
+            tracing::warn!(
+                resource = %resource.uri,
+                %error,
+                suppressed,
+                "token_readers_differ: a token was refused because only one of its two readers accepts it"
+            );
+        }
+        error
     }
 
     /// The first issuer of the resource with introspection, which is asked about opaque tokens.
@@ -610,3 +654,6 @@ fn is_written_as_a_token(text: &str) -> bool {
 pub(super) fn looks_signed(token: &str) -> bool {
     memchr::memchr_iter(b'.', token.as_bytes()).count() == 2
 }
+
+#[cfg(test)]
+mod tests;

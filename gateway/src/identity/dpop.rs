@@ -12,7 +12,7 @@ use json::Value;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::sha256::sha256;
-use crate::crypto::jose::{self, Jws};
+use crate::crypto::jose::{self, JoseError, Jws};
 use crate::crypto::sealer::Sealer;
 
 /// Maximum difference between the time of a proof and the clock of the gateway.
@@ -32,6 +32,9 @@ pub enum DpopError {
     /// It is malformed, or its signature is invalid.
     #[error("not a proof")]
     Shape,
+    /// The two readers of tokens differ on this.
+    #[error("a proof of which the second reader refuses {0}")]
+    Differs(&'static str),
     /// It is for another request, token or key.
     #[error("a proof of something else")]
     Other,
@@ -96,7 +99,10 @@ impl DpopVerifier {
         if read.typ.as_deref() != Some("dpop+jwt") {
             return Err(DpopError::Shape);
         }
-        let claims = read.is_signed_by(key).map_err(|_wrong| DpopError::Shape)?;
+        let claims = read.is_signed_by(key).map_err(|error| match error {
+            JoseError::Differs(what) => DpopError::Differs(what),
+            _ => DpopError::Shape,
+        })?;
         let said = |name: &str| claims.get(name).and_then(Value::as_str);
         let id = said("jti").filter(|id| (1..=ID).contains(&id.len())).ok_or(DpopError::Shape)?;
         let ath = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, about.token.as_bytes()));
@@ -217,12 +223,15 @@ mod tests {
         pair: EcdsaKeyPair,
         thumbprint: String,
         method: Method,
+        /// More members of the key in the header.
+        more: &'static str,
     }
 
     impl Holder {
         fn new() -> Self {
             let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
-            let mut holder = Self { pair, thumbprint: String::new(), method: Method::POST };
+            let (thumbprint, method) = (String::new(), Method::POST);
+            let mut holder = Self { pair, thumbprint, method, more: "" };
             let proof = holder.proof("first", base(), None);
             let read = Jws::read_with_key(&proof).unwrap();
             holder.thumbprint = read.jwk.unwrap().thumbprint().to_owned();
@@ -233,8 +242,9 @@ mod tests {
             let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
             let point = self.pair.public_key().as_ref();
             let (x, y) = (encode(&point[1..33]), encode(&point[33..]));
+            let more = self.more;
             let header = format!(
-                r#"{{"alg":"ES256","typ":"dpop+jwt","jwk":{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}"}}}}"#
+                r#"{{"alg":"ES256","typ":"dpop+jwt","jwk":{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}"{more}}}}}"#
             );
             let iat = made.duration_since(UNIX_EPOCH).unwrap().as_secs();
             let ath = encode(digest::digest(&digest::SHA256, TOKEN.as_bytes()).as_ref());
@@ -271,6 +281,27 @@ mod tests {
         let late = base() + WINDOW * 2 + SECOND;
         proofs.sweep(late);
         assert_eq!(accept(late), Err(DpopError::Time));
+    }
+
+    /// Browsers write `ext` and `key_ops` as well.
+    #[test]
+    fn a_key_in_a_proof_may_say_more_and_is_read_twice() {
+        let (proofs, mut holder) = (proofs(1000), Holder::new());
+        for (n, (more, expected)) in [
+            (r#","ext":true,"key_ops":["verify"]"#, Ok(None)),
+            (r#","use":"sig","alg":"ES256","kid":"k1""#, Ok(None)),
+            (r#","x5c":["MIIB"],"x5t#S256":"a","odd":{"a":[1]}"#, Ok(None)),
+            // The second reader has a type for these.
+            (r#","kid":7"#, Err(DpopError::Differs("its JSON"))),
+            (r#","x5c":"MIIB""#, Err(DpopError::Differs("its JSON"))),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            holder.more = more;
+            let proof = holder.proof(&n.to_string(), base(), None);
+            assert_eq!(proofs.accept(&proof, holder.about(false), base()), expected, "{more}");
+        }
     }
 
     #[test]

@@ -154,6 +154,7 @@ impl TokenError {
                 JoseError::Header => CredentialCheck::Header,
                 JoseError::Algorithm => CredentialCheck::Algorithm,
                 JoseError::Signature => CredentialCheck::Signature,
+                JoseError::Claim(_) | JoseError::Differs(_) => CredentialCheck::ReadersDiffer,
             },
             Self::Algorithm => CredentialCheck::Algorithm,
             Self::Issuer => CredentialCheck::Issuer,
@@ -173,6 +174,7 @@ impl TokenError {
             Self::Proof => CredentialCheck::Proof,
             Self::Dpop(error) => match error {
                 DpopError::Shape => CredentialCheck::DpopForm,
+                DpopError::Differs(_) => CredentialCheck::ReadersDiffer,
                 DpopError::Other => CredentialCheck::DpopOther,
                 DpopError::Time => CredentialCheck::DpopTime,
                 DpopError::Used => CredentialCheck::DpopUsed,

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex as Turn, oneshot};
 use crate::base::clock::Clock;
 use crate::base::task::Tasks;
 use crate::config::settings::KeySource;
-use crate::crypto::jose::{self, Algorithm, Jwk, JwksError};
+use crate::crypto::jwk::{self, Algorithm, Jwk, JwksError};
 use crate::crypto::pem::{self, PemError};
 use crate::net::http_client::{FetchError, HttpClientSettings};
 
@@ -245,7 +245,7 @@ impl KeyRing {
     }
 
     fn keep(&self, text: Bytes, age: Option<Duration>) {
-        let keys = match jose::keys(text.clone()) {
+        let keys = match jwk::keys(text.clone()) {
             Ok(keys) => keys,
             Err(error) => {
                 tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
@@ -287,7 +287,7 @@ impl KeyRing {
     /// Fetches the keys once without using them; returns their number.
     pub(super) async fn count(&self) -> Result<usize, KeyFetchError> {
         let (text, _) = self.load().await?;
-        Ok(jose::keys(text)?.len())
+        Ok(jwk::keys(text)?.len())
     }
 
     async fn fetch(&self, uri: &Uri) -> Result<(Bytes, Option<Duration>), KeyFetchError> {
@@ -326,7 +326,7 @@ impl KeyRing {
     /// The key set URL in the metadata `text`.
     fn keys_of(&self, text: Bytes) -> Result<Uri, KeyFetchError> {
         let unreadable = |_| KeyFetchError::Metadata("is not JSON");
-        let metadata = Document::parse(text, &jose::BOUNDS).map_err(unreadable)?;
+        let metadata = Document::parse(text, &jwk::BOUNDS).map_err(unreadable)?;
         let said = |key: &str| metadata.root().get(key).and_then(Value::as_str);
         if said("issuer").as_deref() != Some(&self.issuer) {
             return Err(KeyFetchError::Metadata("is that of another issuer"));

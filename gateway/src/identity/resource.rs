@@ -11,7 +11,7 @@ use policy_core::subject::name::Scope;
 use policy_core::subject::principal::{ProofOfPossession, RequiredProof};
 
 use crate::config::settings::{IssuerSettings, RouteOauth};
-use crate::crypto::jose::Algorithm;
+use crate::crypto::jwk::Algorithm;
 
 /// The well-known prefix of metadata paths.
 pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -132,6 +132,12 @@ impl ProtectedResource {
             location: format!("{public}{WELL_KNOWN}{path}").into(),
             scopes: scopes.join(" ").into(),
         }
+    }
+
+    /// The audiences of which a token must name at least one.
+    #[must_use]
+    pub fn own_audiences(&self) -> Vec<&str> {
+        std::iter::once(&self.uri).chain(&self.audiences).map(|audience| &**audience).collect()
     }
 
     /// Whether a token for these audiences is accepted: at least one is the resource or an alternative, and each

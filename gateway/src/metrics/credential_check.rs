@@ -24,6 +24,8 @@ pub enum CredentialCheck {
     KeyUnknown,
     /// The signature is invalid.
     Signature,
+    /// The two readers of tokens do not both accept it, or do not read the same.
+    ReadersDiffer,
     /// `exp`, `nbf`, `iat` or `jti` is of the wrong type.
     ClaimType,
     /// `exp` is missing from the token.
@@ -86,7 +88,7 @@ pub enum CredentialCheck {
 
 impl CredentialCheck {
     /// Every variant, in declaration order.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::Form,
         Self::Header,
         Self::Algorithm,
@@ -97,6 +99,7 @@ impl CredentialCheck {
         Self::TokenUse,
         Self::KeyUnknown,
         Self::Signature,
+        Self::ReadersDiffer,
         Self::ClaimType,
         Self::ExpMissing,
         Self::IatMissing,
@@ -142,6 +145,7 @@ impl CredentialCheck {
             Self::TokenUse => "token-use",
             Self::KeyUnknown => "key-unknown",
             Self::Signature => "signature",
+            Self::ReadersDiffer => "readers-differ",
             Self::ClaimType => "claim-type",
             Self::ExpMissing => "exp-missing",
             Self::IatMissing => "iat-missing",

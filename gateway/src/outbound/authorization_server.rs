@@ -18,7 +18,8 @@ use crate::base::clock::Clock;
 use crate::base::random;
 use crate::base::secret::Secret;
 use crate::config::settings::{ClientProof, ClientRegistration, ServiceEndpoint};
-use crate::crypto::jose::{self, JwsSigner};
+use crate::crypto::jwk;
+use crate::crypto::jws_signer::JwsSigner;
 use crate::crypto::pem;
 use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::environment::{Environment, EnvironmentError};
@@ -175,7 +176,7 @@ fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OauthError> {
 }
 
 fn read(body: Bytes) -> Result<Document, OauthError> {
-    let document = Document::parse(body, &jose::BOUNDS);
+    let document = Document::parse(body, &jwk::BOUNDS);
     let document = document.map_err(|_wrong| OauthError::Answer("is not JSON"))?;
     if document.root().is_object() { Ok(document) } else { Err(OauthError::Answer("is no object")) }
 }

@@ -250,7 +250,7 @@ const FAST_OPEN: [(i64, u8); 3] =
 /// kernel reads only the lower half of the argument, and so does the filter.
 const TYPING: [u64; 2] = [0x5412, 0x541c];
 
-/// Whether this process is the `portcullis` program, whose verbs start programs.
+/// Whether the executable of this process has the verbs that start programs: [`VERB`] and [`SUPERVISOR`].
 static IS_GATEWAY: AtomicBool = AtomicBool::new(false);
 
 /// Most folders that are reported as sealed.
@@ -314,7 +314,8 @@ pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a SandboxPlan)
 pub fn privileged() -> Option<&'static str> {
     geteuid().is_root().then_some(
         "the gateway runs as root: do not run it as root, but as a user of its own, so that a program without a sandbox \
-         cannot read its memory",
+         cannot read its memory; and the kernel does not bound the number of processes of root, so that \
+         `sandbox.processes` has no effect",
     )
 }
 
@@ -733,16 +734,27 @@ impl Confinement {
     }
 }
 
+/// Whether the executable of this process has the verbs that start programs. An application that uses this library has
+/// them if it calls [`helper::begin`](crate::control::helper::begin).
+#[must_use]
+pub fn can_start_programs() -> bool {
+    IS_GATEWAY.load(Ordering::Relaxed)
+}
+
 /// A command that starts `command` as a server, under a supervisor that stays until no process of the server is left,
 /// and ends them when it or this process ends. The supervisor passes SIGTERM on to the program, and SIGQUIT ends all.
 ///
 /// # Errors
-/// When the path of this program is unknown.
+/// When the path of this program is unknown, or it does not have the verbs.
 pub fn supervised(
     plan: Option<&SandboxPlan>,
     command: &str,
     args: &[String],
 ) -> io::Result<Command> {
+    if !can_start_programs() {
+        // The verbs would be arguments of an application, which would start itself without an end.
+        return Err(io::Error::other("this application does not start programs"));
+    }
     let mut started = Command::new(own_program()?);
     started.arg(SUPERVISOR).arg(std::process::id().to_string());
     started.args(Confinement::of(plan).line(command.as_ref(), args)?);
@@ -754,7 +766,7 @@ pub fn supervised(
 /// # Errors
 /// When the path of this program is unknown.
 pub fn detached(command: &Path, args: &[String]) -> io::Result<Command> {
-    if !IS_GATEWAY.load(Ordering::Relaxed) {
+    if !can_start_programs() {
         // Another program that uses this library does not have the verb.
         let mut started = Command::new(command);
         started.args(args).process_group(0);

@@ -1,5 +1,5 @@
 //! The HTTP listeners: accepts connections, terminates TLS, and serves HTTP/1.1 and HTTP/2 within the configured
-//! limits. Each request is passed to the gateway of the configuration in force.
+//! limits. Each request is answered by the [`McpService`] of the listener.
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
@@ -8,14 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    CONTENT_LENGTH, HOST, VARY,
-};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,83 +20,45 @@ use crate::base::log_limit::LogLimit;
 use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::settings::Limits;
-use crate::edge::admission::{Admission, Peer};
+use crate::edge::admission::Peer;
 use crate::edge::encode;
-use crate::edge::failure::HttpFailure;
 use crate::edge::tls;
-use crate::identity::resource::WELL_KNOWN;
-use crate::mcp::protocol::header;
 use crate::metrics::Metrics;
 use crate::net::http_framing::{FramedStream, FramingCounts};
 use crate::net::http2::server::ServeContext;
 use crate::net::http2::{self, AuthenticationSignal, HeldUntilSent, IncomingBody};
 use crate::net::lingering_close::LingeringClose;
 use crate::net::write_timeout::WriteTimeout;
-use crate::serve::generation::{CurrentGeneration, Generation};
-use crate::serve::http_sse::HttpSseServer;
-use crate::stream::body::Body;
+use crate::serve::mcp_service::{FramingCheck, HEADERS, McpService, named};
 
 /// Pause after a failed accept, usually because the process has no file descriptors left, so that the accept loop does
 /// not spin.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Largest number of headers of one request.
-const HEADERS: usize = 100;
 /// Limits for the log lines about refused connections, failed TLS handshakes and HTTP/2 floods: any client on the
 /// network can cause these.
 static CLOSED: LogLimit = LogLimit::new(1, 5);
 static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
 static FLOODED: LogLimit = LogLimit::new(1, 5);
 
-/// Serves a worker's share of the listener with the index `at` until the process stops.
-pub fn begin(
-    live: &Arc<CurrentGeneration>,
-    old: &Arc<HttpSseServer>,
-    tasks: &Tasks,
-    at: usize,
-    listener: &std::net::TcpListener,
-) {
+/// Accepts a worker's share of the connections to the listener of `service`, until the process stops.
+pub fn begin(service: &McpService, listener: &std::net::TcpListener) {
     match listener.try_clone().and_then(TcpListener::from_std) {
-        Ok(listener) => {
-            let served = ConnectionContext {
-                live: Arc::clone(live),
-                old: Arc::clone(old),
-                at,
-                tasks: tasks.clone(),
-            };
-            tasks.spawn(serve(served, listener));
+        Ok(listener) => service.tasks().spawn(serve(service.clone(), listener)),
+        Err(error) => {
+            let listener = service.now().map(|(_, door)| Arc::clone(&door.name));
+            tracing::error!(listener = listener.as_deref(), %error, "a worker does not listen");
         }
-        Err(error) => tracing::error!(listener = at, %error, "a worker does not listen"),
     }
 }
 
-/// What the tasks of a connection share.
-#[derive(Clone)]
-struct ConnectionContext {
-    live: Arc<CurrentGeneration>,
-    old: Arc<HttpSseServer>,
-    /// Index of the listener in the configuration.
-    at: usize,
-    /// Tasks of the process, which outlive a configuration.
-    tasks: Tasks,
-}
-
-impl ConnectionContext {
-    /// The generation in force and this listener's admission in it; `None` if the generation has no such listener.
-    fn now(&self) -> Option<(Arc<Generation>, Arc<Admission>)> {
-        let now = self.live.now();
-        let door = now.doors.get(self.at).cloned()?;
-        Some((now, door))
-    }
-}
-
-async fn serve(served: ConnectionContext, listener: TcpListener) {
-    let tasks = served.tasks.clone();
+async fn serve(service: McpService, listener: TcpListener) {
+    let tasks = service.tasks();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = tasks.stopping() => return,
         };
-        let Some((now, door)) = served.now() else { return };
+        let Some((now, door)) = service.now() else { return };
         let gateway = &now.gateway;
         match accepted {
             Ok((stream, address)) => {
@@ -120,7 +75,7 @@ async fn serve(served: ConnectionContext, listener: TcpListener) {
                         continue;
                     }
                 };
-                tasks.spawn(welcome(served.clone(), stream, peer, share));
+                tasks.spawn(welcome(service.clone(), stream, peer, share));
             }
             Err(error) => {
                 tracing::warn!(listener = %door.name, %error, "could not accept a connection");
@@ -132,13 +87,8 @@ async fn serve(served: ConnectionContext, listener: TcpListener) {
 
 /// Counts a connection and serves it, after a TLS handshake where the listener has TLS. The stages are boxed, so that a
 /// connection takes memory only for the stage it is in.
-async fn welcome(
-    served: ConnectionContext,
-    stream: TcpStream,
-    mut peer: Peer,
-    share: Share<Holder>,
-) {
-    let Some((now, door)) = served.now() else { return };
+async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
+    let Some((now, door)) = service.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
     let metrics = Arc::clone(&now.gateway.metrics);
     // The connection may outlive this configuration.
@@ -149,7 +99,7 @@ async fn welcome(
     }
     let stream = WriteTimeout::new(LingeringClose::new(stream), limits.write_time);
     match &door.tls {
-        None => Box::pin(connection(served, limits, stream, peer)).await,
+        None => Box::pin(connection(service, limits, stream, peer)).await,
         Some(acceptor) => {
             let shaken =
                 tokio::time::timeout(limits.request_time, Box::pin(acceptor.accept(stream)));
@@ -162,9 +112,9 @@ async fn welcome(
                     let left = left.map(Result::unwrap_or_default);
                     let served = Box::pin(async {
                         if tls::is_http2(&stream) {
-                            multiplexed(served, limits, stream, peer).await;
+                            multiplexed(service, limits, stream, peer).await;
                         } else {
-                            connection(served, limits, stream, peer).await;
+                            connection(service, limits, stream, peer).await;
                         }
                     });
                     match left {
@@ -204,11 +154,11 @@ impl Drop for ConnectionGuard {
     }
 }
 
-async fn connection<S>(served: ConnectionContext, limits: Limits, stream: S, peer: Peer)
+async fn connection<S>(service: McpService, limits: Limits, stream: S, peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let tasks = served.tasks.clone();
+    let tasks = service.tasks().clone();
     let address = peer.address;
     let mut builder = http1::Builder::new();
     builder
@@ -220,12 +170,12 @@ where
     let framing = Arc::new(FramingCounts::default());
     let stream = FramedStream::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
-        let (served, peer, framed) =
-            (served.clone(), peer.clone(), FramingCheck::of_http1(&framing));
+        let (service, peer) = (service.clone(), peer.clone());
+        let framed = FramingCheck::of_http1(&framing);
         // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
         // the time.
         Box::pin(async move {
-            let mut response = respond(served, peer, request, framed).await;
+            let mut response = service.respond(peer, request, framed).await;
             // HTTP/1.1 has one response at a time, and the connection itself is already counted for its address.
             drop(response.extensions_mut().remove::<HeldUntilSent>());
             Ok::<_, Infallible>(response)
@@ -254,28 +204,28 @@ where
 }
 
 /// Serves an HTTP/2 connection; each request on it is answered as on a connection of its own.
-async fn multiplexed<S>(served: ConnectionContext, limits: Limits, stream: S, mut peer: Peer)
+async fn multiplexed<S>(service: McpService, limits: Limits, stream: S, mut peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Some((now, door)) = served.now() else { return };
+    let Some((now, door)) = service.now() else { return };
     let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
     let (listener, address) = (Arc::clone(&door.name), peer.address);
     // The connection may outlive this configuration.
     drop((now, door));
     let terms = limits.http2_of_clients();
-    let (tasks, vouched) = (served.tasks.clone(), Arc::new(AuthenticationSignal::default()));
+    let (tasks, vouched) = (service.tasks().clone(), Arc::new(AuthenticationSignal::default()));
     peer.vouched = Some(Arc::clone(&vouched));
     let means = ServeContext { terms, tasks, clock: Arc::clone(&clock), vouched };
     let answer = move |request: Request<IncomingBody>| {
-        let (served, peer) = (served.clone(), peer.clone());
+        let (service, peer) = (service.clone(), peer.clone());
         async move {
             if request.headers().len() > HEADERS {
                 // As hyper does for HTTP/1.1, and `h2` for a header list that is too long.
                 return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }
-            let framed = FramingCheck::of_http2(request.headers());
-            respond(served, peer, named(request), framed).await
+            let framed = FramingCheck::of_headers(request.headers());
+            service.respond(peer, named(request), framed).await
         }
     };
     let ended = http2::server::serve(stream, Arc::new(means), answer).await;
@@ -291,123 +241,6 @@ where
         let peer = address.ip();
         tracing::warn!(%listener, %peer, %error, suppressed, "a connection cost more than it may");
     }
-}
-
-/// Whether there is at most one `Content-Length`. `h2` refuses values that differ from each other or from the body; a
-/// repeated equal value is refused here, as in HTTP/1.1.
-fn has_one_length(headers: &HeaderMap) -> bool {
-    headers.get_all(CONTENT_LENGTH).iter().count() < 2
-}
-
-/// Copies the HTTP/2 `:authority` to `Host`, where admission looks for it. A request with both keeps both and is
-/// admitted only if they agree.
-///
-/// RFC 9113, section 8.3.1
-fn named<B>(mut request: Request<B>) -> Request<B> {
-    let authority = request.uri().authority();
-    let host = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-    if let Some(host) = host.filter(|_| !request.headers().contains_key(HOST)) {
-        request.headers_mut().insert(HOST, host);
-    }
-    request
-}
-
-/// Whether the end of a request's body is where every reader looks for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FramingCheck {
-    Sound,
-    /// It could be used to smuggle a second request.
-    Ambiguous,
-}
-
-impl FramingCheck {
-    /// What the next request head on an HTTP/1.1 connection says.
-    fn of_http1(heads: &FramingCounts) -> Self {
-        if heads.next_is_good() { Self::Sound } else { Self::Ambiguous }
-    }
-
-    fn of_http2(headers: &HeaderMap) -> Self {
-        if has_one_length(headers) { Self::Sound } else { Self::Ambiguous }
-    }
-}
-
-async fn respond<B>(
-    served: ConnectionContext,
-    peer: Peer,
-    request: Request<B>,
-    framing: FramingCheck,
-) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let Some((now, door)) = served.now() else {
-        return encode::unavailable();
-    };
-    let (gateway, old) = (Arc::clone(&now.gateway), served.old);
-    if framing == FramingCheck::Ambiguous {
-        return encode::last(gateway.turned_away(&door, &peer, &HttpFailure::Framing.into()));
-    }
-    let origin = door.origin(request.headers());
-    if request.method() == Method::OPTIONS && origin.is_some() {
-        let (head, _) = request.into_parts();
-        if door.admit(&head).is_ok() {
-            return preflight(origin, &head);
-        }
-        return encode::empty(StatusCode::FORBIDDEN);
-    }
-    let place = match gateway.enter(&peer) {
-        Ok(place) => place,
-        Err(failure) => {
-            return encode::last(gateway.turned_away(&door, &peer, &failure));
-        }
-    };
-    let path = request.uri().path();
-    let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
-    let mut response = match HttpSseServer::serves(&now.old, request.method(), path) {
-        _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
-        // Boxed, because this future is rare and larger than the others.
-        Some(target) => Box::pin(old.answer(&gateway, &door, &peer, request, target, place)).await,
-        // Boxed as well: a connection reserves the memory of its futures for as long as it lasts, and many last for
-        // hours as a stream whose head was sent long ago.
-        None => Box::pin(gateway.exchange(door, peer, request, place)).await,
-    };
-    if let Some(origin) = origin {
-        let headers = response.headers_mut();
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(
-            ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static("mcp-session-id, www-authenticate, dpop-nonce, retry-after"),
-        );
-        headers.insert(VARY, HeaderValue::from_static("Origin"));
-    }
-    response
-}
-
-/// Answers the CORS preflight request of a browser for a page of an allowed origin.
-fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
-    let mut response = encode::empty(StatusCode::NO_CONTENT);
-    let headers = response.headers_mut();
-    headers.extend(origin.map(|origin| (ACCESS_CONTROL_ALLOW_ORIGIN, origin)));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, GET, DELETE"));
-    headers.insert(
-        ACCESS_CONTROL_ALLOW_HEADERS,
-        HeaderValue::from_static(
-            "authorization, content-type, dpop, last-event-id, mcp-method, mcp-name, mcp-protocol-version, \
-             mcp-session-id, x-api-key",
-        ),
-    );
-    // The names of parameter headers depend on the tools, so those the browser asks for are allowed.
-    let asked = head.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter();
-    let asked = asked.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    for name in asked.map(str::trim).filter(|name| name.starts_with(header::PARAM)) {
-        if let Ok(name) = HeaderValue::from_str(name) {
-            headers.append(ACCESS_CONTROL_ALLOW_HEADERS, name);
-        }
-    }
-    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-    headers.insert(VARY, HeaderValue::from_static("Origin"));
-    response
 }
 
 /// Stops all tasks, waiting at most `at_most` for those that are still working.

@@ -15,7 +15,7 @@ use super::raw::{
     RawApiKey, RawClaims, RawIdentity, RawIntrospection, RawIssuer, RawKeys, RawKnownCertificate,
 };
 use super::reach::{ClientRegistration, ConnectionSettings, ServiceEndpoint};
-use crate::crypto::jose::Algorithm;
+use crate::crypto::jwk::Algorithm;
 use crate::crypto::pem;
 
 /// The prefix of the API keys that `portcullis keygen` generates.
@@ -290,7 +290,7 @@ impl SettingsCompiler<'_> {
                 let path = self.path(&file);
                 self.uses.believed.push(path.clone());
                 let read = pem::text(&path).map_err(|error| error.to_string()).and_then(|text| {
-                    crate::crypto::jose::keys(text.into()).map_err(|error| error.to_string())
+                    crate::crypto::jwk::keys(text.into()).map_err(|error| error.to_string())
                 });
                 if let Err(error) = read {
                     let help = "give a file with a set of public keys: `{\"keys\": [..]}`";

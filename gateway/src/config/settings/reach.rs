@@ -12,7 +12,8 @@ use policy_core::subject::pattern::Pattern;
 use super::SecretRef;
 use super::compiler::SettingsCompiler;
 use super::raw::{RawClient, RawOwnCertificate, RawReach, RawSecretIn};
-use crate::crypto::jose::{Algorithm, JwsSigner};
+use crate::crypto::jwk::Algorithm;
+use crate::crypto::jws_signer::JwsSigner;
 use crate::crypto::pem;
 use crate::net::egress::Egress;
 

@@ -90,8 +90,15 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<RevocationContent, RevokedError
         let first = problems.first().map(|problem| problem.message.clone());
         shape(first.unwrap_or_default())
     })?;
+    let json = node.json();
+    // serde reads a struct from a sequence as well, and from an empty one as if all members had their defaults.
+    if !json.is_object() {
+        return Err(shape(
+            "it is not a map of lists; write `{}` where nothing is revoked".to_owned(),
+        ));
+    }
     let raw: RawRevocationFile =
-        serde_json::from_value(node.json()).map_err(|error| shape(error.to_string()))?;
+        serde_json::from_value(json).map_err(|error| shape(error.to_string()))?;
     let lists = RevocationList {
         everything: raw.everything,
         principals: raw.principals.into_iter().collect(),
@@ -182,6 +189,9 @@ mod tests {
     fn a_file_that_lists_nothing_does_not_say_that_nothing_is_revoked() {
         for text in ["", "\n", "# principals:\n#  - ana\n"] {
             assert_eq!(said(text), Ok(RevocationContent::Nothing), "{text:?}");
+        }
+        for text in ["[]", "[true]", "[false, [ana]]", "null", "\"\""] {
+            assert!(said(text).is_err(), "{text:?}");
         }
         for text in ["{}", "principals: []", "# none\nservers: []\n"] {
             assert_eq!(

@@ -25,6 +25,8 @@ pub const PATH: &str = "/portcullis-selftest";
 pub const GUARDED: &str = "/portcullis-selftest/guarded";
 /// The running executable, even if its file was replaced.
 const SELF: &str = "/proc/self/exe";
+/// Its arguments that run the server of the self-test.
+pub const ATTACKER: [&str; 2] = ["canary", "--selftest"];
 
 /// When the self-test runs, and which of its failures are accepted.
 #[derive(Debug)]
@@ -110,7 +112,7 @@ pub(super) fn add(json: &mut Value) -> Option<String> {
         json,
         &["servers"],
         json!({
-            "name": RESERVED, "command": SELF, "args": ["canary", "--selftest"], "protocol": "modern",
+            "name": RESERVED, "command": SELF, "args": ATTACKER, "protocol": "modern",
         }),
     );
     push(json, &["routes"], json!({ "path": PATH, "servers": [RESERVED] }));

@@ -1,4 +1,5 @@
 use aws_lc_rs::hmac;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -6,7 +7,9 @@ use json::Document;
 use proptest::prelude::*;
 use rustls::pki_types::PrivateKeyDer;
 
-use super::{Algorithm, BOUNDS, JoseError, Jwk, JwkError, Jws, JwsSigner};
+use super::{ExpectedClaims, JoseError, Jws, same};
+use crate::crypto::jwk::{Algorithm, BOUNDS, Jwk, JwkError};
+use crate::crypto::jws_signer::JwsSigner;
 
 fn signer() -> JwsSigner {
     let pkcs8 = aws_lc_rs::signature::EcdsaKeyPair::generate_pkcs8(
@@ -41,6 +44,105 @@ fn a_token_is_good_under_its_key_alone() {
     let claims = read.is_signed_by(&public(&ours)).unwrap();
     assert_eq!(claims.get("sub").and_then(|sub| sub.as_str()).as_deref(), Some("ana"));
     assert_eq!(read.is_signed_by(&public(&theirs)).unwrap_err(), JoseError::Signature);
+}
+
+#[test]
+fn the_registered_claims_are_verified_with_the_signature() {
+    let (ours, theirs) = (signer(), signer());
+    let (key, other) = (public(&ours), public(&theirs));
+    let expected =
+        ExpectedClaims { issuer: "https://i", audiences: vec!["https://a", "https://b"] };
+    let judge = |claims: &str, key: &Jwk| {
+        let text = ours.sign("at+jwt", claims.as_bytes()).unwrap();
+        let read = Jws::read(&text).unwrap();
+        read.is_issued_as(key, &expected).map(drop)
+    };
+    let good = r#"{"iss":"https://i","aud":"https://a","exp":1}"#;
+    // Whether `exp` has passed is not asked here.
+    assert_eq!(judge(good, &key), Ok(()));
+    assert_eq!(judge(&good.replace("/a", "/b"), &key), Ok(()));
+    assert_eq!(judge(&good.replace(r#""https://a""#, r#"["x","https://b"]"#), &key), Ok(()));
+    for (claims, expected) in [
+        (good.replace("//i", "//j"), JoseError::Claim("iss")),
+        (good.replace("/a", "/c"), JoseError::Claim("aud")),
+        (good.replace(r#""https://a""#, "[]"), JoseError::Claim("aud")),
+        (good.replace(r#""https://a""#, "7"), JoseError::Claim("aud")),
+        (good.replace("iss", "is"), JoseError::Claim("iss")),
+        (good.replace("aud", "au"), JoseError::Claim("aud")),
+        (good.replace("exp", "ex"), JoseError::Claim("exp")),
+        (good.replace(":1}", r#":"1"}"#), JoseError::Claim("exp")),
+        (good.replace(":1}", ":1e999}"), JoseError::Differs("its JSON")),
+    ] {
+        assert_eq!(judge(&claims, &key), Err(expected), "{claims}");
+        assert_eq!(judge(&claims, &other), Err(JoseError::Signature), "{claims}");
+    }
+}
+
+/// RFC 9864, section 2.2. `jsonwebtoken` has only the older name.
+#[test]
+fn ed25519_has_two_names() {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let x = URL_SAFE_NO_PAD.encode(pair.public_key());
+    let public = |x: &str, alg: &str| {
+        key(&format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{x}"{alg}}}"#)).unwrap()
+    };
+    let other = URL_SAFE_NO_PAD.encode(Ed25519KeyPair::generate().unwrap().public_key());
+    let expected = ExpectedClaims { issuer: "i", audiences: vec!["a"] };
+    for name in ["EdDSA", "Ed25519"] {
+        let sign = |claims: &str| {
+            let part = |part: &str| URL_SAFE_NO_PAD.encode(part);
+            let message = format!("{}.{}", part(&format!(r#"{{"alg":"{name}"}}"#)), part(claims));
+            let signature = URL_SAFE_NO_PAD.encode(pair.sign(message.as_bytes()));
+            format!("{message}.{signature}")
+        };
+        let text = sign(r#"{"iss":"i","aud":"a","exp":1}"#);
+        let read = Jws::read(&text).unwrap();
+        assert_eq!(read.algorithm, Algorithm::EdDsa);
+        for alg in ["", r#","alg":"EdDSA""#, r#","alg":"Ed25519""#] {
+            let (good, wrong) = (public(&x, alg), public(&other, alg));
+            assert!(
+                read.is_signed_by(&good).is_ok() && read.is_issued_as(&good, &expected).is_ok()
+            );
+            assert_eq!(read.is_signed_by(&wrong).unwrap_err(), JoseError::Signature);
+            assert_eq!(read.is_issued_as(&wrong, &expected).unwrap_err(), JoseError::Signature);
+        }
+        let text = sign(r#"{"n":1e999}"#);
+        let read = Jws::read(&text).unwrap();
+        let differs = JoseError::Differs("its JSON");
+        assert_eq!(read.is_signed_by(&public(&x, "")).unwrap_err(), differs, "{name}");
+    }
+}
+
+#[test]
+fn a_difference_between_the_readers_is_seen_anywhere() {
+    let text = r#"{"a":"\u0061b","n":null,"t":true,"i":[1,18446744073709551615,-1,0.1,1e2,-0],"o":{"x":[{}]}}"#;
+    let document = Document::parse(Bytes::from(text), &BOUNDS).unwrap();
+    let read: serde_json::Value = text.parse().unwrap();
+    assert!(same(&read, document.root()));
+    for (place, other) in [
+        ("/a", r#""abc""#),
+        ("/a", "null"),
+        ("/n", "false"),
+        ("/t", "false"),
+        ("/t", r#""true""#),
+        ("/i/0", "2"),
+        ("/i/0", "1.0"),
+        ("/i/1", "18446744073709551614"),
+        ("/i/2", "1"),
+        ("/i/3", "0"),
+        ("/i", "[1]"),
+        ("/i", r#"{"0":1}"#),
+        ("/o/x", "[]"),
+        ("/o/x/0", r#"{"y":1}"#),
+        ("/o", "{}"),
+    ] {
+        let mut read = read.clone();
+        *read.pointer_mut(place).unwrap() = other.parse().unwrap();
+        assert!(!same(&read, document.root()), "{place} {other}");
+    }
+    let mut renamed = read.clone();
+    renamed["b"] = renamed.as_object_mut().unwrap().remove("n").unwrap();
+    assert!(!same(&renamed, document.root()));
 }
 
 #[test]

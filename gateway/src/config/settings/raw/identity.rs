@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::RawSecret;
-use crate::crypto::jose::Algorithm;
+use crate::crypto::jwk::Algorithm;
 
 /// How callers are authenticated.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
