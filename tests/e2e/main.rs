@@ -76,6 +76,7 @@ mod sending;
 mod shares;
 mod shadowing;
 mod telemetry;
+mod telemetry_variables;
 mod tokens;
 mod transports;
 mod troubleshooting;

@@ -15,8 +15,6 @@ use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
-mod variables;
-
 /// A program that is killed when it is dropped.
 struct Program(Child);
 
@@ -34,15 +32,15 @@ fn python(script: &str) -> Command {
 }
 
 /// A receiver of OTLP.
-struct Receiver {
-    http: u16,
-    grpc: u16,
-    got: Arc<Mutex<Vec<Value>>>,
+pub(crate) struct Receiver {
+    pub(crate) http: u16,
+    pub(crate) grpc: u16,
+    pub(crate) got: Arc<Mutex<Vec<Value>>>,
     _program: Program,
 }
 
 #[expect(clippy::disallowed_methods, reason = "what the receiver prints")]
-fn receiver() -> Receiver {
+pub(crate) fn receiver() -> Receiver {
     let mut child =
         python("receiver.py").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -61,19 +59,19 @@ fn receiver() -> Receiver {
 
 /// A span as it was received.
 #[derive(Clone, Debug)]
-struct Span {
-    service: String,
+pub(crate) struct Span {
+    pub(crate) service: String,
     name: String,
-    kind: String,
-    trace: String,
-    id: String,
+    pub(crate) kind: String,
+    pub(crate) trace: String,
+    pub(crate) id: String,
     parent: String,
     is_error: bool,
     links: usize,
     attributes: BTreeMap<String, String>,
 }
 
-fn attributes(of: &Value) -> BTreeMap<String, String> {
+pub(crate) fn attributes(of: &Value) -> BTreeMap<String, String> {
     let pair = |pair: &Value| {
         let value = pair["value"].as_object().unwrap().values().next().unwrap();
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -92,7 +90,7 @@ fn hex(value: &Value) -> String {
 }
 
 impl Receiver {
-    fn each(&self, signal: &str, parts: [&str; 2]) -> Vec<(Value, Value)> {
+    pub(crate) fn each(&self, signal: &str, parts: [&str; 2]) -> Vec<(Value, Value)> {
         let got = self.got.lock().unwrap().clone();
         let mut found = Vec::new();
         for message in got {
@@ -126,11 +124,11 @@ impl Receiver {
         found
     }
 
-    fn span(&self, what: &str, is: impl Fn(&Span) -> bool) -> Span {
+    pub(crate) fn span(&self, what: &str, is: impl Fn(&Span) -> bool) -> Span {
         eventually(what, || self.spans().into_iter().find(&is))
     }
 
-    fn metric(&self, name: &str) -> Option<Value> {
+    pub(crate) fn metric(&self, name: &str) -> Option<Value> {
         let scopes = self.each("metrics", ["resourceMetrics", "scopeMetrics"]);
         let metrics = scopes.iter().rev().flat_map(|(_, scope)| scope["metrics"].as_array());
         metrics.flatten().find(|metric| metric["name"] == name).cloned()
@@ -286,7 +284,7 @@ fn spans_say_what_was_denied_and_what_failed() {
 }
 
 /// The value of a line of the text format.
-fn value(text: &str, line: &str) -> Option<u64> {
+pub(crate) fn value(text: &str, line: &str) -> Option<u64> {
     let found = text.lines().find(|found| found.starts_with(line))?;
     found.rsplit_once(' ')?.1.parse().ok()
 }

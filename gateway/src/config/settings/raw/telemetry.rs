@@ -8,11 +8,13 @@ use serde::Deserialize;
 
 use super::{RawReach, RawSecret};
 
-/// The export of traces and metrics. Prometheus scrapes the operator's listener and does not need this section.
+/// The export of traces and metrics. Prometheus scrapes the operator's listener and does not need this section. The
+/// `OTEL_*` environment variables set what it leaves out.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawTelemetry {
-    /// The collector. Without it nothing is exported, and no spans are created.
+    /// The collector. Without it, the one that the `OTEL_*` environment variables name; if they name none, nothing is
+    /// exported, and no spans are created.
     pub(in crate::config::settings) otlp: Option<RawOtlp>,
     /// Which exchanges are traced.
     #[serde(default)]

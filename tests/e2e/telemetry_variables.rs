@@ -11,7 +11,7 @@ use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
-use super::{Receiver, attributes, receiver, value};
+use crate::telemetry::{Receiver, attributes, receiver, value};
 
 /// The variables that set how often things are sent, so that no test waits long.
 const OFTEN: [(&str, &str); 2] =
