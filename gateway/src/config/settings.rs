@@ -34,6 +34,7 @@ mod servers;
 mod shape;
 pub mod cases;
 pub mod shown;
+mod config_places;
 mod telemetry;
 mod compile;
 
@@ -68,6 +69,7 @@ pub use audit::{
     SinkTarget, SyslogAddress,
 };
 use compile::CompileContext;
+pub use config_places::ConfigPlaces;
 pub use credentials::{ServerCredential, ServerTls, TokenRequest, is_own_header, repeats_scheme};
 pub use guardrails::GuardrailSettings;
 pub use identity::{
