@@ -33,7 +33,7 @@ use std::{env, fs};
 
 use ::policy::definition::drift::visible;
 use ::policy::definition::lock::Lockfile;
-use ::policy::rules::constraint::UnmatchedConstraint;
+use ::policy::rules::constraint::{UnmatchedConstraint, UnmatchedName};
 use ::policy::rules::decision::Mode;
 use ::policy::rules::explain::{RuleIssue, RuleRemark};
 use aws_lc_rs::{digest, rand};
@@ -48,9 +48,9 @@ use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    self, ConfigProblems, ConfigRemark, ConfigSource, ConfigText, LoadPurpose, LogFormat,
-    ProcessSharing, RouteError, ServerProtocol, ServerSettings, ServerTransport, Settings,
-    SinkTarget,
+    self, ConfigPlaces, ConfigProblems, ConfigRemark, ConfigSource, ConfigText, LoadPurpose,
+    LogFormat, ProcessSharing, RouteError, ServerProtocol, ServerSettings, ServerTransport,
+    Settings, SinkTarget,
 };
 use gateway::control::attach;
 use gateway::control::build;
@@ -372,10 +372,12 @@ fn validate(file: &Path, format: OutputFormat, target: TargetMachine) -> ExitCod
             }
             questions(&settings);
             if is_here {
-                missing_programs(&settings);
+                let name = file.display().to_string();
+                let places = ConfigPlaces::of(ConfigText { file: &name, text: &text });
+                missing_programs(&settings, &places);
                 unwritable(&settings);
                 match lockfile_is_good(&settings, format) {
-                    Ok(lock) => missed(&settings, &lock),
+                    Ok(lock) => missed(&settings, &lock, &places),
                     Err(code) => return code,
                 }
             }
@@ -413,10 +415,12 @@ fn programs(settings: &Settings) -> impl Iterator<Item = (&ServerSettings, Optio
 }
 
 /// Warns about programs that do not exist or cannot be started.
-fn missing_programs(settings: &Settings) {
+fn missing_programs(settings: &Settings, places: &ConfigPlaces<'_>) {
     for (server, _) in programs(settings) {
+        let ServerTransport::Stdio(program) = &server.reach else { continue };
         if let Some(Err(error)) = server_identity::started(server) {
-            say(&format!("warning: the program of the server `{}` {error}", server.name));
+            let place = places.of_server(server.name.as_str(), &program.command);
+            say(&format!("warning: the program of the server `{}` {error}{place}", server.name));
         }
     }
 }
@@ -456,19 +460,22 @@ fn lockfile_is_good(settings: &Settings, format: OutputFormat) -> Result<Lockfil
 
 /// Warns about constraints that name a tool or an argument that does not exist, and about rules that name a tool or a
 /// prompt that does not.
-fn missed(settings: &Settings, lock: &Lockfile) {
+fn missed(settings: &Settings, lock: &Lockfile, places: &ConfigPlaces<'_>) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     for missed in UnmatchedConstraint::all(settings.policy.constraints(), &servers, lock) {
-        say(&format!("warning: {missed}; correct the name, or remove it"));
+        let (UnmatchedName::Tool(name) | UnmatchedName::Argument(name)) = &missed.what;
+        let place = places.of_constraint(missed.constraint, name);
+        say(&format!("warning: {missed}; correct the name, or remove it{place}"));
     }
     for RuleRemark { rule, what } in
         &rule_review::remarks(&settings.policy, &servers, lock, WildcardReview::LeftOut)
     {
         if let RuleIssue::Idle(kind, name) = what {
+            let place = places.of_rule(rule.as_str(), name);
             let (kind, name) = (kind.as_str(), visible(name));
             say(&format!(
                 "warning: rule `{rule}`: its servers offer no {kind} `{name}`, by the lockfile; correct the name, or \
-                 remove it"
+                 remove it{place}"
             ));
         }
     }
@@ -520,7 +527,7 @@ fn questions(settings: &Settings) {
         let speaks = match (server.sharing, server.protocol) {
             (ProcessSharing::PerSession, _) | (_, ServerProtocol::Modern) => continue,
             (ProcessSharing::AsNeeded, ServerProtocol::Auto) => {
-                "speaks no revision but those before 2026-07-28"
+                "speaks only revisions before 2026-07-28"
             }
             (
                 ProcessSharing::AsNeeded | ProcessSharing::Shared,
@@ -528,8 +535,8 @@ fn questions(settings: &Settings) {
             ) => "speaks a revision before 2026-07-28",
         };
         say(&format!(
-            "warning: `serverRequests` of the server `{}`: a program that callers share can ask nobody where it {speaks}; \
-             write `sharing: perSession`, or `protocol: modern` if it speaks that",
+            "warning: `serverRequests` of the server `{}` has no effect if the program {speaks}: callers share it, so that \
+             nobody knows which of them it asks; write `sharing: perSession`, or `protocol: modern` if it speaks 2026-07-28",
             server.name
         ));
     }

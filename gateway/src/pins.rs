@@ -60,6 +60,8 @@ const LISTS_BYTES: usize = 16 * 1024 * 1024;
 const FORMER: usize = 8;
 /// Most changes of one definition that are reported.
 const TOLD: usize = 8;
+/// Most reports that are remembered while lockfiles are read; beyond that, changes may be reported again.
+const REPORTED: usize = 10_000;
 
 /// The server, kind and name of an item.
 type ItemKey = (Box<str>, ItemKind, Box<str>);
@@ -94,28 +96,45 @@ impl ListAudience {
 }
 
 /// The origin of a list that is compared.
-#[derive(Clone, Copy, Debug)]
-enum ListOrigin<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListOrigin {
     /// It was read, beginning at this time.
     Now(Instant),
-    /// It was read before the lockfile changed from this one, and the server may list something else by now.
-    Kept(&'a Lockfile),
+    /// It was read before the lockfile changed, and the server may list something else by now.
+    Kept,
 }
 
-impl ListOrigin<'_> {
-    /// Whether the list was read before a change of the lockfile, and this definition was approved then: the server
-    /// may no longer list it, so it is judged after the next reading.
-    fn was_approved(self, place: &ItemKey, digest: Option<Digest>) -> bool {
-        let (server, kind, name) = place;
-        let Self::Kept(former) = self else { return false };
-        let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
-        let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
-        of_digest.any(|version| version.state == ApprovalState::Approved)
-    }
+/// A list that is compared with those of other servers, and again with the lockfile when that changes.
+#[derive(Clone, Debug)]
+struct KeptList {
+    catalog: Arc<Catalog>,
+    audience: ListAudience,
+    /// Callers get no list that is as old as this one: it is read, and compared, before any of them is shown one again.
+    outdated: bool,
 }
 
-/// The lists of one kind of one server, each with its audience.
-type AudienceLists = Vec<(Arc<Catalog>, ListAudience)>;
+/// The lists of one kind of one server.
+type AudienceLists = Vec<KeptList>;
+
+/// The report of a change of a definition.
+struct ChangeReport<'a> {
+    place: &'a ItemKey,
+    code: &'static str,
+    action: DriftAction,
+    digest: Option<Digest>,
+    what: &'a str,
+}
+
+/// Whether `lock` approves the definition of an item with this digest.
+fn is_approved(lock: &Lockfile, (server, kind, name): &ItemKey, digest: Digest) -> bool {
+    let locked = lock.servers.get(server);
+    let versions = locked.map_or(&[][..], |locked| match kind {
+        ItemKind::Method => &locked.server,
+        kind => locked.versions(*kind, name),
+    });
+    let mut of_digest = versions.iter().filter(|version| version.digest == digest);
+    of_digest.any(|version| version.state == ApprovalState::Approved)
+}
 
 /// A definition that was approved on first use or is built in, with its server and, for an offer, its kind and name.
 pub type FirstUseApproval = (Box<str>, Option<(ItemKind, Box<str>)>, LockedVersion);
@@ -152,8 +171,14 @@ struct PinState {
     /// The shadowing conflicts that were reported.
     shadows: BTreeSet<String>,
     followed: BTreeMap<ItemKey, DefinitionHistory>,
-    /// The changes that were reported, so that each is reported once.
+    /// The definitions in the latest lists that have been approved since these were read. Once they no longer are, as
+    /// after the approval of an upgrade, their servers may no longer list them: they are judged when a list has them
+    /// again.
+    set_aside: BTreeSet<(ItemKey, Option<Digest>)>,
+    /// The changes that were found since the lockfile was read, so that each is acted on once.
     told: BTreeSet<(ItemKey, Option<Digest>)>,
+    /// The last report of each change, also from before the lockfile was read, so that each is reported once.
+    reported: BTreeMap<(ItemKey, Option<Digest>), (&'static str, DriftAction)>,
     /// The number of reported changes of each server.
     counts: BTreeMap<Box<str>, usize>,
     /// The withheld definitions that were reported.
@@ -179,7 +204,52 @@ impl PinState {
     fn has_listed(&self, catalog: &Catalog) -> bool {
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let lists = self.latest.get(&place).map_or(&[][..], Vec::as_slice);
-        lists.iter().any(|(_, to)| *to == ListAudience::All)
+        lists.iter().any(|kept| kept.audience == ListAudience::All)
+    }
+
+    /// Sets the approved definitions in the latest lists aside, before another lockfile replaces the approvals.
+    fn sets_aside(&mut self) {
+        let mut aside = BTreeSet::new();
+        for catalog in self.latest.values().flatten().map(|kept| &kept.catalog) {
+            let server = catalog.server().as_str();
+            for offer in catalog.offers() {
+                let place: ItemKey = (server.into(), catalog.kind(), offer.name().as_str().into());
+                let settled = self.pins.settled(server, offer);
+                let is_approved =
+                    settled.is_some_and(|digest| is_approved(&self.pins.lock, &place, digest));
+                let key = (place, offer.digest());
+                if is_approved || self.set_aside.contains(&key) {
+                    aside.insert(key);
+                }
+            }
+        }
+        self.set_aside = aside;
+    }
+
+    /// Forgets the reports that no longer hold by the lockfile, so that what they were about is reported if it comes
+    /// back.
+    fn forgets_reports(&mut self) {
+        let lock = &self.pins.lock;
+        self.reported.retain(|(place, digest), (code, _)| match digest {
+            Some(digest) => !is_approved(lock, place, *digest),
+            None if *code == PinViolation::Removed.code() => {
+                let (server, kind, name) = place;
+                let locked = lock.servers.get(server);
+                let versions = locked.map_or(&[][..], |locked| locked.versions(*kind, name));
+                versions.iter().any(|version| version.state == ApprovalState::Approved)
+            }
+            None => true,
+        });
+    }
+
+    /// Records a report; `false` if it was made before. A quarantine is reported each time that it is imposed.
+    fn reports(&mut self, report: &ChangeReport<'_>) -> bool {
+        let ChangeReport { place, code, action, digest, .. } = *report;
+        if self.reported.len() >= REPORTED {
+            self.reported.clear();
+        }
+        let former = self.reported.insert((place.clone(), digest), (code, action));
+        former != Some((code, action)) || action == DriftAction::QuarantineServer
     }
 
     /// Whether a server has exceeded the limit of changes.
@@ -199,7 +269,7 @@ struct ShadowInputs {
 impl ShadowInputs {
     /// The lists that are kept now.
     fn of(held: &PinState) -> Self {
-        let listed = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
+        let listed = held.latest.values().flatten().map(|kept| Arc::clone(&kept.catalog));
         let unlisted = held.expected.iter().filter(|catalog| !held.has_listed(catalog));
         Self { listed: listed.collect(), approved: unlisted.cloned().collect() }
     }
@@ -293,10 +363,15 @@ impl PinMonitor {
         Ok(keeper)
     }
 
-    /// Continues from the keeper of another configuration: takes over the definitions approved on first use.
-    /// All other state is found again when the lists are read again, which happens
+    /// Continues from the keeper of another configuration: takes over the definitions approved on first use, and which
+    /// changes were reported. All other state is found again when the lists are read again, which happens
     /// before any of them is used.
     pub fn succeed(&self, former: &Self) {
+        let reported = former.held().reported.clone();
+        let mut held = self.held();
+        held.reported = reported;
+        held.forgets_reports();
+        drop(held);
         if !self.settings.trust_on_first_use {
             return;
         }
@@ -360,8 +435,8 @@ impl PinMonitor {
     fn take(&self, held: &mut PinState, lock: Lockfile) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
         held.approved = approved(&lock);
+        held.sets_aside();
         let mode = held.pins.mode;
-        let former = Arc::clone(&held.pins.lock);
         held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
         self.excused(&held.pins.lock);
         self.missed(held);
@@ -374,13 +449,15 @@ impl PinMonitor {
         for (server, offer, version) in held.first.clone() {
             Self::add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
         }
+        held.forgets_reports();
         let identities = held.identities.clone();
         for (server, identity) in identities {
             self.compare_identity(held, &server, &identity);
         }
-        let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
-        for (catalog, audience) in latest {
-            self.compare(held, &catalog, audience, ListOrigin::Kept(&former));
+        let latest = held.latest.values().flatten().filter(|kept| !kept.outdated);
+        let latest: Vec<_> = latest.cloned().collect();
+        for KeptList { catalog, audience, .. } in latest {
+            self.compare(held, &catalog, audience, ListOrigin::Kept);
         }
         self.expect(held);
     }
@@ -580,6 +657,7 @@ impl PinMonitor {
     /// Fails closed: an unusable lockfile approves nothing. Logged once for each reason.
     fn close(&self, held: &mut PinState, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
+        held.sets_aside();
         let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
         held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
         if held.closed.as_deref() != Some(error) {
@@ -654,6 +732,19 @@ impl PinMonitor {
         self.tell_withheld(catalog);
     }
 
+    /// Marks the lists that single callers got from `server` as outdated: all of its lists are read again before a caller
+    /// is shown one.
+    pub fn outdate(&self, server: &ServerName) {
+        let mut held = self.held();
+        for kind in ItemKind::LISTED {
+            let lists = held.latest.get_mut(&(Box::from(server.as_str()), kind));
+            let lists = lists.into_iter().flatten();
+            for kept in lists.filter(|kept| kept.audience == ListAudience::Caller) {
+                kept.outdated = true;
+            }
+        }
+    }
+
     /// Keeps a list for the comparison with other servers; whether the kept definitions
     /// have changed. Where callers are shown different lists, the last few that differ are kept.
     fn remember(held: &mut PinState, catalog: &Arc<Catalog>, audience: ListAudience) -> bool {
@@ -664,26 +755,26 @@ impl PinMonitor {
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let kept = held.latest.entry(place).or_default();
         let new = said(catalog);
-        let of_caller = |to: &ListAudience| *to == ListAudience::Caller;
+        let of_caller = |one: &KeptList| one.audience == ListAudience::Caller;
         let replaced = if audience == ListAudience::Caller {
-            kept.iter().position(|(one, to)| of_caller(to) && said(one) == new)
+            kept.iter().position(|one| of_caller(one) && said(&one.catalog) == new)
         } else {
-            kept.iter().position(|(_, to)| audience.replaces(*to))
+            kept.iter().position(|one| audience.replaces(one.audience))
         };
-        let mut gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
+        let mut gone = replaced.map(|at| said(&kept.remove(at).catalog)).unwrap_or_default();
         // The oldest lists of callers make room for the new one.
         while audience == ListAudience::Caller
-            && let Some(oldest) = kept.iter().position(|(_, to)| of_caller(to))
+            && let Some(oldest) = kept.iter().position(of_caller)
         {
-            let of_callers = kept.iter().filter(|(_, to)| of_caller(to));
-            let bytes: usize = of_callers.map(|(one, _)| one.memory()).sum();
+            let of_callers = kept.iter().filter(|one| of_caller(one));
+            let bytes: usize = of_callers.map(|one| one.catalog.memory()).sum();
             if kept.len() < LISTS && bytes.saturating_add(catalog.memory()) <= LISTS_BYTES {
                 break;
             }
-            gone.extend(said(&kept.remove(oldest).0));
+            gone.extend(said(&kept.remove(oldest).catalog));
         }
-        let others: BTreeSet<_> = kept.iter().flat_map(|(one, _)| said(one)).collect();
-        kept.push((Arc::clone(catalog), audience));
+        let others: BTreeSet<_> = kept.iter().flat_map(|one| said(&one.catalog)).collect();
+        kept.push(KeptList { catalog: Arc::clone(catalog), audience, outdated: false });
         new.symmetric_difference(&gone).any(|one| !others.contains(one))
     }
 
@@ -725,18 +816,22 @@ impl PinMonitor {
         held: &mut PinState,
         catalog: &Catalog,
         audience: ListAudience,
-        reading: ListOrigin<'_>,
+        reading: ListOrigin,
     ) -> bool {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let mut decisive = false;
         for offer in catalog.offers() {
             let place: ItemKey = (server.into(), kind, offer.name().as_str().into());
             if let ListOrigin::Now(begun) = reading {
+                if !held.set_aside.is_empty() {
+                    held.set_aside.remove(&(place.clone(), offer.digest()));
+                }
                 decisive |= self.follow(held, &place, offer, begun);
             }
             decisive |= self.judge(held, &place, catalog, offer, reading);
         }
-        if audience == ListAudience::All {
+        // By a kept list nothing is gone: what the lockfile approves now may be newer than the list.
+        if audience == ListAudience::All && reading != ListOrigin::Kept {
             self.missing(held, catalog);
         }
         decisive
@@ -803,14 +898,9 @@ impl PinMonitor {
             self.act(held, place, action);
             let what = "it was this before, then something else: it differs between callers, replicas or times";
             let next = self.volatile_step(place, &members, Regeneration::Returned);
-            self.tell_with(
-                place,
-                PinViolation::Inconsistent.code(),
-                action,
-                Some(digest),
-                what,
-                next,
-            );
+            let code = PinViolation::Inconsistent.code();
+            let report = ChangeReport { place, code, action, digest: Some(digest), what };
+            self.tell(&report, next);
         }
         fresh
     }
@@ -821,7 +911,7 @@ impl PinMonitor {
         place: &ItemKey,
         catalog: &Catalog,
         offer: &CatalogItem,
-        reading: ListOrigin<'_>,
+        reading: ListOrigin,
     ) -> bool {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
@@ -831,7 +921,14 @@ impl PinMonitor {
         {
             return true;
         }
-        if unfit == Some(PinViolation::Changed) && reading.was_approved(place, digest) {
+        let may_be_gone = matches!(
+            unfit,
+            Some(PinViolation::Changed | PinViolation::NotApproved | PinViolation::Revoked)
+        );
+        if may_be_gone
+            && reading == ListOrigin::Kept
+            && held.set_aside.contains(&(place.clone(), digest))
+        {
             return false;
         }
         let told = matches!(
@@ -856,7 +953,7 @@ impl PinMonitor {
             ) => false,
             Some(_) if told => false,
             Some(unfit @ (PinViolation::Unpinnable | PinViolation::Revoked)) => {
-                self.tell(place, unfit.code(), DriftAction::Hold, digest, unfit.note());
+                self.held_back(held, place, unfit, digest);
                 false
             }
             Some(PinViolation::NotApproved) => {
@@ -868,7 +965,8 @@ impl PinMonitor {
                     write!(what, "; it seems to be {former} under another name")
                         .unwrap_or_default();
                 }
-                self.tell(place, PinViolation::NotApproved.code(), action, digest, &what);
+                let code = PinViolation::NotApproved.code();
+                self.tell_once(held, &ChangeReport { place, code, action, digest, what: &what });
                 self.act(held, place, action)
             }
             Some(PinViolation::Changed) => self.changed(held, place, offer),
@@ -911,8 +1009,12 @@ impl PinMonitor {
         let is_held = matches!(action, DriftAction::Hold | DriftAction::QuarantineServer);
         let next = self.volatile_step(place, &changed.members, Regeneration::Reordered);
         let next = next.filter(|_| is_held);
-        let next = next.or_else(|| self.next_step(place, PinViolation::Changed.code(), action));
-        self.tell_with(place, PinViolation::Changed.code(), action, digest, &what, next);
+        let code = PinViolation::Changed.code();
+        let report = ChangeReport { place, code, action, digest, what: &what };
+        let next = next.or_else(|| self.next_step(&report));
+        if held.reports(&report) {
+            self.tell(&report, next);
+        }
         match (action, digest) {
             (DriftAction::Accept | DriftAction::Alert, Some(digest)) => {
                 let within = drift.from.filter(|_| drift.is_within());
@@ -933,13 +1035,8 @@ impl PinMonitor {
         let fresh = held.pins.quarantined.insert(place.0.clone());
         if fresh {
             let what = "more of it has changed than anybody reads";
-            self.tell(
-                place,
-                PinViolation::Quarantined.code(),
-                DriftAction::QuarantineServer,
-                None,
-                what,
-            );
+            let (code, action) = (PinViolation::Quarantined.code(), DriftAction::QuarantineServer);
+            self.tell(&ChangeReport { place, code, action, digest: None, what }, None);
         }
         fresh
     }
@@ -1001,8 +1098,9 @@ impl PinMonitor {
         let Some(locked) = held.pins.lock.servers.get(server) else { return };
         // A definition that is listed only for clients with capabilities is not removed.
         let lists = held.latest.get(&(server.into(), kind)).map_or(&[][..], Vec::as_slice);
-        let capable = lists.iter().filter(|(_, to)| matches!(to, ListAudience::Capable(_)));
-        let capable: Vec<Arc<Catalog>> = capable.map(|(list, _)| Arc::clone(list)).collect();
+        let is_capable = |kept: &&KeptList| matches!(kept.audience, ListAudience::Capable(_));
+        let capable = lists.iter().filter(is_capable).map(|kept| Arc::clone(&kept.catalog));
+        let capable: Vec<Arc<Catalog>> = capable.collect();
         let is_listed = |name: &str| {
             catalog.offer(name).is_some() || capable.iter().any(|list| list.offer(name).is_some())
         };
@@ -1020,10 +1118,14 @@ impl PinMonitor {
             // A resource that may be created at run time may disappear.
             let goes = held.pins.unfit(server, kind, &place.2, None).is_none();
             if goes || is_listed(&place.2) {
-                held.told.remove(&(place, None));
+                let key = (place, None);
+                held.told.remove(&key);
+                let code = PinViolation::Removed.code();
+                if held.reported.get(&key).is_some_and(|(reported, _)| *reported == code) {
+                    held.reported.remove(&key);
+                }
             } else if held.tells(&place, None) {
-                let unfit = PinViolation::Removed;
-                self.tell(&place, unfit.code(), DriftAction::Hold, None, unfit.note());
+                self.held_back(held, &place, PinViolation::Removed, None);
             }
         }
     }
@@ -1063,8 +1165,7 @@ impl PinMonitor {
             Some(version.digest) == digest && version.state == ApprovalState::Revoked
         });
         if revoked {
-            let unfit = PinViolation::Revoked;
-            self.tell(&place, unfit.code(), DriftAction::Hold, digest, unfit.note());
+            self.held_back(&mut held, &place, PinViolation::Revoked, digest);
         } else if versions.iter().any(|version| version.state == ApprovalState::Approved) {
             let drift = drift::nearest(&versions, DigestSubject::Server, said.value());
             let changed = DefinitionDrift { drift, members: Vec::new() };
@@ -1072,34 +1173,32 @@ impl PinMonitor {
                 self.publish(&held);
             }
         } else {
-            let unfit = PinViolation::NotApproved;
-            self.tell(&place, unfit.code(), DriftAction::Hold, digest, unfit.note());
+            self.held_back(&mut held, &place, PinViolation::NotApproved, digest);
         }
     }
 
-    /// Reports one change in the log and in an audit record.
-    fn tell(
+    /// Reports that a definition is held for what `unfit` says, unless that was reported before.
+    fn held_back(
         &self,
+        held: &mut PinState,
         place: &ItemKey,
-        code: &'static str,
-        action: DriftAction,
+        unfit: PinViolation,
         digest: Option<Digest>,
-        what: &str,
     ) {
-        let next = self.next_step(place, code, action);
-        self.tell_with(place, code, action, digest, what, next);
+        let (code, action, what) = (unfit.code(), DriftAction::Hold, unfit.note());
+        self.tell_once(held, &ChangeReport { place, code, action, digest, what });
     }
 
-    /// The same with the advice `next`, which only the log has.
-    fn tell_with(
-        &self,
-        place: &ItemKey,
-        code: &'static str,
-        action: DriftAction,
-        digest: Option<Digest>,
-        what: &str,
-        next: Option<String>,
-    ) {
+    /// Reports a change, unless it was reported before.
+    fn tell_once(&self, held: &mut PinState, report: &ChangeReport<'_>) {
+        if held.reports(report) {
+            self.tell(report, self.next_step(report));
+        }
+    }
+
+    /// Reports one change in the log and in an audit record. The advice `next` is for the log alone.
+    fn tell(&self, report: &ChangeReport<'_>, next: Option<String>) {
+        let ChangeReport { place, code, action, digest, what } = *report;
         let (server, kind, name) = place;
         let of = match kind {
             ItemKind::Method => "what it says of itself".to_owned(),
@@ -1111,8 +1210,8 @@ impl PinMonitor {
             DriftAction::Hold => "held",
             DriftAction::QuarantineServer => "the server is quarantined",
         };
-        let digest = digest.map(|digest| format!(" {digest}")).unwrap_or_default();
-        let what: String = format!("server `{server}`, {of}: {code}, {done};{digest}; {what}");
+        let digest = digest.map(|digest| format!("{digest}; ")).unwrap_or_default();
+        let what: String = format!("server `{server}`, {of}: {code}, {done}; {digest}{what}");
         match next {
             _ if action == DriftAction::Accept => tracing::info!("{what}"),
             Some(next) => tracing::warn!("{what}; {next}"),
@@ -1141,19 +1240,25 @@ impl PinMonitor {
         Some(volatile_advice(entry.as_deref(), remade))
     }
 
-    /// The advice to approve a definition that is held; `None` where an approval would not show it.
-    fn next_step(&self, place: &ItemKey, code: &str, action: DriftAction) -> Option<String> {
+    /// The advice to approve a definition that is held, or to take back the approval of one that is gone; `None` where
+    /// neither would settle it.
+    fn next_step(&self, report: &ChangeReport<'_>) -> Option<String> {
+        let ChangeReport { place: (server, kind, name), code, action, .. } = *report;
         let is_held = matches!(action, DriftAction::Hold | DriftAction::QuarantineServer);
         let can_approve =
             [PinViolation::Changed.code(), PinViolation::NotApproved.code()].contains(&code);
-        if !is_held || !can_approve || !self.has_lockfile() {
+        let is_gone = code == PinViolation::Removed.code();
+        if !is_held || !(can_approve || is_gone) || !self.has_lockfile() {
             return None;
         }
-        let (server, kind, name) = place;
-        let named = match kind {
-            ItemKind::Method => named(server, "server"),
-            kind => named(server, &format!("{}/{}", kind.list(), self.told_name(name))),
+        let thing = match kind {
+            ItemKind::Method => "server".to_owned(),
+            kind => format!("{}/{}", kind.list(), self.told_name(name)),
         };
+        if is_gone {
+            return Some(gone_advice(server, &thing));
+        }
+        let named = named(server, &thing);
         Some(format!(
             "`portcullis pin diff` shows it; if it is right, `portcullis pin` proposes it and `portcullis pin approve {named} \
              --reason TEXT` approves it"
@@ -1238,6 +1343,17 @@ pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
     format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
 }
 
+/// The advice for an approved definition that its server does not list. `thing`: `tools/NAME`, `prompts/NAME` and the
+/// like.
+#[must_use]
+pub fn gone_advice(server: &str, thing: &str) -> String {
+    let named = named(server, thing);
+    format!(
+        "if it is gone for good, `portcullis pin revoke {named} --reason TEXT` takes its approval back; should it return, \
+         it is refused"
+    )
+}
+
 /// The argument of `pin approve` for an item: `tools/NAME`, or `server` for the server info and instructions.
 fn named(server: &str, thing: &str) -> String {
     // The name is pasted into a shell, and `pin approve` tells a tool from a prompt by its first part.
@@ -1309,10 +1425,12 @@ mod tests {
     use std::sync::Arc;
 
     use json::{Document, JsonBounds};
+    use policy::definition::lock::{ApprovalState, LockedVersion};
     use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
     use policy_core::subject::name::ServerName;
 
-    use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};
+    use super::{ChangeReport, ItemKey, LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};
+    use crate::config::settings::DriftAction;
 
     /// A list with one prompt, which takes about this many bytes.
     fn list(name: usize, bytes: usize) -> Arc<Catalog> {
@@ -1321,6 +1439,52 @@ mod tests {
         let document = Arc::new(Document::parse(text.into(), &JsonBounds::ANSWER).unwrap());
         let offer = CatalogItem::read(ItemKind::Prompt, document.root(), &document).unwrap();
         Arc::new(Catalog::new(ServerName::parse("up").unwrap(), ItemKind::Prompt, vec![offer]))
+    }
+
+    #[test]
+    fn a_change_is_reported_once_unless_something_else_is_done_about_it() {
+        let mut held = PinState::default();
+        let place: ItemKey = ("up".into(), ItemKind::Tool, "work".into());
+        let mut reports = |code, action, digest| {
+            held.reports(&ChangeReport { place: &place, code, action, digest, what: "" })
+        };
+        let digest = list(0, 10).offers()[0].digest();
+        assert!(reports("definition-changed", DriftAction::Hold, digest));
+        assert!(!reports("definition-changed", DriftAction::Hold, digest));
+        assert!(reports("definition-changed", DriftAction::Accept, digest));
+        assert!(reports("approval-revoked", DriftAction::Hold, digest));
+        assert!(reports("definition-removed", DriftAction::Hold, None));
+        assert!(!reports("definition-removed", DriftAction::Hold, None));
+        // Each change of the lockfile lifts a quarantine, so another one is an event of its own.
+        assert!(reports("definition-changed", DriftAction::QuarantineServer, digest));
+        assert!(reports("definition-changed", DriftAction::QuarantineServer, digest));
+    }
+
+    #[test]
+    fn what_was_approved_in_a_kept_list_is_set_aside_as_long_as_the_list_is_kept() {
+        let mut held = PinState::default();
+        let kept = list(1, 10);
+        let digest = kept.offers()[0].digest();
+        PinMonitor::remember(&mut held, &kept, ListAudience::All);
+        PinMonitor::remember(&mut held, &list(2, 10), ListAudience::Caller);
+        held.sets_aside();
+        assert!(held.set_aside.is_empty(), "nothing is approved");
+        let version = LockedVersion::new(
+            digest.unwrap(),
+            ApprovalState::Approved,
+            kept.offers()[0].fragment(),
+        );
+        assert!(PinMonitor::add(&mut held, "up", Some((ItemKind::Prompt, "p1")), version));
+        held.sets_aside();
+        let place: ItemKey = ("up".into(), ItemKind::Prompt, "p1".into());
+        assert_eq!(held.set_aside, [(place, digest)].into());
+        // It stays so under a lockfile that approves something else, until another list replaces this one.
+        held.pins.lock = Arc::default();
+        held.sets_aside();
+        assert_eq!(held.set_aside.len(), 1);
+        PinMonitor::remember(&mut held, &list(3, 10), ListAudience::All);
+        held.sets_aside();
+        assert!(held.set_aside.is_empty());
     }
 
     #[test]

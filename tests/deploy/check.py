@@ -125,7 +125,7 @@ def validate(portcullis, where, text, beside=()):
     """`portcullis validate`, with what the file refers to moved to a folder where it is."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        for one in ("etc", "run", "log", "credentials"):
+        for one in ("etc", "run", "log", "lib", "credentials"):
             (folder / one).mkdir()
         key = "1f" * 32
         for file in ("run/session-key", "credentials/session-key", "credentials/ops-token"):
@@ -133,7 +133,9 @@ def validate(portcullis, where, text, beside=()):
         run(portcullis, "audit", "keygen", folder / "credentials" / "audit-key", "--origin", "mcp.example.com/prod")
         for file, content in beside:
             (folder / "etc" / file).write_text(content)
-        for from_, to in (("/etc/portcullis", "etc"), ("/run/secrets/portcullis", "run"), ("/var/log/portcullis", "log")):
+        (folder / "lib" / "revoked.yaml").write_text("{}\n")
+        for from_, to in (("/etc/portcullis", "etc"), ("/run/secrets/portcullis", "run"), ("/var/log/portcullis", "log"),
+                          ("/var/lib/portcullis", "lib")):
             text = text.replace(from_, str(folder / to))
         # In the image; here it is somewhere else.
         text = text.replace("command: /portcullis", f"command: {portcullis}")
@@ -618,6 +620,11 @@ def check_systemd():
     analyze = tool("systemd-analyze")
     unit = (DEPLOY / "systemd" / "portcullis.service").read_text()
     require("Type=notify-reload" in unit and "NotifyAccess=main" in unit and "WatchdogSec=" in unit, "portcullis.service: notify")
+    configured = documents(DEPLOY / "systemd" / "portcullis.yaml")[0]
+    revocations = configured.get("revocations", {}).get("file", "")
+    # The unit may write there, so that a revocation holds over a restart.
+    require(revocations.startswith("/var/lib/portcullis/"), "systemd/portcullis.yaml: `revocations.file` is not in the unit's folder")
+    require("StateDirectory=portcullis" in unit, "portcullis.service: no folder of its own")
     if not analyze:
         return "read only"
     version = int(re.search(r"systemd (\d+)", run("systemctl", "--version").stdout)[1])

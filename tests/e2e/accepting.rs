@@ -198,8 +198,10 @@ fn an_approval_does_not_undo_what_somebody_else_revokes_meanwhile() {
         (state_of("tools/rest"), state_of("tools/third")),
         ("revoked".into(), "pending".into())
     );
-    let (code, text) = at_a_terminal(&file, &json!(["y", ""]));
+    // What was typed ahead for another question is no reason.
+    let (code, text) = at_a_terminal(&file, &json!(["y", "a", ""]));
     assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("`a` is no reason: say why in words"), "{text}");
     assert_eq!(
         (state_of("tools/rest"), state_of("tools/third")),
         ("revoked".into(), "approved".into())

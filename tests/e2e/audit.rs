@@ -447,3 +447,33 @@ fn where_there_is_no_log_the_one_of_a_process_for_one_client_is_named() {
         assert!(said.contains(&format!("{hint}{}`", own.display())), "{verb}: {said}");
     }
 }
+
+#[test]
+fn a_record_of_a_process_for_one_client_is_found_beside_the_log() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        assert_eq!(gateway.client(era, ANA).call("nope", &json!({})).code(), -32602);
+        let id = gateway.last()["id"].as_str().unwrap().to_owned();
+        let folder = Folder::new();
+        let (file, own) =
+            (folder.path().join("audit.jsonl"), folder.path().join("audit.jsonl.stdio-2"));
+        fs::write(&file, "").unwrap();
+        fs::copy(gateway.audit(), &own).unwrap();
+        let query = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(["audit", "query"]).arg(&file).args(arguments).output().unwrap()
+        };
+        let output = query(&["--id", &id]);
+        assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+        let found = format!("`portcullis audit query {} --id {id}`", own.display());
+        assert!(printed(&output).contains(&found), "{}", printed(&output));
+        let not_read = format!("note: not read: `{}`, ", own.display());
+        let output = query(&["--outcome", "denied", "--since", "1h"]);
+        assert!(printed(&output).contains(&not_read), "{}", printed(&output));
+        assert!(printed(&query(&["--id", "nobodys"])).contains(&not_read));
+        let both = query(&[own.to_str().unwrap(), "--outcome", "denied"]);
+        let text = printed(&both);
+        assert!(text.contains("up/nope") && !text.contains("not read"), "{text}");
+    }
+}

@@ -91,6 +91,14 @@ fn a_key_that_is_made_is_a_key_that_is_let_in() {
     assert_ne!(text, out(&portcullis(&["keygen"])));
 }
 
+#[test]
+fn a_url_of_health_without_a_path_is_completed() {
+    let output = portcullis(&["health", "--url", "http://127.0.0.1:9901"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("write `http://127.0.0.1:9901/readyz`"), "{said}");
+}
+
 fn quickstart() -> Gateway {
     let mut command = Command::new(binary());
     command.arg("run").envs([("LISTEN", "127.0.0.1:0"), ("OPS", "127.0.0.1:0")]);

@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use e2e::gateway::{Folder, binary, printed, root};
+use e2e::ERAS;
+use e2e::client::Client;
+use e2e::gateway::{ANA, Folder, Gateway, binary, printed, root};
+use e2e::server::Server;
 
 fn checked(what: &str) -> String {
     let python = root().join("tests/.peers/deploy/venv/bin/python");
@@ -60,5 +63,78 @@ fn an_image_is_not_made_of_a_binary_that_could_not_start_in_it() {
     if is_dynamic {
         let output = staged(&path, &["--with-libraries"]);
         assert!(output.status.success(), "{}", printed(&output));
+    }
+}
+
+#[test]
+fn the_steps_for_systemd_end_in_a_gateway_that_shows_something_and_can_be_told_to_stop_it() {
+    let readme = std::fs::read_to_string(root().join("deploy/README.md")).unwrap();
+    let (_, steps) = readme.split_once("\n## systemd\n").unwrap();
+    let steps = steps.split("\n## ").next().unwrap();
+    for step in [
+        "install -d -m 0700 /var/lib/portcullis && echo '{}' >/var/lib/portcullis/revoked.yaml\n",
+        "set -a; . /etc/portcullis/environment; set +a ",
+        "portcullis pin -c /etc/portcullis/portcullis.yaml ",
+        "portcullis pin approve --by NAME -c /etc/portcullis/portcullis.yaml\n",
+        "portcullis revoke --principal ana --ops 127.0.0.1:9901 --token-file /etc/portcullis/credentials/ops-token\n",
+    ] {
+        assert!(steps.contains(step), "{step}\nis not in\n{steps}");
+    }
+    let text = std::fs::read_to_string(root().join("deploy/systemd/portcullis.yaml")).unwrap();
+    assert!(text.contains("\nrevocations:\n  file: /var/lib/portcullis/revoked.yaml\n"), "{text}");
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["get_ticket"]), Folder::new());
+        let at = folder.path().to_owned();
+        for part in ["etc/credentials", "lib", "log"] {
+            std::fs::create_dir_all(at.join(part)).unwrap();
+        }
+        let mut moved = text.clone();
+        for (from, to) in [
+            ("/etc/portcullis", at.join("etc").display().to_string()),
+            ("/var/lib/portcullis", at.join("lib").display().to_string()),
+            ("/var/log/portcullis", at.join("log").display().to_string()),
+            ("https://tickets.example.com/mcp", server.url()),
+            ("127.0.0.1:8080", "127.0.0.1:0".to_owned()),
+            ("127.0.0.1:9901", "127.0.0.1:0".to_owned()),
+        ] {
+            assert!(moved.contains(from), "{from}");
+            moved = moved.replace(from, &to);
+        }
+        let file = at.join("etc/portcullis.yaml");
+        std::fs::write(&file, moved).unwrap();
+        let secrets = at.join("etc/credentials");
+        for name in ["session-key", "ops-token"] {
+            std::fs::write(secrets.join(name), "1f".repeat(32)).unwrap();
+        }
+        std::fs::write(at.join("lib/revoked.yaml"), "{}\n").unwrap();
+        // As from root's shell: systemd sets `CREDENTIALS_DIRECTORY` for the service alone.
+        let portcullis = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(arguments).env_remove("CREDENTIALS_DIRECTORY");
+            let hash = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
+            command.env("PORTCULLIS_API_KEY_SHA256", hash);
+            command
+        };
+        let run = |arguments: &[&str]| {
+            let output = portcullis(arguments).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", printed(&output));
+            printed(&output)
+        };
+        let (config, key) = (file.display().to_string(), secrets.join("audit-key"));
+        run(&["audit", "keygen", key.to_str().unwrap(), "--origin", "mcp.example.com/prod"]);
+        run(&["validate", &config]);
+        run(&["pin", "-c", &config]);
+        run(&["pin", "approve", "--yes", "--by", "ana", "-c", &config]);
+        let command = portcullis(&["run", "-c", &config]);
+        let gateway = Gateway::spawn(command, folder, at.join("log/audit.jsonl"));
+        let client = Client::connect(gateway.address, "/tickets", era, Some(ANA));
+        assert_eq!(client.tools(), ["get_ticket"], "{era:?}");
+        let (ops, token) = (gateway.ops.unwrap().to_string(), secrets.join("ops-token"));
+        let token = token.display().to_string();
+        let said = run(&["revoke", "--principal", "ana", "--ops", &ops, "--token-file", &token]);
+        assert!(!said.contains("until the gateway stops"), "{said}");
+        let revoked = std::fs::read_to_string(at.join("lib/revoked.yaml")).unwrap();
+        assert!(revoked.contains("\"ana\""), "{revoked}");
+        assert_eq!(client.ask("tools/list", serde_json::json!({})).status, 403, "{era:?}");
     }
 }

@@ -73,7 +73,13 @@ const API_KEYS: &str = "  apiKeys:
 /// What is done about a line that is indented too far.
 const DEEPER: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
-const MISTAKES: [Mistake; 37] = [
+const MISTAKES: [Mistake; 38] = [
+    Mistake {
+        edits: &[("9000/mcp", "9000/mcp\n    credential: {header: hunter2}")],
+        at: "hunter2}",
+        message: "",
+        help: "",
+    },
     Mistake {
         edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
         at: "PORTCULLIS_NOT_SET",
@@ -248,7 +254,7 @@ const MISTAKES: [Mistake; 37] = [
     Mistake {
         edits: &[("name: files", "name: tickets")],
         at: "tickets\n    command",
-        message: "`tickets` is used twice",
+        message: "`tickets` is used twice; it is the name of `servers[0]` already",
         help: "give each its own name",
     },
     Mistake {
@@ -293,7 +299,7 @@ const MISTAKES: [Mistake; 37] = [
             "    servers: [tickets]\n  - path: /all\n    servers: [files]\n",
         )],
         at: "/all\n    servers: [files]",
-        message: "`/all` is used twice",
+        message: "`/all` is used twice; it is the path of `routes[0]` already",
         help: "give each route its own path, or put the servers of both into one route",
     },
     Mistake {
@@ -661,6 +667,9 @@ fn a_program_that_is_not_there_is_said_by_validate() {
         assert_eq!(output.status.code(), Some(0));
         let all = printed(&output);
         assert!(all.contains("warning: ") && all.contains(said), "{said}\nis not in\n{all}");
+        // A path is told from the folder of the file on, so that its server is shown instead.
+        let place = if command.starts_with('.') { "17:5" } else { "18:14" };
+        assert!(all.contains(&format!("\n  --> portcullis.yaml:{place}\n")), "{all}");
     }
 }
 
@@ -738,6 +747,25 @@ fn a_server_on_no_route_and_a_policy_without_rules_are_remarked() {
         "{said}"
     );
     assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn keys_that_others_on_the_network_can_read_are_warned_of() {
+    let folder = Folder::new();
+    let warning =
+        "warning: the listener `main` takes the keys of callers in plain HTTP on 0.0.0.0:8080";
+    let open = "    address: 0.0.0.0:8080\n    hosts: [gw.example.com]\n";
+    for (listener, is_warned) in [
+        (open.to_owned(), true),
+        (format!("{open}    publicUrl: https://gw.example.com\n"), false),
+        (format!("{open}    publicUrl: http://localhost:8080\n"), false),
+        ("    address: 127.0.0.1:8080\n".to_owned(), false),
+    ] {
+        write(&folder, &GOOD.replace("    address: 127.0.0.1:8080\n", &listener));
+        let output = portcullis(&folder, &["validate"]);
+        assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+        assert_eq!(printed(&output).contains(warning), is_warned, "{}", printed(&output));
+    }
 }
 
 #[test]

@@ -1181,6 +1181,163 @@ fn an_approval_of_what_is_offered_now_is_no_change_of_what_was_offered_before() 
     }
 }
 
+/// Has the gateway read the lockfile again, as after an editor that replaced it with the same text.
+fn read_again(gateway: &Gateway, lock: &Path) {
+    let readings = || gateway.records().iter().filter(|record| record["event"] == "pins").count();
+    let before = readings();
+    let next = lock.with_extension("next");
+    fs::copy(lock, &next).unwrap();
+    fs::rename(&next, lock).unwrap();
+    eventually("the reading of the lockfile", || (readings() > before).then_some(()));
+}
+
+#[test]
+fn what_nobody_offers_any_more_is_not_told_again_when_the_lockfile_is_read() {
+    for era in ERAS {
+        let tools = json!([tool("work"), tool("rest"), tool("play")]);
+        let state: State = Arc::new(Mutex::new(json!({ "tools": tools })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let lock = lockfile(&folder);
+        let config = config(&server).approved(&lock);
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work", "rest", "play"]);
+        let listed = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+        let digest = |tool: &str| {
+            let line = listed.lines().find(|line| line.contains(&format!(" tools/{tool} ")));
+            line.unwrap().split_whitespace().nth(3).unwrap().to_owned()
+        };
+        let former = [digest("work"), digest("rest")];
+        // An upgrade: one tool is another, one is gone, and one is another that nobody approves.
+        let (mut work, mut play) = (tool("work"), tool("play"));
+        work["description"] = "A tool, upgraded.".into();
+        play["description"] = "A tool, spoilt.".into();
+        state.lock().unwrap()["tools"] = json!([work, play]);
+        eventually("the upgrade", || client.tools().is_empty().then_some(()));
+        config.verb(&["pin"]);
+        config.verb(&["pin", "approve", "up/work", "--reason", "upgraded"]);
+        config.verb(&["pin", "revoke", "up/rest", "--reason", "gone"]);
+        eventually("the approval", || (client.tools() == ["work"]).then_some(()));
+        // Each change was told once.
+        let told = || {
+            let count = |what: &str| events(&gateway, what).len();
+            let of = |name: &str| {
+                let told = events(&gateway, "definition-changed");
+                told.iter().filter(|what| what.contains(name)).count()
+            };
+            let changes = gateway.metric("portcullis_definition_changes_total");
+            (former.each_ref().map(|digest| count(digest)), of("\"work\""), of("\"play\""), changes)
+        };
+        let before = told();
+        assert_eq!((before.0, before.1, before.2), ([0, 0], 1, 1), "{era:?}");
+        for _ in 0..2 {
+            read_again(&gateway, &lock);
+            assert_eq!(client.tools(), ["work"], "{era:?}");
+        }
+        gateway.hang_up();
+        read_again(&gateway, &lock);
+        assert!(client.call("work", &json!({})).json()["result"].is_object());
+        assert_eq!(told(), before, "{era:?}: {:?}", events(&gateway, ""));
+        // What is spoilt is told of again when it comes back after it was approved and put right.
+        state.lock().unwrap()["tools"][1] = tool("play");
+        eventually("the repair", || (client.tools() == ["work", "play"]).then_some(()));
+        assert_eq!(told().3, before.3, "{era:?}");
+    }
+}
+
+#[test]
+fn a_quarantine_is_not_imposed_again_for_a_list_from_before_the_last_recheck() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let lock = lockfile(&folder);
+        let mut config = config(&server).approved(&lock);
+        config.pins =
+            config.pins.replace('}', ", recheck: 20ms, drift: {wording: quarantineServer}}");
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work", "rest"]);
+        state.lock().unwrap()["tools"][0]["description"] = "A tool, upgraded.".into();
+        eventually("the quarantine", || client.tools().is_empty().then_some(()));
+        // The server is put right, and asked again by the gateway.
+        state.lock().unwrap()["tools"][0] = tool("work");
+        let before = server.count("tools/list");
+        eventually("it is asked again", || (server.count("tools/list") > before + 6).then_some(()));
+        assert_eq!(client.tools(), [""; 0], "until the lockfile changes");
+        for _ in 0..2 {
+            read_again(&gateway, &lock);
+            eventually("the end of the quarantine", || {
+                (client.tools() == ["work", "rest"]).then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn what_is_gone_is_told_with_what_settles_it() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let lock = lockfile(&folder);
+        let mut config = config(&server).approved(&lock);
+        config.pins = config.pins.replace('}', ", recheck: 20ms}");
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work", "rest"]);
+        state.lock().unwrap()["tools"] = json!([tool("rest")]);
+        let settles = "`portcullis pin revoke up/work --reason TEXT";
+        let log = gateway
+            .says("definition-removed, held; it was approved, but its server does not list it; ");
+        let line = log.lines().find(|line| line.contains("definition-removed, held")).unwrap();
+        assert!(line.contains(settles), "{line}");
+        let differs = printed(&config.tried(&["pin", "verify"]));
+        assert!(differs.contains("up tools/work: definition-removed"), "{differs}");
+        assert!(differs.contains(settles), "{differs}");
+        // For a caller it is as if it had never been.
+        assert_eq!(client.call("work", &json!({})).code(), -32602);
+        assert_eq!(gateway.last()["reason"], "unknown-tool");
+        read_again(&gateway, &lock);
+        let before = server.count("tools/list");
+        eventually("it is asked again", || (server.count("tools/list") > before + 6).then_some(()));
+        assert_eq!(events(&gateway, "definition-removed").len(), 1, "{era:?}");
+        config.verb(&["pin", "revoke", "up/work", "--reason", "gone for good"]);
+        assert_eq!(config.tried(&["pin", "verify"]).status.code(), Some(0), "{era:?}");
+        assert_eq!(events(&gateway, "approval-revoked"), [""; 0], "{era:?}");
+        // Should it return, it is refused, and that is told.
+        state.lock().unwrap()["tools"] = json!([tool("work"), tool("rest")]);
+        eventually("its return", || {
+            (events(&gateway, "approval-revoked").len() == 1).then_some(())
+        });
+        assert_eq!(client.tools(), ["rest"], "{era:?}");
+    }
+}
+
+#[test]
+fn an_earlier_description_of_a_server_stays_until_it_is_proposed_anew_and_that_is_said() {
+    for era in ERAS {
+        let said = |text: &str| json!({ "tools": [tool("work")], "instructions": text });
+        let state: State = Arc::new(Mutex::new(said("Work.")));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let config = config(&server).approved(&lockfile(&folder));
+        let listed = || {
+            let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+            list.lines().filter(|line| line.starts_with("approved up server ")).count()
+        };
+        let once = listed();
+        *state.lock().unwrap() = said("Work hard.");
+        config.verb(&["pin"]);
+        let approved = printed(&config.verb(&["pin", "approve", "up", "--itself", "--by", "ana"]));
+        let note = format!("note: up server: {once} earlier version");
+        assert!(
+            approved.contains(&note) && approved.contains("the next `portcullis pin"),
+            "{approved}"
+        );
+        assert_eq!(listed(), 2 * once);
+        let again = printed(&config.verb(&["pin"]));
+        assert_eq!(listed(), once, "{again}");
+    }
+}
+
 #[test]
 fn a_definition_that_is_held_is_told_with_what_to_do_and_explained_by_the_lockfile() {
     for era in ERAS {
@@ -1235,6 +1392,10 @@ fn a_proposal_says_what_it_counts() {
         }
         let again = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
         assert!(again.contains("0 proposed in `") && !again.contains("themselves"), "{again}");
+        assert!(
+            again.contains("`; what was proposed before waits there; read it, then"),
+            "{again}"
+        );
     }
 }
 
@@ -1264,7 +1425,9 @@ fn what_a_server_says_of_itself_in_each_era_is_listed_as_one_of_two() {
     config.pins = format!("{{file: '{}'}}", lockfile(&folder).display());
     let said = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
     assert!(
-        said.contains(" (1 definition, 2 of what servers say of themselves); read it"),
+        said.contains(
+            " (1 definition, 2 of what servers say of themselves, which may differ in each era); read it"
+        ),
         "{said}"
     );
     let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();

@@ -512,6 +512,41 @@ fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
 }
 
 #[test]
+fn a_server_that_passes_on_the_refusal_of_its_question_is_not_said_to_forge_one() {
+    let note = "the gateway is not configured to allow this server `serverRequests: {forms: {}}`";
+    for era in ERAS {
+        // A call of a modern server ends with the refusal, so it has nothing to pass on.
+        let server = Server::answering(
+            Era::Legacy,
+            move |_| json!({ "tools": [tool("work")] }),
+            move |call, stream| {
+                if call.method() != "tools/call" {
+                    let taken = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+                    return stream.write_all(taken).is_ok();
+                }
+                let mut question = form(&json!({ "name": { "type": "string" } }));
+                question["jsonrpc"] = "2.0".into();
+                question["id"] = "q".into();
+                // As a library does whose tool does not catch what the question came to.
+                let error =
+                    json!({ "code": -31403, "message": format!("MCP error -31403: {note}") });
+                let end = json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error });
+                events(stream, &[question, end])
+            },
+        );
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let answer = able(&gateway, era).call("work", &json!({}));
+        assert_eq!(answer.code(), -32603, "{era:?}: {answer:?}");
+        let told = server.calls().into_iter().rfind(|call| call.body["id"] == "q").unwrap();
+        let error = &told.body["error"];
+        assert_eq!((&error["code"], &error["message"]), (&json!(-31403), &json!(note)), "{era:?}");
+        let log = gateway.says("a server may not ask this of clients");
+        assert!(log.contains(&format!("ask-not-configured: {note}")), "{log}");
+        assert!(!gateway.said().contains("as only the gateway may"), "{}", gateway.said());
+    }
+}
+
+#[test]
 fn a_form_for_what_only_sounds_like_a_secret_is_asked() {
     for era in ERAS {
         let script = Script::default();

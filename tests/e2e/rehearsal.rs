@@ -259,6 +259,71 @@ fn cases_are_decided_and_mistakes_in_them_are_shown() {
 }
 
 #[test]
+fn a_case_that_a_misspelt_name_would_pass_as_well_has_a_note() {
+    let server = Server::echo(Era::Modern, &TOOLS);
+    let lock = Folder::new();
+    let rules = format!(
+        "{RULES}\nconstraints:\n- {{servers: [up], tools: [read_file], argument: /path, type: path, within: [/srv]}}"
+    );
+    let config = Config::of(&server.url()).policy(&rules).approved(&lock.path().join("lock"));
+    let file = lock.path().join("cases.yaml");
+    let tested = |text: &str, more: &[&str]| {
+        fs::write(&file, text).unwrap();
+        config.tried(&[&["policy", "test", file.to_str().unwrap()], more].concat())
+    };
+    let cases = "tests:
+- {name: caller, principal: anna, server: up, tool: drop, expect: deny}
+- {name: tool, principal: ana, server: up, tool: read_fiel, expect: deny}
+- {name: meant, principal: ana, server: up, tool: read_fiel, expect: deny, reason: unknown-tool}
+- {name: described, principal: carl, groups: [ops], server: up, tool: read_file, expect: allow}
+- {name: failing, principal: ana, server: up, tool: read_file, arguments: {path: /etc/x}, expect: allow}
+";
+    let output = tested(cases, &[]);
+    let text = printed(&output);
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    for part in [
+        "ok      caller\n        note: no caller can be `anna`: the API keys are those of `ana`, `bob`; correct it, or ",
+        "ok      tool\n        note: the lockfile has no tool `read_fiel` of `up`, so no rule is asked (did you mean `read_file`?); ",
+        "ok      meant\nok      described\nFAILED  failing\n",
+        "it should be allowed; it is denied: arguments\n        found: constraints at `/path`: ",
+        "4 passed, 1 failed",
+    ] {
+        assert!(text.contains(part), "{part}\nis not in\n{text}");
+    }
+    let shown = json_of(&tested(cases, &["--format", "json"]));
+    let notes = |n: usize| shown["cases"][n]["notes"].as_array().unwrap().len();
+    assert_eq!([0, 1, 2, 3, 4].map(notes), [1, 1, 0, 0, 0], "{shown}");
+}
+
+#[test]
+fn where_there_are_no_cases_it_is_printed_how_they_begin() {
+    let server = Server::echo(Era::Modern, &TOOLS);
+    let config = Config::of(&server.url()).policy(RULES);
+    let folder = Folder::new();
+    let file = folder.path().join("cases.yaml");
+    let name = file.to_str().unwrap();
+    // What `portcullis policy test > cases.yaml` finds is an empty file.
+    for text in [None, Some(""), Some("# later\n")] {
+        drop(fs::remove_file(&file));
+        text.into_iter().for_each(|text| fs::write(&file, text).unwrap());
+        let output = config.tried(&["policy", "test", name]);
+        assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&format!("`portcullis policy test > {name}")), "{said}");
+        assert!(!said.contains("portcullis init"), "{said}");
+        // It is a file of cases, in which only the names are wrong.
+        fs::write(&file, &output.stdout).unwrap();
+        let output = config.tried(&["policy", "test", name]);
+        assert_eq!(output.status.code(), Some(3), "{}", printed(&output));
+        let said = printed(&output);
+        assert!(
+            said.contains("there is no server `NAME`") && said.contains("1 problem;"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn what_another_policy_would_change_is_known_before() {
     let server = Server::echo(Era::Modern, &TOOLS);
     let gateway = Config::of(&server.url()).policy(RULES).start();

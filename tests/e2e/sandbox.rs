@@ -760,7 +760,7 @@ fn a_folder_that_is_listed_is_open_but_for_the_gateways_own_files() {
                 }
             }
             assert_eq!(fs::read_to_string(at("key")).unwrap(), "a secret");
-            gateway.says("can make no new file directly in");
+            gateway.says("can create, rename or replace no file directly in");
         }
     }
 }
@@ -814,8 +814,12 @@ fn folders_in_which_a_program_can_make_nothing_new_are_named_before_the_start() 
     let named = format!("`{}`", fs::canonicalize(folder.path()).unwrap().display());
     for arguments in [&["validate"][..], &["run", "--dry-run", "-c"]] {
         let said = said(arguments);
-        let told = said.contains("can make no new file directly in") && said.contains(&named);
-        assert!(said.contains("can change what it may and make files in every folder"), "{said}");
+        let told = said.contains("can create, rename or replace no file directly in")
+            && said.contains(&named);
+        assert!(
+            said.contains("This is normal, and everywhere else it writes as its user may."),
+            "{said}"
+        );
         assert!(told, "{arguments:?}: {said}");
     }
 }
@@ -829,12 +833,26 @@ fn what_is_the_same_of_the_sandboxes_of_several_servers_is_said_once() {
         format!("{0}\n{1}", config.servers, config.servers.replace("name: up", "name: two"));
     config.audit = Some(folder.path().join("audit.jsonl"));
     let gateway = config.start_at(&file);
-    let said = gateway.says("each of the servers `up`, `two` can change what it may");
-    assert_eq!(said.matches("can make no new file directly in").count(), 1, "{said}");
+    let said = gateway
+        .says("each of the servers `up`, `two` can create, rename or replace no file directly in");
+    assert_eq!(
+        said.matches("can create, rename or replace no file directly in").count(),
+        1,
+        "{said}"
+    );
     let validated = Command::new(binary()).arg("validate").arg(&file).output().unwrap();
     let said = String::from_utf8(validated.stderr).unwrap();
-    assert!(said.contains("note: each of the servers `up`, `two` can change"), "{said}");
-    assert_eq!(said.matches("can make no new file directly in").count(), 1, "{said}");
+    assert!(
+        said.contains(
+            "note: each of the servers `up`, `two` can create, rename or replace no file"
+        ),
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("can create, rename or replace no file directly in").count(),
+        1,
+        "{said}"
+    );
 }
 
 #[test]

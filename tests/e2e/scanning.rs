@@ -309,7 +309,7 @@ fn findings_of_one_kind_are_one_entry_for_people_and_one_each_for_programs() {
     );
     assert!(said.contains("         and 41 more: `--format json` shows all\n"), "{said}");
     assert!(said.contains("46 definitions: 46 low; "), "{said}");
-    assert!(said.ends_with(" more with `--show info`\n"), "{said}");
+    assert!(said.ends_with(" findings of less weight are shown with `--show info`\n"), "{said}");
     assert!(said.lines().count() < 12, "{said}");
     let (_, said) = scan(&tools, &["--format", "json"]);
     #[expect(clippy::disallowed_methods, reason = "our own output")]

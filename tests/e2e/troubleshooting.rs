@@ -14,7 +14,7 @@ use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::json;
 
 /// The situations on the page, in its order.
-const SITUATIONS: [&str; 9] = [
+const SITUATIONS: [&str; 10] = [
     "A second gateway with the same log",
     "A second client that starts the gateway",
     "A server that hangs",
@@ -24,6 +24,7 @@ const SITUATIONS: [&str; 9] = [
     "A log that was removed",
     "A key that is not known",
     "A tool that is denied",
+    "A server that may not ask",
 ];
 const WITHHELD: &str = "A tool that is withheld";
 
@@ -234,6 +235,27 @@ constraints: [{servers: [up], tools: [read], argument: /path, type: path, within
         told(SITUATIONS[8], || format!("{denied}\n{wrong}"));
         assert!(server.tool_calls().is_empty());
     }
+}
+
+#[test]
+fn a_server_that_may_not_ask_is_told_with_the_key_that_is_missing() {
+    let form = json!({ "mode": "form", "message": "sure?", "requestedSchema": { "type": "object",
+        "properties": { "name": { "type": "string" } } } });
+    let question = json!({ "method": "elicitation/create", "params": form });
+    let asked = json!({ "resultType": "input_required", "inputRequests": { "q": question }, "requestState": "s" });
+    let server =
+        Server::offering(Era::Modern, json!({ "tools": [tool("work")] }), move |_| asked.clone());
+    let gateway = Config::of(&server.url()).start();
+    let able = Client::able(
+        gateway.address,
+        "/mcp",
+        Era::Modern,
+        Some(ANA),
+        &json!({ "elicitation": {} }),
+    );
+    let answer = able.call("work", &json!({})).body;
+    told(SITUATIONS[9], || heard(&gateway, std::slice::from_ref(&answer)));
+    assert!(answer.contains("`serverRequests: {forms: {}}`"), "{answer}");
 }
 
 #[test]

@@ -156,8 +156,11 @@ fn what(record: Value<'_>) -> String {
     let server = text("server");
     let item = ["tool", "prompt", "resource", "template"].iter().find_map(|key| text(key));
     let Some(item) = item else {
-        let method = text("method").or_else(|| text("route"));
-        let method = method.map_or_else(|| "-".to_owned(), |method| clipped(&method, NAME));
+        // A request without an MCP method, such as the end of a session, is shown by its HTTP method.
+        let of_http = || Some(format!("{} {}", text("httpMethod")?, text("route")?));
+        let method = text("method").map(String::from).or_else(of_http);
+        let method = method.or_else(|| text("route").map(String::from));
+        let method = method.map_or_else(|| "-".to_owned(), |method| clipped(&method, NAME * 2));
         return match server {
             Some(server) => format!("{method} {}", clipped(&server, NAME)),
             None => method,
@@ -168,6 +171,12 @@ fn what(record: Value<'_>) -> String {
     let (double, plus) = (format!("{server}__"), format!("{server}+"));
     let bare = item.strip_prefix(&double).or_else(|| item.strip_prefix(&plus)).unwrap_or(&item);
     format!("{}/{}", clipped(&server, NAME), clipped(bare, NAME))
+}
+
+/// A finding for a person: one without a place is about the whole message.
+#[must_use]
+pub fn finding_in_words(finding: &str) -> String {
+    finding.replacen(" at ``: ", ": ", 1)
 }
 
 /// The reason of an outcome: the rule that denied it, otherwise the reason code, and the first finding.
@@ -193,7 +202,7 @@ fn why(record: Value<'_>) -> String {
         .filter_map(|key| record.get(key))
         .find_map(|list| list.items().next());
     if let Some(found) = found.and_then(Value::as_str).filter(|_| text("reason").is_some()) {
-        parts.push(clipped(&found, NAME));
+        parts.push(clipped(&finding_in_words(&found), NAME));
     }
     let micros = record.get("durationMicros").and_then(|all| all.get("total"));
     let micros = micros.and_then(|total| total.raw().parse::<u64>().ok());
@@ -236,6 +245,14 @@ mod tests {
             (
                 r#""refused","detail":"signature","method":"tools/list","peer":"192.0.2.1:4711","reason":"token-refused""#,
                 "11:02:52 REFUSE 192.0.2.1 tools/list token-refused (signature)",
+            ),
+            (
+                r#""answered","durationMicros":{"total":2100},"httpMethod":"DELETE","principal":"ana","route":"/tickets""#,
+                "11:02:52 OK     ana DELETE /tickets 2ms",
+            ),
+            (
+                r#""denied","found":["server-requests at ``: ask-not-configured"],"principal":"ana","reason":"ask-not-configured","server":"up","tool":"work""#,
+                "11:02:52 DENY   ana up/work ask-not-configured server-requests: ask-not-configured",
             ),
             (
                 r#""refused","method":"a\u001b[31mb\nc\u202ed","peer":"[::1]:1","reason":"x""#,

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::{logs, siblings};
+use gateway::audit::lines::finding_in_words;
 use gateway::audit::ocsf;
 use gateway::config::settings::file_of_process;
 use gateway::config::settings::selftest::PATH;
@@ -345,7 +346,8 @@ fn open(file: &Path) -> io::Result<Box<dyn io::BufRead>> {
 
 /// Adds the path to a read error.
 fn unread(path: &Path, error: &io::Error) -> io::Error {
-    let beside = if error.kind() == io::ErrorKind::NotFound { of_clients(path) } else { None };
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    let beside = of_clients(path).next().filter(|_| is_missing);
     let hint = beside.map_or_else(String::new, |beside| {
         format!(
             "; `portcullis stdio` by itself records to logs of its own, such as `{}`",
@@ -355,10 +357,52 @@ fn unread(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("could not read `{}`: {error}{hint}", path.display()))
 }
 
-/// The first log of a `portcullis stdio` process beside a log that is not there.
-fn of_clients(path: &Path) -> Option<PathBuf> {
-    let mut beside = (1..=super::PROCESSES).map(|number| file_of_process(path, number));
-    beside.find(|path| path.is_file())
+/// The logs of `portcullis stdio` processes beside a log.
+fn of_clients(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let beside = (1..=super::PROCESSES).map(|number| file_of_process(path, number));
+    beside.filter(|path| path.is_file())
+}
+
+/// The logs of `portcullis stdio` processes beside `files` that are not among the files to read.
+fn unread_of_clients(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let named = files.iter().filter(|file| !file.is_dir() && file.as_os_str() != "-");
+    let beside: Vec<_> = named.flat_map(|file| of_clients(file)).collect();
+    if beside.is_empty() {
+        return Ok(beside);
+    }
+    let read = all(files)?;
+    Ok(beside.into_iter().filter(|file| !read.contains(file)).collect())
+}
+
+/// Says that a query did not read the logs `beside`, and which of them has the record that it asks for.
+fn say_beside(beside: &[PathBuf], id: Option<&str>) -> io::Result<()> {
+    let Some(first) = beside.first() else { return Ok(()) };
+    let shown = |file: &Path| hints::word(&in_a_line(&file.display().to_string()));
+    if let Some(id) = id {
+        for file in beside {
+            let mut has = false;
+            lines(std::slice::from_ref(file), &mut |_, record| {
+                has |= record.root().get("id").and_then(Value::as_str).is_some_and(|is| is == *id);
+                Ok(())
+            })?;
+            if has {
+                let (file, id) = (shown(file), hints::word(&in_a_line(id)));
+                say(&format!(
+                    "it is in the log of a `portcullis stdio` that ran by itself: `portcullis audit query {file} --id {id}`"
+                ));
+                return Ok(());
+            }
+        }
+    }
+    let more = match beside.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    say(&format!(
+        "note: not read: `{}`{more}, logs of `portcullis stdio` that ran by itself; name them as well",
+        shown(first)
+    ));
+    Ok(())
 }
 
 /// The logs in a folder. An error if there is none.
@@ -561,6 +605,7 @@ fn query(files: &[PathBuf], selection: &RecordSelection) -> io::Result<ExitCode>
         out.write_all(&text)
     })?;
     out.flush()?;
+    let beside = unread_of_clients(files)?;
     if passed_over > 0 {
         let records = if passed_over == 1 { "record" } else { "records" };
         say(&format!("{passed_over} {records} of the self-test left out: `--selftest` shows them"));
@@ -575,7 +620,11 @@ fn query(files: &[PathBuf], selection: &RecordSelection) -> io::Result<ExitCode>
             "no record in these files has the id `{}`; an older one may have been thrown away, and a replica has its own log",
             id.escape_debug()
         ));
+        say_beside(&beside, Some(id))?;
         return Ok(ExitCode::from(FAILED));
+    }
+    if filter.id.is_none() {
+        say_beside(&beside, None)?;
     }
     if found == 0 {
         say(&match principals.like(filter.principal.as_deref()) {
@@ -795,7 +844,8 @@ fn words(record: Value<'_>) -> Vec<u8> {
     let why: Vec<_> =
         ["reason", "detail", "rule", "what"].iter().filter_map(|name| text(name)).collect();
     let why = (!why.is_empty()).then(|| why.join(", "));
-    let why: Vec<_> = why.into_iter().chain(findings(record)).collect();
+    let found = findings(record).map(|finding| finding_in_words(&finding));
+    let why: Vec<_> = why.into_iter().chain(found).collect();
     if !why.is_empty() {
         word(&format!("({})", why.join("; ")));
     }

@@ -25,9 +25,10 @@ impl SealedFolder {
     /// The folder and what it means, as a sentence without its end.
     pub(super) fn said(&self) -> String {
         format!(
-            "`{}` is given the folder `{}`, which contains files of the gateway: it can change the other files there and \
-             write in folders below it that hold none of the gateway's, but it cannot create or replace a file directly in \
-             it (`EACCES`), because it could replace the gateway's own as well",
+            "`{}` is given the folder `{}`, which contains files of the gateway: it cannot create, rename or replace a file \
+             directly in it (`EACCES`), because it could replace the gateway's own as well. Many programs save a file by \
+             replacing it, and cannot change one there either. In folders below that hold none of the gateway's it writes \
+             as usual",
             self.server,
             self.folder.display()
         )

@@ -107,7 +107,7 @@ const CLIENTS: &str = "a file of Claude Desktop, Claude Code, Cursor, VS Code, C
                        LibreChat or Goose has them under `mcpServers`, `servers`, `mcp_servers`, `mcp`, `context_servers` or \
                        `extensions`";
 /// Name for an entry of the environment of a program, in messages.
-const ENVIRONMENT: &str = "the environment";
+const ENVIRONMENT: &str = "the environment variable";
 /// Name for an entry of the HTTP headers to a server, in messages.
 const HEADER: &str = "the header";
 
@@ -315,7 +315,7 @@ impl ClientEntry<'_> {
         let Self { server, what, .. } = self;
         let name = visible(self.name);
         match self.scheme {
-            None => format!("what stands for {what} `{name}` of `{server}`"),
+            None => format!("the value of {what} `{name}` of `{server}`"),
             Some(scheme) => format!(
                 "what stands after `{scheme}` in {what} `{name}` of `{server}`, without `{scheme}`: the gateway writes that"
             ),
@@ -1036,7 +1036,7 @@ fn referred_headers(
     let mut headers = Vec::new();
     for (header, variable) in plain_members(name, server, "env_http_headers", told) {
         let variable = variable.as_str().unwrap_or_default();
-        let what = format!("what stands for the header `{}` of `{name}`", visible(header));
+        let what = format!("the value of the header `{}` of `{name}`", visible(header));
         headers.push((
             header.clone(),
             ImportedValue::Variable(told.known(name, header, variable, what)),

@@ -457,7 +457,17 @@ pub(super) fn health(health: &HealthArgs) -> ExitCode {
     let parts = health.url.strip_prefix("http://").map(|rest| rest.split_once('/'));
     let (address, path) = match parts {
         Some(Some((address, path))) => (address, format!("/{path}")),
-        Some(None) | None => return complain("`--url` is not `http://HOST:PORT/PATH`"),
+        Some(None) => {
+            let url = health.url.escape_debug();
+            return complain(&format!(
+                "`--url` has no path: write `{url}/readyz`, or `{url}/livez` to ask only whether the process answers"
+            ));
+        }
+        None => {
+            return complain(
+                "`--url` is not `http://HOST:PORT/PATH`, such as `http://127.0.0.1:9901/readyz`",
+            );
+        }
     };
     match ask(address, &AdminRequest::of(&path), health.timeout) {
         Ok((200, _)) => print("ready\n"),

@@ -25,7 +25,7 @@ use gateway::base::file::{replace, replace_while};
 use gateway::config::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::config::settings::{Approvers, Settings};
 use gateway::control::inventory::ServerInventory;
-use gateway::pins::{volatile_advice, volatile_entry};
+use gateway::pins::{gone_advice, volatile_advice, volatile_entry};
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, DefinitionChange, visible};
 use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
@@ -415,6 +415,9 @@ fn human(found: &[Difference], surveys: &[ServerInventory]) -> String {
             let mend = identity_mend(server);
             writeln!(out, "    - {approved}\n    + {now}\n  if that is right: {mend}")
                 .unwrap_or_default();
+        }
+        if *unfit == PinViolation::Removed {
+            writeln!(out, "  {}", gone_advice(server, thing)).unwrap_or_default();
         }
         out.push_str(&changes_in_words(changes));
     }

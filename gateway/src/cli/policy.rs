@@ -18,6 +18,7 @@ use gateway::config::settings::cases::{
 };
 use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
 use gateway::mcp::tool_naming::{NameForm, Naming, prefixed};
+use gateway::serve::generation::ConfiguredNames;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::drift::visible;
 use policy::definition::lock::ApprovalState;
@@ -38,11 +39,17 @@ use simulate::SimulateArgs;
 const DENIED: u8 = 5;
 /// Exit code: the review of the rules has remarks.
 const FOUND: u8 = 6;
-/// Advice for a file of test cases that does not exist.
-const BEGIN: &str = "; begin one there with a first case:\n\n\
-tests:\n  - name: what it shows\n    principal: NAME               # or groups, of a caller that is described\n    \
-server: NAME\n    tool: NAME                    # or prompt, resource, method\n    arguments: {}\n    \
-expect: deny                  # or allow\n\nor name the files; docs/policy.md, \"Before it decides\", says more";
+/// How a file of test cases begins.
+const FIRST_CASE: &str = "\
+# The cases that `portcullis policy test` decides: docs/policy.md, \"Before it decides\".
+tests:
+  - name: what it shows
+    principal: NAME               # a caller of the configuration; or a described one, with groups, roles or scopes
+    server: NAME
+    tool: NAME                    # or prompt, resource, method
+    arguments: {}
+    expect: deny                  # or allow
+";
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
@@ -539,40 +546,54 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
     let mut all = Vec::new();
     for file in &files {
         let shown = file.display().to_string();
-        let text = fs::read_to_string(file).map_err(|error| {
-            let begin = if error.kind() == io::ErrorKind::NotFound { BEGIN } else { "" };
-            complain(&format!("could not read `{shown}`: {error}{begin}"))
-        })?;
+        let text = match fs::read_to_string(file) {
+            Ok(text) if has_content(&text) => text,
+            Ok(_empty) => return Err(begun(test, &format!("`{shown}` is empty"), &shown)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(begun(test, &format!("could not read `{shown}`: {error}"), &shown));
+            }
+            Err(error) => return Err(complain(&format!("could not read `{shown}`: {error}"))),
+        };
         let cases = cases::read(&shown, &text, &settings);
         all.extend(cases.map_err(|problems| invalid(&problems))?);
     }
     let rehearsal = DryRun::new(&mut settings);
     let rehearsal = rehearsal.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
+    let names = ConfiguredNames::of(&settings);
     let mut deciding = BTreeSet::new();
     let mut results = Vec::new();
     for case in &all {
         let answer = rehearsal.ask(&case.question);
         deciding.extend(rule(&answer.decision).map(str::to_owned));
-        results.push((case, wrong(case, &answer), verdict(&answer.decision.effect)));
+        results.push(TestResult {
+            case,
+            wrong: wrong(case, &answer),
+            verdict: verdict(&answer.decision.effect),
+            notes: doubts(case, &answer, &rehearsal, &names),
+            found: answer.decision.findings.iter().map(ToString::to_string).collect(),
+        });
     }
-    let failed = results.iter().filter(|(_, wrong, _)| wrong.is_some()).count();
+    let failed = results.iter().filter(|result| result.wrong.is_some()).count();
     let rules = rehearsal.policy().access().rules().iter().map(|rule| rule.id.as_str());
     let untested: Vec<_> = rules.filter(|id| !deciding.contains(*id)).collect();
     match test.format {
         OutputFormat::Human => {
             let mut out = String::new();
-            for (case, wrong, verdict) in &results {
+            for TestResult { case, wrong, verdict, notes, found } in &results {
+                let name = visible(&case.name);
                 match wrong {
-                    None => writeln!(out, "ok      {}", visible(&case.name)),
+                    None => writeln!(out, "ok      {name}"),
                     Some(wrong) => {
-                        writeln!(
-                            out,
-                            "FAILED  {}\n        {wrong}; it is {verdict}",
-                            visible(&case.name)
-                        )
+                        writeln!(out, "FAILED  {name}\n        {wrong}; it is {verdict}")
                     }
                 }
                 .unwrap_or_default();
+                for finding in found.iter().filter(|_| wrong.is_some()) {
+                    writeln!(out, "        found: {finding}").unwrap_or_default();
+                }
+                for note in notes {
+                    writeln!(out, "        note: {note}").unwrap_or_default();
+                }
             }
             writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
             print(&out);
@@ -581,14 +602,80 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
             }
         }
         OutputFormat::Json => {
-            let cases = results.iter().map(|(case, wrong, verdict)| {
-                json!({ "name": case.name, "passed": wrong.is_none(), "verdict": verdict, "wrong": wrong })
+            let cases = results.iter().map(|TestResult { case, wrong, verdict, notes, found }| {
+                json!({
+                    "name": case.name, "passed": wrong.is_none(), "verdict": verdict, "wrong": wrong,
+                    "notes": notes, "findings": found,
+                })
             });
             let cases: Vec<_> = cases.collect();
             print(&format!("{}\n", json!({ "cases": cases, "untestedRules": untested })));
         }
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+/// The result of a test case.
+struct TestResult<'a> {
+    case: &'a TestCase,
+    /// How the decision differs from what the case expects; `None` if it does not.
+    wrong: Option<String>,
+    verdict: String,
+    /// What may be misspelt in the case, so that it proves nothing.
+    notes: Vec<String>,
+    /// The findings of the decision.
+    found: Vec<String>,
+}
+
+/// Whether a file of test cases has more than comments.
+fn has_content(text: &str) -> bool {
+    text.lines().map(str::trim_start).any(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Says that there are no test cases, and prints how a file of them begins.
+fn begun(test: &PolicyTestArgs, why: &str, file: &str) -> ExitCode {
+    if matches!(test.format, OutputFormat::Json) {
+        return complain(why);
+    }
+    print(FIRST_CASE);
+    complain(&format!(
+        "{why}; what a first case looks like is on standard output, and `portcullis policy test > {file}` writes it there; \
+         or name other files"
+    ))
+}
+
+/// What may be misspelt in a case that comes out as expected whether or not it is: a caller that there cannot be, and an
+/// item that the lockfile does not have.
+fn doubts(
+    case: &TestCase,
+    answer: &DryRunAnswer,
+    rehearsal: &DryRun,
+    names: &ConfiguredNames,
+) -> Vec<String> {
+    let TestRequest { principal, server, kind, name, .. } = &case.question;
+    let mut notes = Vec::new();
+    let id = principal.id.as_str();
+    // A caller with groups, roles or scopes of its own is described, and need not exist.
+    let is_described = !principal.groups.is_empty()
+        || !principal.claims.roles.is_empty()
+        || !principal.claims.scopes.is_empty();
+    if !is_described && !names.may_be(id) {
+        notes.push(format!(
+            "{}; correct it, or give its `groups`, if it stands for others",
+            names.unknown_caller(id)
+        ));
+    }
+    if answer.known == ItemKnowledge::Missing && case.reason.is_none() {
+        let near = rehearsal.nearest(server, *kind, name);
+        let near = near.map(|near| format!(" (did you mean `{}`?)", visible(near)));
+        let (name, near) = (visible(name), near.unwrap_or_default());
+        let kind = kind.as_str();
+        notes.push(format!(
+            "the lockfile has no {kind} `{name}` of `{server}`, so no rule is asked{near}; if that is what the case is about, write `reason: \
+             unknown-{kind}`"
+        ));
+    }
+    notes
 }
 
 /// The rule that made the decision; `None` for a denial without a rule.

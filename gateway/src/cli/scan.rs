@@ -397,7 +397,8 @@ fn human(found: &[&ScanFinding], scanning: &ScanSummary) -> String {
     };
     let more = match hidden {
         0 => String::new(),
-        n => format!("; {n} more with `--show info`"),
+        1 => "; 1 finding of less weight is shown with `--show info`".to_owned(),
+        n => format!("; {n} findings of less weight are shown with `--show info`"),
     };
     let before = unasked.said();
     writeln!(out, "{before}{count} definitions: {counts}{limited}{more}").unwrap_or_default();

@@ -35,6 +35,7 @@ mod shape;
 pub mod cases;
 pub mod shown;
 mod otel_variables;
+mod config_places;
 mod telemetry;
 mod compile;
 
@@ -69,6 +70,7 @@ pub use audit::{
     SinkTarget, SyslogAddress,
 };
 use compile::CompileContext;
+pub use config_places::ConfigPlaces;
 pub use credentials::{ServerCredential, ServerTls, TokenRequest, is_own_header, repeats_scheme};
 pub use guardrails::GuardrailSettings;
 pub use identity::{

@@ -27,7 +27,7 @@ use crate::base::task::Tasks;
 use crate::config::selftest_fixtures;
 use crate::config::settings::revoked::{self, RevocationContent, RevokedError};
 use crate::metrics::Metrics;
-use crate::serve::generation::{ConfiguredNames, CurrentGeneration, Generation};
+use crate::serve::generation::{ConfiguredNames, CurrentGeneration, Generation, quoted};
 
 use settled::{FileCheckOutcome, FileVersion, SettledRevocations};
 
@@ -502,23 +502,15 @@ fn own() -> String {
 /// The first unknown name, with the names that are known.
 pub fn unknown(known: &ConfiguredNames, change: &RevocationList) -> Result<(), ChangeError> {
     let refused = |text: String| Err(ChangeError::Unknown(text));
-    let shown = |names: &BTreeSet<Box<str>>| {
-        let names = names.iter().filter(|name| !name.starts_with(RESERVED));
-        names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-    };
     let of_tools = change.tools.iter().filter_map(|tool| tool.split_once('/'));
     let of_tools = of_tools.map(|(server, _)| server);
     let mut servers = change.servers.iter().map(|server| &**server).chain(of_tools);
     if let Some(server) = servers.find(|server| !known.servers.contains(*server)) {
-        let (server, servers) = (server.escape_debug(), shown(&known.servers));
+        let (server, servers) = (server.escape_debug(), quoted(&known.servers));
         return refused(format!("there is no server `{server}`; the servers are {servers}"));
     }
     if let Some(id) = change.principals.iter().find(|id| !known.may_be(id)) {
-        let (callers, issuers) = (shown(&known.principals), shown(&known.issuers));
-        return refused(format!(
-            "no caller can be `{}`: there are the API keys of {callers}, and `ISSUER/SUBJECT` or `service:ISSUER/CLIENT` of the issuers {issuers}",
-            id.escape_debug()
-        ));
+        return refused(known.unknown_caller(id));
     }
     let of_tokens = [("clients", &change.clients), ("tokens", &change.tokens)];
     match of_tokens.into_iter().find(|(_, list)| !list.is_empty()) {
@@ -614,6 +606,8 @@ mod tests {
                 (Ok(()), Ok(())) => {}
                 (Err(ChangeError::Unknown(said)), Err(part)) => {
                     assert!(said.contains(part), "{text}: {said}");
+                    // Without an issuer nothing is said of callers with tokens.
+                    assert!(!said.contains("issuers ") || !known.issuers.is_empty(), "{said}");
                 }
                 (came, _) => panic!("{text}: {came:?}"),
             }

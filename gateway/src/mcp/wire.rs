@@ -348,13 +348,25 @@ pub async fn decode_any(text: Bytes, bounds: &'static JsonBounds) -> Result<Mess
 const UNREAD: DecodeError =
     DecodeError::Shape { id: None, reason: "the message could not be read" };
 
+/// The marks of the gateway that a message of a server had: `_meta` keys and the error code that only the gateway sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovedMarks {
+    /// It had none.
+    None,
+    /// It had the code alone, with which the gateway had refused a request of the server: the server passes on the error
+    /// that it was given, as libraries do.
+    PassedOn,
+    /// It had others, which a client could take for a decision of the gateway.
+    Set,
+}
+
 /// A message from an upstream server, without the marks that only the gateway may set.
 #[derive(Debug)]
 pub struct FromServer {
     /// The message, without `_meta` keys and the error code that only the gateway sets.
     pub message: Message,
-    /// Whether the message had such keys or that code.
-    pub had_marks: bool,
+    /// What the message had of these.
+    pub marks: RemovedMarks,
     /// Memory of the index over the message's values; keep it as long as the message is used.
     pub index: ResponseAccount,
 }
@@ -395,16 +407,19 @@ pub async fn decode_from_server(
 fn without_marks(text: Bytes, mut index: ResponseAccount) -> Result<FromServer, FromServerError> {
     let read = parse_counted(text, &mut index)?;
     let clean = marks::removed(&read);
-    let had_marks = clean.is_some();
-    let read = match clean {
+    let (read, marks) = match clean {
         Some(clean) => {
+            let marks = match marks::are_passed_on(&read) {
+                true => RemovedMarks::PassedOn,
+                false => RemovedMarks::Set,
+            };
             drop(read);
-            parse_counted(clean, &mut index)?
+            (parse_counted(clean, &mut index)?, marks)
         }
-        None => read,
+        None => (read, RemovedMarks::None),
     };
     let document = Arc::new(read);
-    Ok(FromServer { message: message(document.root(), &document)?, had_marks, index })
+    Ok(FromServer { message: message(document.root(), &document)?, marks, index })
 }
 
 /// Parses JSON of a server. `index` reserves the memory of the index over the values before it is allocated.

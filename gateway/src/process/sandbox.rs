@@ -284,9 +284,9 @@ pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "can change what it may and make files in every folder that has none of the gateway's own in it or below, but \
-             can make no new file directly in {}, as is meant; if it has to, give it a folder of its own there: \
-             docs/sandbox.md, \"A folder to write in\"",
+            "can create, rename or replace no file directly in {}: these folders hold files of the gateway, or a folder \
+             that does. This is normal, and everywhere else it writes as its user may. If it needs files there, give it a \
+             folder below that has none of the gateway's: docs/sandbox.md, \"A folder to write in\"",
             names.join(", ")
         )
     })

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use policy_core::subject::name::RESERVED;
 use policy_core::subject::revoked::RevocationList;
 
 use crate::base::task::Tasks;
@@ -110,6 +111,31 @@ impl ConfiguredNames {
             || self.principals.contains(id)
             || issuer.is_some_and(|issuer| self.issuers.contains(issuer))
     }
+
+    /// Says that no principal can have this id, and which ids there are.
+    #[must_use]
+    pub fn unknown_caller(&self, id: &str) -> String {
+        let callers = quoted(&self.principals);
+        let of_keys = (!callers.is_empty()).then(|| format!("the API keys are those of {callers}"));
+        let issuers = quoted(&self.issuers);
+        let of_issuers = (!issuers.is_empty()).then(|| {
+            format!("callers with tokens are `ISSUER/SUBJECT` or `service:ISSUER/CLIENT`, of the issuers {issuers}")
+        });
+        let known: Vec<_> = of_keys.into_iter().chain(of_issuers).collect();
+        let known = if known.is_empty() {
+            "no API key and no issuer is configured".to_owned()
+        } else {
+            known.join("; ")
+        };
+        format!("no caller can be `{}`: {known}", id.escape_debug())
+    }
+}
+
+/// Names in backticks, without those of the gateway itself.
+#[must_use]
+pub fn quoted(names: &BTreeSet<Box<str>>) -> String {
+    let names = names.iter().filter(|name| !name.starts_with(RESERVED));
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// The generation in force, with the former ones that still have exchanges in flight.

@@ -25,6 +25,13 @@ struct EventText {
 }
 
 impl Visit for EventText {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        // The number of lines that a limit left out before this one, which is nearly always none.
+        if field.name() != "suppressed" || value > 0 {
+            self.put(field, format_args!("{value}"));
+        }
+    }
+
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, format_args!("{value}"));
     }
@@ -77,5 +84,45 @@ where
             }
             Colours::None => writeln!(out, "{time} {word:<6} {message}{fields}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::{Colours, TerminalFormat};
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_were_left_out_are_counted_where_there_are_any() {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .event_format(TerminalFormat(Colours::None))
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(server = "up", suppressed = 0_u64, "first");
+            tracing::warn!(server = "up", suppressed = 7_u64, "second");
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<_> = text.lines().map(|line| line.get(9..).unwrap()).collect();
+        assert_eq!(lines, ["WARN   first server=up", "WARN   second server=up suppressed=7"]);
     }
 }

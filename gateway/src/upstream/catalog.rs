@@ -449,6 +449,7 @@ impl Upstream {
         let ourselves = OnBehalfOf::gateway();
         // Callers get no list that is older than this recheck, regardless of the server's cache lifetime.
         self.replaced();
+        self.keeper.outdate(&self.name);
         // A failure was logged where the request was made.
         let Ok(hello) = self.ask_again(&ourselves).await else { return };
         self.compare(&hello);

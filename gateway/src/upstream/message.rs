@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::base::intake::ResponseAccount;
 use crate::base::log_limit::LogLimit;
-use crate::mcp::wire::{self, FromServer, FromServerError};
+use crate::mcp::wire::{self, FromServer, FromServerError, RemovedMarks};
 
 /// Limits the log lines about reserved keys, for all servers together: a server may send any number of them.
 static MARKED: LogLimit = LogLimit::new(1, 5);
@@ -23,7 +23,8 @@ pub(super) async fn read(
     index: ResponseAccount,
 ) -> Result<FromServer, FromServerError> {
     let read = wire::decode_from_server(text, index).await?;
-    if read.had_marks
+    // An error that the gateway gave the server is no mark of the server's own, and its refusal was logged.
+    if read.marks == RemovedMarks::Set
         && let Some(suppressed) = MARKED.allow(Instant::now().into_std())
     {
         tracing::warn!(

@@ -220,11 +220,26 @@ pub struct JsonEdit {
     pub text: String,
 }
 
+/// What a request is for. Each of these has a setting of its own under `serverRequests`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestPurpose {
+    /// To show a form to the user.
+    Form,
+    /// To send the user to a page.
+    Page,
+    /// To ask the client's model.
+    Sampling,
+    /// To list the client's roots.
+    Roots,
+    /// Something that no setting allows.
+    Other,
+}
+
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// The server is not configured to make such requests.
-    NotConfigured,
+    /// The configuration does not allow the server to make requests of this kind.
+    NotConfigured(RequestPurpose),
     /// The form asks for a secret.
     Secret,
     /// The form or page asks for a standing grant.
@@ -246,6 +261,24 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
+    /// Every reason.
+    const ALL: [Self; 14] = [
+        Self::NotConfigured(RequestPurpose::Form),
+        Self::NotConfigured(RequestPurpose::Page),
+        Self::NotConfigured(RequestPurpose::Sampling),
+        Self::NotConfigured(RequestPurpose::Roots),
+        Self::NotConfigured(RequestPurpose::Other),
+        Self::Secret,
+        Self::Standing,
+        Self::WriteScope,
+        Self::Url,
+        Self::Context,
+        Self::Size,
+        Self::Malformed,
+        Self::Count,
+        Self::Unjudged,
+    ];
+
     /// Every code, for the documentation and its test.
     pub const CODES: [&str; 10] = [
         "ask-not-configured",
@@ -264,7 +297,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::NotConfigured => "ask-not-configured",
+            Self::NotConfigured(_) => "ask-not-configured",
             Self::Secret => "ask-secret",
             Self::Standing => "ask-standing-grant",
             Self::WriteScope => "ask-write-scope",
@@ -281,7 +314,21 @@ impl RefusalReason {
     #[must_use]
     pub const fn note(self) -> &'static str {
         match self {
-            Self::NotConfigured => "the server is not configured to ask for this",
+            Self::NotConfigured(RequestPurpose::Form) => {
+                "the gateway is not configured to allow this server `serverRequests: {forms: {}}`"
+            }
+            Self::NotConfigured(RequestPurpose::Page) => {
+                "the gateway is not configured to allow this server `serverRequests: {urls: {hosts: [...]}}`"
+            }
+            Self::NotConfigured(RequestPurpose::Sampling) => {
+                "the gateway is not configured to allow this server `serverRequests: {sampling: {...}}`"
+            }
+            Self::NotConfigured(RequestPurpose::Roots) => {
+                "the gateway is not configured to allow this server `serverRequests: {roots: {}}`"
+            }
+            Self::NotConfigured(RequestPurpose::Other) => {
+                "the gateway passes on no request of this kind"
+            }
             Self::Secret => "the form asks for a secret",
             Self::Standing => "a grant for everything or for all later calls is asked for",
             Self::WriteScope => "scopes that write are asked for by a tool that says it only reads",
@@ -292,6 +339,13 @@ impl RefusalReason {
             Self::Count => "more is asked at once than may be",
             Self::Unjudged => "the request could not be judged to its end",
         }
+    }
+
+    /// Whether a server that gives this text as the message of an error passes on what it was told when its request was
+    /// refused. Libraries put their own words in front.
+    #[must_use]
+    pub fn is_passed_on(message: &str) -> bool {
+        Self::ALL.iter().any(|reason| message.ends_with(reason.note()))
     }
 }
 
@@ -363,7 +417,8 @@ impl ServerRequestPolicy {
             ELICIT => self.elicitation(params, hint, budget),
             SAMPLE => self.sampling(params, budget),
             ROOTS if self.roots => Ok(Vec::new()),
-            _ => Err(refuse(RefusalReason::NotConfigured, "")),
+            ROOTS => Err(refuse(RefusalReason::NotConfigured(RequestPurpose::Roots), "")),
+            _ => Err(refuse(RefusalReason::NotConfigured(RequestPurpose::Other), "")),
         };
         // An incomplete inspection makes the other result meaningless.
         if budget.is_exhausted() { Err(Refusal::unjudged()) } else { edits }
@@ -376,7 +431,12 @@ impl ServerRequestPolicy {
         budget: &WorkBudget,
     ) -> Result<Vec<JsonEdit>, Refusal> {
         if self.forms.is_none() && self.urls.is_none() {
-            return Err(refuse(RefusalReason::NotConfigured, ""));
+            let mode = params.and_then(|params| params.get("mode")).and_then(Value::as_str);
+            let purpose = match mode.as_deref() {
+                Some("url") => RequestPurpose::Page,
+                Some(_) | None => RequestPurpose::Form,
+            };
+            return Err(refuse(RefusalReason::NotConfigured(purpose), ""));
         }
         let params = plain(params, ELICITATION, budget)?;
         let malformed = |at| refuse(RefusalReason::Malformed, at);
@@ -387,7 +447,8 @@ impl ServerRequestPolicy {
         match mode.as_deref() {
             None | Some("form") => {
                 let forms = self.forms.as_ref();
-                let forms = forms.ok_or(refuse(RefusalReason::NotConfigured, "/mode"))?;
+                let refusal = RefusalReason::NotConfigured(RequestPurpose::Form);
+                let forms = forms.ok_or(refuse(refusal, "/mode"))?;
                 ElicitationMode::Form.has_its_members_alone(params)?;
                 let schema = params.get("requestedSchema");
                 if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
@@ -397,7 +458,8 @@ impl ServerRequestPolicy {
             }
             Some("url") => {
                 let urls = self.urls.as_ref();
-                let urls = urls.ok_or(refuse(RefusalReason::NotConfigured, "/mode"))?;
+                let refusal = RefusalReason::NotConfigured(RequestPurpose::Page);
+                let urls = urls.ok_or(refuse(refusal, "/mode"))?;
                 ElicitationMode::Page.has_its_members_alone(params)?;
                 urls.may_open(params, hint, budget).map(|()| Vec::new())
             }
@@ -411,7 +473,8 @@ impl ServerRequestPolicy {
         budget: &WorkBudget,
     ) -> Result<Vec<JsonEdit>, Refusal> {
         let sampling = self.sampling.as_ref();
-        let sampling = sampling.ok_or(refuse(RefusalReason::NotConfigured, ""))?;
+        let refusal = RefusalReason::NotConfigured(RequestPurpose::Sampling);
+        let sampling = sampling.ok_or(refuse(refusal, ""))?;
         let params = plain(params, sampling.size, budget)?;
         let messages = params.get("messages").filter(|value| value.kind() == JsonKind::Array);
         let messages = messages.ok_or(refuse(RefusalReason::Malformed, "/messages"))?;

@@ -129,6 +129,7 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     done.extend(remade(&settings, &candidates, &consents));
     done.extend(ungranted(&settings, &consents));
     drop(candidates);
+    done.extend(kept_of_servers(&lock, &consents));
     let at = now();
     let approval = Approval { by: by.as_deref(), at: &at, keep: approve.keep };
     apply(&mut lock, &consents, approval)?;
@@ -448,6 +449,32 @@ fn remade(
         Some(format!("note: {}: {advice}", one.shown()))
     };
     candidates.iter().filter(is_approved).filter_map(advice).collect()
+}
+
+/// Notes about servers of which earlier descriptions of themselves stay approved beside a new one.
+fn kept_of_servers(lock: &Lockfile, consents: &[Consent]) -> Vec<String> {
+    let of_server = |server: &str| {
+        let consents = consents.iter().filter(|one| one.offer.is_none() && *one.server == *server);
+        consents.map(|consent| consent.digest).collect::<Vec<_>>()
+    };
+    let kept = lock.servers.iter().filter_map(|(server, locked)| {
+        let meant = of_server(server);
+        let is = |state| {
+            let of_state = move |v: &&LockedVersion| v.state == state;
+            locked.server.iter().filter(of_state)
+        };
+        let is_new = is(ApprovalState::Pending).any(|version| meant.contains(&version.digest));
+        let earlier = is(ApprovalState::Approved).filter(|version| !meant.contains(&version.digest));
+        let earlier = earlier.count();
+        (is_new && earlier > 0).then(|| {
+            let (noun, verb) = if earlier == 1 { ("version", "stays") } else { ("versions", "stay") };
+            format!(
+                "note: {server} server: {earlier} earlier {noun} {verb} approved, since a server may say something else of \
+                 itself in each era; the next `portcullis pin` removes what it no longer says"
+            )
+        })
+    });
+    kept.collect()
 }
 
 /// Notes about approved definitions that no caller can see because no rule grants them.

@@ -35,6 +35,8 @@ struct Proposal<'a> {
     proposed: usize,
     /// Number of new descriptions of servers: one for each era that a server speaks.
     of_servers: usize,
+    /// Number of servers that were asked.
+    servers: usize,
     /// Whether a server could not be asked.
     failed: bool,
     /// Whether the identity of a server changed.
@@ -58,6 +60,7 @@ pub(super) fn propose(which: &SurveyArgs) -> Result<ExitCode, ExitCode> {
         unsteady: &unsteady,
         proposed: 0,
         of_servers: 0,
+        servers: surveys.len(),
         failed: false,
         strange: false,
         incomplete: false,
@@ -201,7 +204,16 @@ impl Proposal<'_> {
 
     fn end(self) -> Result<ExitCode, ExitCode> {
         let Self {
-            settings, lock, former, proposed, of_servers, failed, strange, incomplete, ..
+            settings,
+            lock,
+            former,
+            proposed,
+            of_servers,
+            servers,
+            failed,
+            strange,
+            incomplete,
+            ..
         } = self;
         store(settings, &lock, &former)?;
         let file = settings.pins.file.display();
@@ -212,7 +224,11 @@ impl Proposal<'_> {
             })
         };
         let pending = has(ApprovalState::Pending);
-        let approve = format!("; read it, then `portcullis pin approve{}`", by_option());
+        let before = match (proposed + of_servers, pending) {
+            (0, true) => "; what was proposed before waits there",
+            (_, true) | (_, false) => "",
+        };
+        let approve = format!("{before}; read it, then `portcullis pin approve{}`", by_option());
         let next = match (pending, failed || incomplete) {
             (true, _) => approve.as_str(),
             (false, true) => {
@@ -231,7 +247,10 @@ impl Proposal<'_> {
             0 => String::new(),
             of_servers => {
                 let noun = if proposed == 1 { "definition" } else { "definitions" };
-                format!(" ({proposed} {noun}, {of_servers} of what servers say of themselves)")
+                let eras = if of_servers > servers { ", which may differ in each era" } else { "" };
+                format!(
+                    " ({proposed} {noun}, {of_servers} of what servers say of themselves{eras})"
+                )
             }
         };
         say(&format!("{all} proposed in `{file}`{parts}{next}"));

@@ -206,7 +206,8 @@ impl SettingsCompiler<'_> {
     /// Reports a name that is already in `seen`.
     pub(super) fn unique(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
         if !seen.insert(name.to_owned()) {
-            let message = format!("`{}` is used twice", name.escape_debug());
+            let first = self.first_with(at, name).unwrap_or_default();
+            let message = format!("`{}` is used twice{first}", name.escape_debug());
             let help = if name.starts_with('/') {
                 "give each route its own path, or put the servers of both into one route"
             } else {
@@ -214,6 +215,26 @@ impl SettingsCompiler<'_> {
             };
             self.report(at, message, help);
         }
+    }
+
+    /// The first item of the list of `at`, such as `/servers/3/name`, of which the same key is `name`, for a message.
+    fn first_with(&self, at: &str, name: &str) -> Option<String> {
+        let (item, key) = at.rsplit_once('/')?;
+        let (list, own) = item.rsplit_once('/')?;
+        let own: usize = own.parse().ok()?;
+        let is_first = |n: &usize| {
+            let node = self.root.node(&format!("{list}/{n}/{key}"));
+            node.and_then(YamlNode::scalar_text) == Some(name)
+        };
+        let first = (0..own).find(is_first)?;
+        let list = list.trim_start_matches('/').replace('/', ".");
+        Some(format!("; it is the {key} of `{list}[{first}]` already"))
+    }
+
+    /// Whether a problem was reported in the value at `at`, or in one below it.
+    pub(super) fn is_flawed(&self, at: &str) -> bool {
+        let place = self.root.place(at);
+        self.problems.iter().any(|problem| problem.is_within(&place))
     }
 
     pub(super) fn address(&mut self, at: &str, text: &str) -> Option<SocketAddr> {

@@ -263,6 +263,8 @@ impl SettingsCompiler<'_> {
                 self.grant(&at, raw, resource, ActorUse::Allowed).map(ServerCredential::Exchange)
             }
             (None, None, None, Some(raw)) => self.assertion(at, raw, resource),
+            // What it was meant to be could not be read, which is reported already.
+            (None, None, None, None) if self.is_flawed(at) => None,
             _ => {
                 let help = "give exactly one of `header`, `clientCredentials`, `tokenExchange` and \
                             `identityAssertion`";

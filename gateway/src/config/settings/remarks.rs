@@ -1,7 +1,7 @@
 //! Notes and warnings about a valid configuration: the names that tools get, and settings that are probably
 //! mistakes. `validate` and the start of the gateway print them.
 
-use super::{ServerSettings, Settings};
+use super::{AuthScheme, ListenerSettings, ServerSettings, Settings};
 use crate::mcp::tool_naming::NameForm;
 
 /// A note or warning about a valid configuration.
@@ -20,6 +20,7 @@ impl ConfigRemark {
     pub fn all(settings: &Settings) -> Vec<Self> {
         let in_clear = settings.in_clear.iter().map(|said| Self::Warning(said.to_string()));
         let mut all: Vec<_> = in_clear.collect();
+        all.extend(settings.listeners.iter().filter_map(in_plain_http));
         all.extend(settings.servers.iter().flat_map(overrides));
         all.extend(idle(settings));
         all.extend(doubtful(settings));
@@ -39,6 +40,25 @@ impl ConfigRemark {
         }
         all
     }
+}
+
+/// A listener that takes keys or tokens over plain HTTP from other machines, as far as the configuration says.
+fn in_plain_http(listener: &ListenerSettings) -> Option<ConfigRemark> {
+    let takes_secrets = listener.schemes.iter().any(|scheme| match scheme {
+        AuthScheme::ApiKey | AuthScheme::Oauth => true,
+        AuthScheme::Certificate | AuthScheme::Anonymous => false,
+    });
+    // A `publicUrl` is `https`, or of this machine. Certificates are forwarded by a proxy that ends TLS.
+    let is_told = listener.public.is_some() || listener.forwarded.is_some();
+    let ListenerSettings { name, address, .. } = listener;
+    if !takes_secrets || is_told || listener.tls.is_some() || address.ip().is_loopback() {
+        return None;
+    }
+    Some(ConfigRemark::Warning(format!(
+        "the listener `{name}` takes the keys of callers in plain HTTP on {address}, and others on the network can read them: \
+         set `tls`; or say in `publicUrl` how clients reach it: `https://NAME` where a proxy in front ends TLS, \
+         `http://localhost:PORT` where only this machine can"
+    )))
 }
 
 /// Settings without effect: servers that no route has, and a policy without rules.

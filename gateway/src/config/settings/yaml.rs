@@ -167,6 +167,27 @@ impl YamlNode {
         found.into_iter()
     }
 
+    /// The text of a scalar; `None` for a mapping or a sequence.
+    pub(super) fn scalar_text(&self) -> Option<&str> {
+        match &self.kind {
+            NodeKind::Scalar(scalar) => Some(&scalar.text),
+            NodeKind::Sequence(_) | NodeKind::Mapping(_) => None,
+        }
+    }
+
+    /// The place of the first scalar with this text, at or below this value.
+    ///
+    /// INVARIANT: the parser limits the nesting, so the recursion is limited too.
+    pub(super) fn place_of_scalar(&self, text: &str) -> Option<Range<usize>> {
+        match &self.kind {
+            NodeKind::Scalar(scalar) => (scalar.text == text).then(|| self.span.clone()),
+            NodeKind::Sequence(items) => items.iter().find_map(|item| item.place_of_scalar(text)),
+            NodeKind::Mapping(members) => {
+                members.iter().find_map(|(_, member)| member.place_of_scalar(text))
+            }
+        }
+    }
+
     /// INVARIANT: the parser limits the nesting, so the recursion is limited too.
     fn collect_scalars(&self, found: &mut Vec<Range<usize>>) {
         match &self.kind {

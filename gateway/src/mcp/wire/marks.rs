@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 use json::{Document, JsonKind, Value, write_string};
+use policy::engine::ask::RefusalReason;
 use policy::engine::places::is_meta;
 
 use super::spelling;
@@ -27,6 +28,16 @@ pub(super) fn removed(document: &Document) -> Option<Bytes> {
     Some(out.into())
 }
 
+/// Whether all marks in `document`, which has some, are errors with which the gateway refused a request of the server,
+/// and which the server passes on as the outcome of its call.
+pub(super) fn are_passed_on(document: &Document) -> bool {
+    let is_passed_on = |error: Value<'_>| {
+        let message = error.get("message").and_then(Value::as_str);
+        message.is_some_and(|message| RefusalReason::is_passed_on(&message))
+    };
+    denial_errors(document.root()).all(is_passed_on) && !has_marks(document.root())
+}
+
 /// Whether a character may be written by its number.
 fn has_escapes(text: &[u8]) -> bool {
     memchr::memchr_iter(b'\\', text).any(|at| text.get(at + 1) == Some(&b'u'))
@@ -41,9 +52,14 @@ fn names_meta(text: &[u8]) -> bool {
 /// Byte offsets of the errors with the code of a denial: the error of a response, and that of a task in a result or a
 /// notification.
 fn denials(message: Value<'_>) -> impl Iterator<Item = usize> {
+    denial_errors(message).map(|error| error.span().start)
+}
+
+/// These errors themselves.
+fn denial_errors(message: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     let parts = [Some(message), message.get("result"), message.get("params")];
     let errors = parts.into_iter().flatten().filter_map(|part| part.get("error"));
-    errors.filter(|error| is_denial(*error)).map(|error| error.span().start)
+    errors.filter(|error| is_denial(*error))
 }
 
 /// Whether a client could take an error for a denial, in any spelling of the code.
@@ -152,7 +168,9 @@ mod tests {
     use bytes::Bytes;
     use json::{Document, JsonBounds};
 
-    use super::removed;
+    use policy::engine::ask::{RefusalReason, RequestPurpose};
+
+    use super::{are_passed_on, removed};
 
     fn without(text: &str) -> Option<String> {
         let text = Bytes::copy_from_slice(text.as_bytes());
@@ -189,6 +207,32 @@ mod tests {
             r#"{"result":{"structuredContent":{"error":{"code":-31403,"data":1}}}}"#,
         ] {
             assert_eq!(without(own), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_the_server_was_given_is_told_from_a_mark_of_its_own() {
+        let told = RefusalReason::NotConfigured(RequestPurpose::Form).note();
+        for (text, is_passed_on) in [
+            (format!(r#"{{"id":1,"error":{{"code":-31403,"message":"{told}"}}}}"#), true),
+            (
+                format!(r#"{{"error":{{"code":-31403,"message":"MCP error -31403: {told}"}}}}"#),
+                true,
+            ),
+            (r#"{"error":{"code":-31403,"message":"denied by rule `x`"}}"#.to_owned(), false),
+            (r#"{"error":{"code":-31403}}"#.to_owned(), false),
+            (
+                format!(
+                    r#"{{"error":{{"code":-31403,"message":"{told}","_meta":{{"dev.portcullis/denial":1}}}}}}"#
+                ),
+                false,
+            ),
+            (r#"{"result":{"_meta":{"dev.portcullis/denial":1}}}"#.to_owned(), false),
+        ] {
+            let bytes = Bytes::copy_from_slice(text.as_bytes());
+            let document = Document::parse(bytes, &JsonBounds::ANSWER).unwrap();
+            assert!(removed(&document).is_some(), "{text}");
+            assert_eq!(are_passed_on(&document), is_passed_on, "{text}");
         }
     }
 

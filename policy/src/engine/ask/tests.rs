@@ -296,19 +296,30 @@ fn a_tool_that_says_it_only_reads_gets_no_page_for_scopes_that_write() {
 
 #[test]
 fn every_reason_has_its_code() {
-    let all = [
-        RefusalReason::NotConfigured,
-        RefusalReason::Secret,
-        RefusalReason::Standing,
-        RefusalReason::WriteScope,
-        RefusalReason::Url,
-        RefusalReason::Context,
-        RefusalReason::Size,
-        RefusalReason::Malformed,
-        RefusalReason::Count,
-        RefusalReason::Unjudged,
-    ];
-    assert_eq!(all.map(RefusalReason::code), RefusalReason::CODES);
+    let mut codes = RefusalReason::ALL.map(RefusalReason::code).to_vec();
+    codes.dedup();
+    assert_eq!(codes, RefusalReason::CODES);
+}
+
+#[test]
+fn what_is_not_configured_is_named_with_its_setting() {
+    let none = ServerRequestPolicy::default();
+    for (method, params, setting) in [
+        ("elicitation/create", "{}", "`serverRequests: {forms: {}}`"),
+        ("elicitation/create", r#"{"mode":"form"}"#, "`serverRequests: {forms: {}}`"),
+        ("elicitation/create", r#"{"mode":"url"}"#, "`serverRequests: {urls: {hosts: [...]}}`"),
+        ("sampling/createMessage", "{}", "`serverRequests: {sampling: {...}}`"),
+        ("roots/list", "{}", "`serverRequests: {roots: {}}`"),
+        ("vendor/ask", "{}", "no request of this kind"),
+    ] {
+        let document = Document::parse(params.to_owned().into(), &JsonBounds::ANSWER).unwrap();
+        let budget = WorkBudget::unlimited();
+        let decided = none.decide(method, Some(document.root()), ReadOnlyHint::Absent, &budget);
+        let note = decided.unwrap_err().reason.note();
+        assert!(note.contains(setting), "{method} {params}: {note}");
+        assert!(RefusalReason::is_passed_on(&format!("MCP error -31403: {note}")), "{note}");
+    }
+    assert!(!RefusalReason::is_passed_on("denied by rule `x`"));
 }
 
 #[test]

@@ -136,7 +136,9 @@ fn show(policy: &Policy, candidate: &ApprovalCandidate<'_>, excused: AcceptedDet
         }
     }
     if candidate.findings.is_empty() {
-        say("  nothing was found in it");
+        say(
+            "  nothing was found in it; what its arguments could reach is said by `portcullis scan`",
+        );
     }
     for finding in &candidate.findings {
         say(&format!("  found: {finding}"));
@@ -177,13 +179,21 @@ enum ReasonNeed {
 
 /// Asks for a reason; `None` if none is given.
 fn why(need: ReasonNeed) -> Option<String> {
-    let (tries, prompt) = match need {
-        ReasonNeed::Required => (TRIES, "reason (needed): "),
-        ReasonNeed::Optional => (1, "reason (may be empty): "),
+    let prompt = match need {
+        ReasonNeed::Required => "reason (needed): ",
+        ReasonNeed::Optional => "reason (may be empty): ",
     };
-    for _ in 0..tries {
+    for _ in 0..TRIES {
         let said = line(prompt)?;
-        if said.len() > LONGEST_REASON {
+        if said.is_empty() && matches!(need, ReasonNeed::Optional) {
+            return None;
+        }
+        // Typed ahead, or taken for the question whether to approve.
+        if ["y", "n", "a", "q", "?"].contains(&said.as_str()) {
+            say(&format!(
+                "`{said}` is no reason: say why in words, for those who read the lockfile"
+            ));
+        } else if said.len() > LONGEST_REASON {
             say(&format!("that is longer than {LONGEST_REASON} bytes"));
         } else if !said.is_empty() {
             return Some(said);

@@ -21,7 +21,9 @@ pub(in crate::config::settings) struct RawListener {
     #[serde(default)]
     pub(in crate::config::settings) origins: Vec<String>,
     /// The public URL that clients use in front of the path of a route, such as `https://gateway.example.com`.
-    /// Tokens are issued for it, and the metadata names it. If not given on a loopback listener: its address.
+    /// Tokens are issued for it, and the metadata names it. If not given on a loopback listener: its address. On another
+    /// address without `tls` it says that clients come through a proxy that ends TLS (`https`), or from this machine
+    /// alone (`http://localhost:PORT`).
     pub(in crate::config::settings) public_url: Option<String>,
     /// The TLS of the listener. Without it clients speak plain HTTP.
     pub(in crate::config::settings) tls: Option<RawTls>,
