@@ -299,15 +299,16 @@ impl DefinitionDiffer {
     /// Notes the members that a schema newly requires without having declared them: to a model that reads the schema
     /// these are new arguments, although fewer values are accepted.
     fn required_unseen(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
-        let list = |schema: Option<Value<'_>>| schema.and_then(|schema| schema.get("required"));
-        let names = |schema| list(schema).into_iter().flat_map(Value::items).filter_map(Value::as_str);
+        let (was, is) =
+            (old.and_then(|old| old.get("required")), new.and_then(|new| new.get("required")));
         let declared = old.and_then(|old| old.get("properties"));
-        let before: BTreeSet<_> = names(old).collect();
-        for name in names(new) {
+        let before: BTreeSet<_> =
+            was.into_iter().flat_map(Value::items).filter_map(Value::as_str).collect();
+        for name in is.into_iter().flat_map(Value::items).filter_map(Value::as_str) {
             let is_declared = declared.is_some_and(|declared| declared.get(&name).is_some());
             if !before.contains(&name) && !is_declared {
                 let (risk, what) = added(&name, "");
-                self.note(&pointer(at, "required"), risk, what, list(old), list(new));
+                self.note(&pointer(at, "required"), risk, what, was, is);
             }
         }
     }
