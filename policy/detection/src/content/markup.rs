@@ -3,6 +3,7 @@
 //! A scan over the bytes determines which patterns could match at all; only those are tried.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
@@ -12,6 +13,7 @@ use policy_core::subject::pattern::Pattern;
 use regex::Regex;
 
 use super::host;
+use crate::inspect::rendered::RenderedText;
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
@@ -29,8 +31,17 @@ enum Defusal {
     Link,
 }
 
+/// What was found in a text.
+#[derive(Debug)]
+pub(super) struct FoundMarkup {
+    /// The matches, in order.
+    pub(super) matches: Vec<MarkupMatch>,
+    /// The text as it is read, where it is read in another way than it stands.
+    rendered: Option<RenderedText>,
+}
+
 /// A range of a text that is active markup or a suspicious link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MarkupMatch {
     pub(super) from: usize,
     pub(super) end: usize,
@@ -38,6 +49,8 @@ pub(super) struct MarkupMatch {
     /// Whether it is a link that is deceptive or leads to a host that is not permitted.
     pub(super) is_link: bool,
     fix: Defusal,
+    /// The range of the text as it is read, if only that has the match.
+    rendered: Option<Range<usize>>,
 }
 
 /// The sign that must occur in a text for a pattern to be tried.
@@ -71,23 +84,26 @@ const WORDS: [&str; 15] = [
 ];
 
 #[rustfmt::skip]
-const SPECS: [(MarkupTrigger, Defusal, &str, &str); 12] = [
+const SPECS: [(MarkupTrigger, Defusal, &str, &str); 14] = [
     (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|base|portal|foreignobject)\b[^<>]*>?"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that loads something from elsewhere",
-        r#"(?i)<(?:img|image|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:)?//[^<>]*>?"#),
+        r#"(?i)<(?:img|image|feimage|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:[/\\]*|[/\\]{2,})[^<>]*>?|<a\b[^<>]*[\s"'/]ping\s*=[^<>]*>?"#),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that leads elsewhere by itself", r"(?i)<meta\b[^<>]*\bhttp-equiv\b[^<>]*>?"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs something",
         r#"(?i)<[a-z][^<>]*[\s/"']on[a-z]{3,20}\s*=[^<>]*>?"#),
     (MarkupTrigger::Tag, Defusal::Tag, "has a style that loads something",
-        r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\burl\s*\([^<>]*>?"),
+        r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\b(?:url|image-set)\s*\([^<>]*>?"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
-        r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?:[;"'\s]|\.0))[^<>]*>?"#),
+        r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0*(?:\.0|0(?:[;"'%\s]|\z))|(?:left|top|right|bottom|text-indent)\s*:\s*-\d{3,}(?:px|r?em|%)|color\s*:\s*transparent|scale\(\s*0?\s*\)|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%)[^<>]*>?"#),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
+        r#"(?i)<[a-z][\w:-]*(?:[\s/]+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>]+))?)*?[\s/]+hidden(?:\s*=[^<>]*>?|[\s/][^<>]*>?|>|\z)"#),
+    (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"<(?:![^-][^>]*|\?[^>]*|/[^a-zA-Z>/*][^>]*)>"),
     (MarkupTrigger::Image, Defusal::Image, "has an image that is loaded from elsewhere",
-        r"!\[[^\]\n]*\](?:\(\s*<?\s*(?i:https?:)?//[^)\n]*\)?|\[[^\]\n]*\])"),
+        r"!\[[^\]\n]*\](?:\(\s*<?\s*(?:(?i:https?:)[/\\]*|[/\\]{2,})[^)\n]*\)?|\[[^\]\n]*\])"),
     (MarkupTrigger::Word, Defusal::Scheme, "has a link that runs something",
         r"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|\]\(\s*<?(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"),
     (MarkupTrigger::Word, Defusal::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
@@ -112,13 +128,38 @@ static COMPILED: LazyLock<Option<MarkupPatterns>> = LazyLock::new(|| {
     Some(MarkupPatterns { words, patterns, mismatch: mismatch.ok()? })
 });
 
-/// All active markup and suspicious links in a text, in order. `hosts` are those that links may lead to; empty: all.
-/// The search ends when `budget` is exhausted.
-pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<MarkupMatch> {
-    let (mut found, bytes) = (Vec::new(), text.as_bytes());
-    let Some(compiled) = COMPILED.as_ref() else { return found };
+/// All active markup and suspicious links in a text, as it stands and as it is read. `hosts` are those that links may lead
+/// to; empty: all. The search ends when `budget` is exhausted.
+pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> FoundMarkup {
+    let mut matches = Vec::new();
+    search(text, hosts, budget, &mut matches);
+    let rendered = RenderedText::of(text).filter(|_| budget.spend(text.len()));
+    if let Some(rendered) = &rendered {
+        let from = matches.len();
+        search(rendered.as_str(), hosts, budget, &mut matches);
+        for one in matches.iter_mut().skip(from) {
+            let range = one.from..one.end;
+            Range { start: one.from, end: one.end } = rendered.source(range.clone());
+            one.rendered = Some(range);
+        }
+    }
+    // Of two matches of one range, the one that stands there comes first.
+    matches.sort_by_key(|one| (one.from, Reverse(one.end), one.rendered.is_some()));
+    let mut last = [0; 2];
+    matches.retain(|one| {
+        let end = last.get_mut(usize::from(one.is_link));
+        let inside = end.as_ref().is_some_and(|end| one.end <= **end);
+        end.into_iter().for_each(|end| *end = one.end.max(*end));
+        !inside
+    });
+    FoundMarkup { matches, rendered }
+}
+
+/// Appends the active markup and the suspicious links of a text.
+fn search(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
+    let (Some(compiled), bytes) = (COMPILED.as_ref(), text.as_bytes()) else { return };
     let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
-    let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!');
+    let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!' | b'?');
     let tag = memchr_iter(b'<', bytes).any(is_tag);
     let image = has_pair(bytes, *b"![");
     let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
@@ -134,33 +175,46 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<Ma
             continue;
         }
         if !budget.spend(text.len()) {
-            return found;
+            return;
         }
         for one in pattern.find_iter(text) {
             // An image by reference loads something only if its definition leads elsewhere.
             if *fix == Defusal::Image && one.as_str().ends_with(']') && !refers {
                 continue;
             }
-            if !budget.spend(EACH_FOUND) {
-                return found;
+            if is_declaration(one.as_str()) {
+                continue;
             }
-            let (from, end) = (one.start(), one.end());
-            found.push(MarkupMatch { from, end, note, is_link: false, fix: *fix });
+            if !budget.spend(EACH_FOUND) {
+                return;
+            }
+            found.push(MarkupMatch::new(one.range(), note, *fix));
         }
     }
-    links(text, hosts, budget, &mut found);
+    links(text, hosts, budget, found);
     if (has_pair(bytes, *b"](") || tag) && budget.spend(text.len()) {
-        mismatches(&compiled.mismatch, text, budget, &mut found);
+        mismatches(&compiled.mismatch, text, budget, found);
     }
-    found.sort_by_key(|one| (one.from, Reverse(one.end)));
-    let mut last = [0; 2];
-    found.retain(|one| {
-        let end = last.get_mut(usize::from(one.is_link));
-        let inside = end.as_ref().is_some_and(|end| one.end <= **end);
-        end.into_iter().for_each(|end| *end = one.end.max(*end));
-        !inside
-    });
-    found
+}
+
+impl MarkupMatch {
+    const fn new(range: Range<usize>, note: &'static str, fix: Defusal) -> Self {
+        let is_link = matches!(fix, Defusal::Link);
+        Self { from: range.start, end: range.end, note, is_link, fix, rendered: None }
+    }
+}
+
+/// Whether this is a declaration or an instruction that documents and programs have: a reader of HTML takes everything else
+/// that begins with `<!` or `<?` for a comment.
+fn is_declaration(text: &str) -> bool {
+    const KNOWN: [&str; 11] = [
+        "<!doctype", "<![cdata[", "<!element", "<!entity", "<!attlist", "<!notation", "<?xml version", "<?xml-stylesheet",
+        "<?php", "<?=", "<?hh",
+    ];
+    let begins = |known: &&str| {
+        text.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known))
+    };
+    matches!(text.as_bytes().get(1), Some(b'!' | b'?')) && KNOWN.iter().any(|known| begins(&known))
 }
 
 /// Whether a text could contain one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
@@ -186,9 +240,15 @@ fn ends_with(bytes: &[u8], at: usize, word: &[u8]) -> bool {
 
 /// Whether a text defines a link reference to another host.
 fn refers(bytes: &[u8]) -> bool {
-    [&b"]: http"[..], b"]: //", b"]:http", b"]: <http"]
-        .iter()
-        .any(|sign| memmem::find(bytes, sign).is_some())
+    let is_far = |at: usize| {
+        let behind = bytes.get(at + 2..).unwrap_or_default();
+        let blanks = behind.iter().take(BLANKS).take_while(|byte| byte.is_ascii_whitespace()).count();
+        let target = behind.get(blanks..).unwrap_or_default();
+        let target = target.strip_prefix(b"<").unwrap_or(target);
+        let slashes = target.iter().take(2).filter(|byte| matches!(byte, b'/' | b'\\')).count();
+        slashes == 2 || target.get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"http"))
+    };
+    memmem::find_iter(bytes, b"]:").any(is_far)
 }
 
 /// A link that is shown and cannot be followed: `hxxps://host[.]example/path`.
@@ -210,9 +270,17 @@ fn dead(text: &str) -> String {
     format!("{scheme}://{}{path}", host.replace('.', "[.]"))
 }
 
-/// The text of a match, defused.
-pub(super) fn defanged(one: &MarkupMatch, text: &str) -> String {
-    match one.fix {
+impl FoundMarkup {
+    /// The text of a match, defused.
+    pub(super) fn defanged(&self, one: &MarkupMatch, text: &str) -> String {
+        let rendered = self.rendered.as_ref().zip(one.rendered.clone());
+        let read = rendered.and_then(|(rendered, range)| rendered.as_str().get(range));
+        defanged(one.fix, read.unwrap_or(text))
+    }
+}
+
+fn defanged(fix: Defusal, text: &str) -> String {
+    match fix {
         Defusal::Tag => text.replace('<', "&lt;"),
         Defusal::Image => match text.find("](") {
             Some(at) => {
@@ -247,7 +315,7 @@ fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Mar
             let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
             ended = behind + path.unwrap_or(rest.len());
         }
-        found.push(MarkupMatch { from, end: ended, note, is_link: true, fix: Defusal::Link });
+        found.push(MarkupMatch::new(from..ended, note, Defusal::Link));
     }
 }
 
@@ -310,8 +378,7 @@ fn mismatches(pattern: &Regex, text: &str, budget: &WorkBudget, found: &mut Vec<
         }
         let Some(target) = target.filter(|_| shown != led) else { continue };
         let note = "has a link that shows another address than it leads to";
-        let (from, end) = (target.start(), target.end());
-        found.push(MarkupMatch { from, end, note, is_link: true, fix: Defusal::Link });
+        found.push(MarkupMatch::new(target.range(), note, Defusal::Link));
     }
 }
 
