@@ -59,9 +59,11 @@ pub fn with_quotes(escaped: &str) -> String {
 
 fn is_acted_on(c: char) -> bool {
     match Hidden::of(c) {
-        Some(Hidden::Order | Hidden::Tag | Hidden::Shapeless | Hidden::Control) => true,
-        // Joiners and variation selectors are needed for scripts and emoji.
-        Some(Hidden::Joiner | Hidden::Variation) => false,
+        Some(
+            Hidden::Order | Hidden::Tag | Hidden::Notation | Hidden::Shapeless | Hidden::Control,
+        ) => true,
+        // Joiners and variation selectors are needed for scripts and emoji, but few terminals know those of Mongolian.
+        Some(Hidden::Joiner | Hidden::Variation) => matches!(c, '\u{180b}'..='\u{180f}'),
         // Some programs treat these as line ends.
         None => matches!(c, '\r' | '\u{2028}' | '\u{2029}'),
     }

@@ -30,6 +30,7 @@ use policy_core::subject::name::{Scope, ServerName};
 use policy_core::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
+use super::printable::in_a_line;
 use super::rule_review::WildcardReview;
 use super::ungranted::Ungranted;
 use super::{OutputFormat, complain, invalid, print, rule_review, say, why};
@@ -430,7 +431,7 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         line("found", &finding.to_string());
     }
     if let Some(told) = &answer.told {
-        line("told", &told_line(told, &answer.decision));
+        line("told", &in_a_line(&told_line(told, &answer.decision)));
         if let Some(scopes) = needed_scopes(&answer.decision) {
             line("", &format!("with the scopes that are needed: {}", scopes.join(" ")));
         }

@@ -7,10 +7,10 @@
 //!
 //! - [`declared`]: which arguments an input schema declares
 
+mod patterns;
 pub mod declared;
 mod keywords;
 mod cost;
-mod patterns;
 mod room;
 
 use std::borrow::Cow;

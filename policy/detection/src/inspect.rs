@@ -12,7 +12,7 @@ use std::fmt;
 
 use json::Value;
 use json::pointer::escaped;
-use policy_core::base::hidden::{Hidden, is_rtl};
+use policy_core::base::hidden::{self, Hidden, visible};
 use policy_core::base::work::WorkBudget;
 use policy_core::schema::SchemaViolation;
 use policy_core::subject::kind::ReadOnlyHint;
@@ -359,7 +359,9 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at `{}`: {}", self.detector.name(), self.at, self.note)
+        // The server chose the names in the place, and whoever reads it decides by it.
+        let (at, note) = (visible(&self.at), visible(&self.note));
+        write!(f, "{} at `{at}`: {note}", self.detector.name())
     }
 }
 
@@ -493,34 +495,21 @@ pub(crate) fn without_addresses(text: &str) -> String {
 
 /// Every character with its problem, if it has one.
 fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> {
-    let mut before = ' ';
-    let rtl = text.chars().any(is_rtl);
-    let mut chars = text.chars().peekable();
-    std::iter::from_fn(move || {
-        let c = chars.next()?;
-        let note = match Hidden::of(c) {
-            None => None,
-            // These choose between the text and the emoji form of a character.
-            Some(Hidden::Variation) if matches!(c, '\u{fe0e}' | '\u{fe0f}') => None,
-            Some(Hidden::Variation) => Some("has variation selectors, which are not shown"),
-            // Joiners belong inside emoji and several scripts; between ASCII letters they hide.
-            Some(Hidden::Joiner) => {
-                let joined =
-                    !before.is_ascii() && chars.peek().is_some_and(|next| !next.is_ascii());
-                (!joined).then_some("has a joiner that joins nothing")
-            }
-            Some(Hidden::Tag) => Some("has tag characters, which are not shown"),
-            // Marks and isolates belong in right-to-left text; embeddings and overrides belong nowhere.
-            Some(Hidden::Order) if rtl && !matches!(c, '\u{202a}'..='\u{202e}') => None,
-            Some(Hidden::Order) => Some("has characters that change the order of the text"),
-            Some(Hidden::Shapeless) => Some("has characters that are not shown"),
-            Some(Hidden::Control) => Some("has control characters"),
-        };
-        if note.is_none() {
-            before = c;
-        }
-        Some((c, note))
-    })
+    hidden::misplaced(text).map(|(c, why)| (c, why.map(|why| note(c, why))))
+}
+
+/// What is wrong with a character that does not belong where it stands.
+const fn note(c: char, why: Hidden) -> &'static str {
+    match why {
+        Hidden::Variation => "has variation selectors, which are not shown",
+        // Between Mongolian letters it joins; anywhere else it is a blank of no width.
+        Hidden::Joiner if c == '\u{180e}' => "has characters that are not shown",
+        Hidden::Joiner => "has a joiner that joins nothing",
+        Hidden::Tag => "has tag characters, which are not shown",
+        Hidden::Order => "has characters that change the order of the text",
+        Hidden::Notation | Hidden::Shapeless => "has characters that are not shown",
+        Hidden::Control => "has control characters",
+    }
 }
 
 #[cfg(test)]

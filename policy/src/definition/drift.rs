@@ -18,8 +18,8 @@ use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion};
 use crate::definition::offer::{Catalog, CatalogItem};
 use crate::definition::pin::{Digest, DigestSubject};
 
+pub use policy_core::base::hidden::visible;
 pub use schema::words as words_of;
-pub use words::visible;
 
 /// Most removed definitions that a new one is compared with.
 const FORMER: usize = 32;
@@ -101,7 +101,8 @@ pub struct DefinitionChange {
 
 impl fmt::Display for DefinitionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at `{}`: {}", self.risk.as_str(), self.at, self.what)
+        // The server chose the names in the place, and whoever reads it decides by it.
+        write!(f, "{} at `{}`: {}", self.risk.as_str(), visible(&self.at), self.what)
     }
 }
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use json::coding;
-use json::pointer::unescaped;
+use json::pointer::{escaped, unescaped};
 use json::{JsonKind, Value};
 use policy_core::base::hidden::Hidden;
 use policy_core::schema::SchemaViolation;
@@ -249,11 +249,21 @@ impl Constraint {
                 let note = format!("has a member that could be read as `{part}`");
                 Err(SchemaViolation { at: at.clone(), note })
             }
-            JsonKind::Object => match value.get(part) {
-                Some(member) => inside(part, member),
-                None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
-                None => Ok(()),
-            },
+            JsonKind::Object => {
+                // A server may read the name in another spelling, beside the one that is meant or in its place.
+                for (name, member) in value.members() {
+                    if is_respelt(&name, part) && !self.is_declared(&name, path, schema) {
+                        inside(&escaped(&name), member)?;
+                    }
+                }
+                match value.get(part) {
+                    Some(member) => inside(part, member),
+                    None if self.limits.required => {
+                        self.step_missing(at, std::slice::from_ref(part))
+                    }
+                    None => Ok(()),
+                }
+            }
             JsonKind::Array if part.parse::<usize>().is_ok() => {
                 match part.parse().ok().and_then(|n| value.items().nth(n)) {
                     Some(item) => inside(part, item),
@@ -278,10 +288,19 @@ impl Constraint {
 
     /// Whether a member could be read as the one at the start of `path`, which leads to the constrained argument.
     fn is_taken_for(&self, name: &str, path: &[Box<str>], schema: Option<Value<'_>>) -> bool {
+        let Some(part) = path.first() else { return false };
+        if is_variant(name, part) {
+            return true;
+        }
+        let is_shaped = !is_respelt(name, part)
+            && (is_expanded(name, path) || is_respelt(bare(name), part) && **part != *name);
+        is_shaped && !self.is_declared(name, path, schema)
+    }
+
+    /// Whether the schema of the tool declares a member of this name beside the one at the start of `path`.
+    fn is_declared(&self, name: &str, path: &[Box<str>], schema: Option<Value<'_>>) -> bool {
         let above = self.at.len().saturating_sub(path.len());
-        let above = self.at.get(..above).unwrap_or_default();
-        path.first().is_some_and(|part| is_variant(name, part))
-            || is_expanded(name, path) && !declares_member(schema, above, name)
+        declares_member(schema, self.at.get(..above).unwrap_or_default(), name)
     }
 
     fn step_missing(&self, at: &mut String, part: &[Box<str>]) -> Result<(), SchemaViolation> {
@@ -476,6 +495,33 @@ fn is_variant(name: &str, meant: &str) -> bool {
     look(&name) == meant || look(bare(&name)) == meant
 }
 
+/// Whether `name` is `meant` in another spelling: in another case, with other separators between its words or without any,
+/// with percent escapes. `file_path`, `filePath`, `file-path`, `file.path` and `file%5Fpath` are spellings of one name;
+/// serializers read and write names in the spelling of their language.
+fn is_respelt(name: &str, meant: &str) -> bool {
+    // Most names differ in their first letter.
+    let first =
+        |text: &str| text.bytes().find(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
+    if name == meant
+        || name.is_ascii() && meant.is_ascii() && !name.contains('%') && first(name) != first(meant)
+    {
+        return false;
+    }
+    let letters = letters(name);
+    !letters.is_empty() && letters == self::letters(meant)
+}
+
+/// The characters of a name in lower case, without those that separate its words. A first `_` separates none: `_id` is
+/// another name than `id`.
+fn letters(name: &str) -> String {
+    let separates = |c: char| c.is_whitespace() || matches!(c, '_' | '-' | '.' | '/' | '\\' | ':');
+    let decoded = String::from_utf8_lossy(&coding::percent(name).0).into_owned();
+    let shown = decoded.nfkc().filter(|c| Hidden::of(*c).is_none());
+    let lower = shown.flat_map(char::to_lowercase).nfkc().enumerate();
+    let is_kept = |(at, c): &(usize, char)| *at == 0 && *c == '_' || !separates(*c) && !is_dash(*c);
+    lower.filter(is_kept).map(|(_, c)| c).collect()
+}
+
 /// Whether a member leads to the prototype of the object that it is in, whose members a JavaScript server then reads as
 /// those of every object: `{"constructor":{"prototype":{..}}}` does, where it is merged into an object.
 fn is_prototype(name: &str, member: Value<'_>, meant: &str) -> bool {
@@ -503,8 +549,9 @@ fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
         return false;
     }
     let expanded = folded.split(parts).filter(|part| !part.is_empty());
-    let is_meant =
-        |(one, meant): (&str, &str)| meant == "*" || one == meant || is_variant(one, meant);
+    let is_meant = |(one, meant): (&str, &str)| {
+        meant == "*" || one == meant || is_variant(one, meant) || is_respelt(one, meant)
+    };
     let parts: Vec<_> = expanded.collect();
     let leads_to_prototype = parts.windows(2).any(|pair| *pair == ["constructor", "prototype"]);
     leads_to_prototype

@@ -16,6 +16,7 @@ use policy::definition::alike;
 use policy::definition::offer::CatalogItem;
 use policy_core::subject::name::ServerName;
 
+use super::super::printable::in_a_line;
 use super::super::{
     LoadPurpose, complain, invalid, load_for, log_in_words, say, settings, text_of, told_to_stop,
 };
@@ -161,13 +162,14 @@ async fn both(
 fn warn(survey: &ServerInventory) {
     let server = &survey.server;
     if let Some(why) = &survey.failed {
+        let why = in_a_line(why);
         say(&format!("warning: the server `{server}` could not be asked: {why}"));
     }
     if let Some(mend) = &survey.mend {
         say(&format!("  what to do about `{server}`: {mend}"));
     }
     for (kind, why) in &survey.unread {
-        let list = kind.list();
+        let (list, why) = (kind.list(), in_a_line(why));
         say(&format!("warning: the {list} of the server `{server}` could not be read: {why}"));
     }
 }

@@ -9,6 +9,7 @@ use gateway::config::settings::{ServerSettings, Settings, UNREADABLE};
 use gateway::control::inventory::ServerInventory;
 use gateway::pins::volatile_entry;
 use json::Fragment;
+use policy::definition::drift::visible;
 use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::Digest;
@@ -146,7 +147,7 @@ impl Proposal<'_> {
             self.add(survey, offer);
             return self.add(survey, &found.second);
         }
-        let places: Vec<_> = found.places.iter().take(PLACES).map(String::as_str).collect();
+        let places: Vec<_> = found.places.iter().take(PLACES).map(|at| visible(at)).collect();
         let members: Vec<Box<str>> = found.places.iter().map(|at| at.as_str().into()).collect();
         let entry = (offer.kind() == ItemKind::Tool)
             .then(|| volatile_entry(server.as_str(), offer.name().as_str(), &members))

@@ -6,6 +6,7 @@
 //! `inputRequests`.
 
 use json::Value;
+use policy_core::base::hidden::Hidden;
 use unicode_normalization::UnicodeNormalization as _;
 
 /// Whether `object` has a member that is not one of `known` but could be taken for one.
@@ -61,6 +62,6 @@ pub(super) fn is_like(key: &str, name: &str) -> bool {
 
 /// Normalizes a name: NFKC, lower case, and without invisible characters.
 fn fold(text: &str) -> String {
-    let shown = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}');
+    let shown = |c: &char| Hidden::of(*c).is_none();
     text.nfkc().flat_map(char::to_lowercase).nfkc().filter(shown).collect()
 }

@@ -4,20 +4,33 @@
 //! definition.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use json::pointer::{escaped, unescaped};
-use json::{JsonKind, Value};
+use json::{JsonKind, Value, coding};
+use regex::{Regex, RegexBuilder};
 
+use super::patterns::LARGE;
 use crate::schema::SchemaViolation;
 
 /// Most schemas visited for one call, counting each visit.
 const PARTS: usize = 1_000_000;
+/// Parts that compiling an expression counts as.
+const PATTERN: usize = 1000;
 /// Most nested schemas for one value; also ends cyclic references.
 const DEPTH: usize = 32;
 /// Keywords with a list of schemas that apply to the value itself.
 const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords with one schema that applies to the value itself.
 const BRANCHES: [&str; 3] = ["if", "then", "else"];
+/// Keywords with schemas by the name of a member, each of which applies to the value itself where it has that member.
+const DEPENDENT: [&str; 2] = ["dependentSchemas", "dependencies"];
+/// Keywords with a schema of the members that no other keyword is about.
+const OTHER_MEMBERS: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
+/// Keywords with a schema of the items behind those that have a schema by their place.
+const OTHER_ITEMS: [&str; 3] = ["items", "additionalItems", "unevaluatedItems"];
+/// Keywords with a list of schemas of items by their place; `items` is one in draft 7 and before.
+const ITEMS_BY_PLACE: [&str; 2] = ["prefixItems", "items"];
 
 /// Which members of an object are refused.
 #[derive(Clone, Copy)]
@@ -30,7 +43,7 @@ enum UndeclaredMembers {
 
 /// The first argument that the schema of a tool does not declare.
 pub fn undeclared(schema: Option<Value<'_>>, arguments: Value<'_>) -> Option<SchemaViolation> {
-    let mut look = DeclarationReader { root: schema, parts: 0 };
+    let mut look = DeclarationReader::new(schema);
     let schemas: Vec<_> = schema.into_iter().collect();
     look.object(&schemas, arguments, &mut String::new(), UndeclaredMembers::Refused)
 }
@@ -49,7 +62,7 @@ pub enum Declaration {
 /// What the schema of a tool states about the argument at `path`, the parts of a JSON Pointer with `*` for each item
 /// or member.
 pub fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declaration {
-    let mut look = DeclarationReader { root: schema, parts: 0 };
+    let mut look = DeclarationReader::new(schema);
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
         let declared = look.of(&schemas);
@@ -74,7 +87,7 @@ pub fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declaration {
 /// Whether the schema of a tool declares a member of exactly this name at `path`, the parts of a JSON Pointer with
 /// `*` for each item or member.
 pub fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name: &str) -> bool {
-    let mut look = DeclarationReader { root: schema, parts: 0 };
+    let mut look = DeclarationReader::new(schema);
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
         schemas = look.of(&schemas).inside(part);
@@ -93,13 +106,17 @@ fn are_plain(schemas: &[Value<'_>]) -> bool {
     !schemas.is_empty() && schemas.iter().all(is_plain)
 }
 
-/// What a set of schemas states about the members of one object.
+/// What a set of schemas states about the members of one object, or about the items of one list.
 #[derive(Default)]
 struct Declared<'a> {
     /// Schemas of the members, by name.
     members: BTreeMap<String, Vec<Value<'a>>>,
-    /// Schemas of the items.
-    items: Vec<Value<'a>>,
+    /// Schemas of the members whose name matches an expression.
+    patterns: Vec<(String, Value<'a>)>,
+    /// Schemas of all other members.
+    others: Vec<Value<'a>>,
+    /// Schemas of the items, with the places that they are about.
+    items: Vec<(Range<usize>, Value<'a>)>,
     /// Whether there may be members of any name with a described schema.
     is_map: bool,
     /// Whether members are declared, or no other members are permitted.
@@ -108,23 +125,71 @@ struct Declared<'a> {
 
 impl<'a> Declared<'a> {
     /// The schemas of the value that a part of a JSON Pointer leads to; `*` is each item or member.
-    fn inside(self, part: &str) -> Vec<Value<'a>> {
-        let Self { mut members, items, .. } = self;
-        match part {
-            "*" => members.into_values().flatten().chain(items).collect(),
-            part => members
-                .remove(part)
-                .unwrap_or_else(|| if part.parse::<usize>().is_ok() { items } else { Vec::new() }),
+    fn inside(mut self, part: &str) -> Vec<Value<'a>> {
+        if part == "*" {
+            let items = self.items.into_iter().map(|(_, schema)| schema);
+            let patterns = self.patterns.into_iter().map(|(_, schema)| schema);
+            let members = self.members.into_values().flatten();
+            return members.chain(patterns).chain(self.others).chain(items).collect();
         }
+        if let Some(schemas) = self.members.remove(part) {
+            return schemas;
+        }
+        let item = part.parse().map(|place| self.item(place)).unwrap_or_default();
+        let patterns = self.patterns.into_iter().map(|(_, schema)| schema);
+        item.into_iter().chain(patterns).chain(self.others).collect()
+    }
+
+    /// The schemas of the item at a place.
+    fn item(&self, place: usize) -> Vec<Value<'a>> {
+        let of_place = self.items.iter().filter(|(places, _)| places.contains(&place));
+        of_place.map(|(_, schema)| *schema).collect()
     }
 }
 
 struct DeclarationReader<'a> {
     root: Option<Value<'a>>,
     parts: usize,
+    /// The expressions that were compiled; `None` for one that cannot be used.
+    patterns: BTreeMap<String, Option<Regex>>,
+    /// The schemas that references by name lead to.
+    named: BTreeMap<String, Option<Value<'a>>>,
 }
 
 impl<'a> DeclarationReader<'a> {
+    const fn new(root: Option<Value<'a>>) -> Self {
+        Self { root, parts: 0, patterns: BTreeMap::new(), named: BTreeMap::new() }
+    }
+
+    /// The schemas of the member of this name.
+    fn member(&mut self, declared: &Declared<'a>, name: &str) -> Vec<Value<'a>> {
+        let mut schemas = declared.members.get(name).cloned().unwrap_or_default();
+        let is_named = !schemas.is_empty();
+        let before = schemas.len();
+        for (pattern, schema) in &declared.patterns {
+            self.parts += 1;
+            if self.matches(pattern, name) {
+                schemas.push(*schema);
+            }
+        }
+        if !is_named && schemas.len() == before {
+            schemas.extend(&declared.others);
+        }
+        schemas
+    }
+
+    /// Whether a name matches an expression. One that cannot be used counts as one that matches.
+    fn matches(&mut self, pattern: &str, name: &str) -> bool {
+        if !self.patterns.contains_key(pattern) {
+            self.parts += PATTERN;
+            let compiled = RegexBuilder::new(pattern).size_limit(LARGE).build().ok();
+            self.patterns.insert(pattern.to_owned(), compiled);
+        }
+        self.patterns
+            .get(pattern)
+            .is_none_or(|compiled| compiled.as_ref().is_none_or(|compiled| compiled.is_match(name)))
+    }
+
     /// The combined declarations of all these schemas.
     fn of(&mut self, schemas: &[Value<'a>]) -> Declared<'a> {
         let mut declared = Declared::default();
@@ -152,7 +217,7 @@ impl<'a> DeclarationReader<'a> {
         let length = at.len();
         for (n, item) in value.items().enumerate() {
             at.push_str(&format!("/{n}"));
-            let found = self.inside(&declared.items, item, at);
+            let found = self.inside(&declared.item(n), item, at);
             at.truncate(length);
             if found.is_some() {
                 return found;
@@ -164,14 +229,14 @@ impl<'a> DeclarationReader<'a> {
         };
         let closed = is_refused && !declared.is_map;
         for (name, member) in value.members() {
-            let schemas = declared.members.get(&*name);
-            if closed && schemas.is_none() {
+            if closed && !declared.members.contains_key(&*name) {
                 let note = format!("`{}` is not one of the members there can be", shown(&name));
                 return Some(SchemaViolation { at: at.clone(), note });
             }
             at.push('/');
             at.push_str(&escaped(&name));
-            let found = self.inside(schemas.map_or(&[][..], Vec::as_slice), member, at);
+            let schemas = self.member(&declared, &name);
+            let found = self.inside(&schemas, member, at);
             at.truncate(length);
             if found.is_some() {
                 return found;
@@ -206,11 +271,17 @@ impl<'a> DeclarationReader<'a> {
             self.parts += 1;
             declared.members.entry(name.into_owned()).or_default().push(member);
         }
-        // `true` and `{}` declare nothing; a non-empty schema or `patternProperties` does.
-        let says = extra.is_some_and(|extra| extra.members().next().is_some());
-        declared.is_map |= says || schema.get("patternProperties").is_some();
-        declared.items.extend(schema.get("items").filter(|items| items.kind() == JsonKind::Object));
-        declared.items.extend(schema.get("prefixItems").into_iter().flat_map(Value::items));
+        let patterns = schema.get("patternProperties");
+        for (pattern, member) in patterns.into_iter().flat_map(Value::members) {
+            self.parts += 1;
+            declared.patterns.push((pattern.into_owned(), member));
+        }
+        // `true` and `{}` declare nothing; a schema that says something or `patternProperties` does.
+        let others = OTHER_MEMBERS.into_iter().filter_map(|name| schema.get(name));
+        let others: Vec<_> = others.filter(|other| other.members().next().is_some()).collect();
+        declared.is_map |= !others.is_empty() || patterns.is_some();
+        declared.others.extend(others);
+        self.items(schema, declared);
         for name in IN_PLACE {
             for part in schema.get(name).into_iter().flat_map(Value::items) {
                 self.collect(part, declared, depth);
@@ -221,6 +292,12 @@ impl<'a> DeclarationReader<'a> {
                 self.collect(part, declared, depth);
             }
         }
+        for name in DEPENDENT {
+            // A list of names is no schema, and has no members.
+            for (_, part) in schema.get(name).into_iter().flat_map(Value::members) {
+                self.collect(part, declared, depth);
+            }
+        }
         let reference = schema.get("$ref").and_then(Value::as_str);
         let target = reference.and_then(|reference| self.target(&reference));
         if let Some(target) = target {
@@ -228,9 +305,30 @@ impl<'a> DeclarationReader<'a> {
         }
     }
 
-    /// The target of a reference within the schema.
-    fn target(&self, reference: &str) -> Option<Value<'a>> {
-        let pointer = reference.strip_prefix('#')?;
+    /// Adds the declarations of `schema` about items.
+    fn items(&mut self, schema: Value<'a>, declared: &mut Declared<'a>) {
+        let by_place = ITEMS_BY_PLACE.into_iter().filter_map(|name| schema.get(name));
+        let by_place = by_place.flat_map(Value::items).enumerate();
+        let mut behind = 0;
+        for (place, item) in by_place {
+            self.parts += 1;
+            behind = place + 1;
+            declared.items.push((place..behind, item));
+        }
+        let others = OTHER_ITEMS.into_iter().filter_map(|name| schema.get(name));
+        let others = others.filter(|items| items.kind() == JsonKind::Object);
+        declared.items.extend(others.map(|items| (behind..usize::MAX, items)));
+        declared.items.extend(schema.get("contains").map(|item| (0..usize::MAX, item)));
+    }
+
+    /// The target of a reference within the schema: by its place (RFC 6901, section 6), by an anchor or by an id.
+    fn target(&mut self, reference: &str) -> Option<Value<'a>> {
+        let Some(pointer) =
+            reference.strip_prefix('#').filter(|at| at.is_empty() || at.starts_with('/'))
+        else {
+            return self.named(reference);
+        };
+        let pointer = String::from_utf8(coding::percent(pointer).0).ok()?;
         let mut target = self.root?;
         for part in pointer.split('/').skip(1) {
             let part = unescaped(part);
@@ -247,6 +345,35 @@ impl<'a> DeclarationReader<'a> {
             };
         }
         Some(target)
+    }
+
+    /// The schema that has this anchor or id.
+    fn named(&mut self, reference: &str) -> Option<Value<'a>> {
+        if let Some(known) = self.named.get(reference) {
+            return *known;
+        }
+        let anchor = reference.strip_prefix('#');
+        let is = |schema: Value<'a>, key: &str, name: &str| {
+            schema.get(key).and_then(Value::as_str).is_some_and(|own| own == name)
+        };
+        let is_meant = |schema: Value<'a>| {
+            is(schema, "$id", reference) || anchor.is_some_and(|name| is(schema, "$anchor", name))
+        };
+        let mut left: Vec<Value<'a>> = self.root.into_iter().collect();
+        let mut found = None;
+        while let Some(value) = left.pop() {
+            self.parts += 1;
+            if self.parts > PARTS {
+                break;
+            }
+            if is_meant(value) {
+                found = Some(value);
+                break;
+            }
+            left.extend(value.members().map(|(_, member)| member).chain(value.items()));
+        }
+        self.named.insert(reference.to_owned(), found);
+        found
     }
 }
 
@@ -330,6 +457,88 @@ mod tests {
             assert_eq!(is, declared, "{path:?} {name}");
         }
         assert!(!declares_member(None, &[], "a.b"));
+    }
+
+    #[test]
+    fn what_is_declared_is_all_there_is_wherever_an_object_stands() {
+        const OBJECT: &str = r#"{"type": "object", "properties": {"a": {}}}"#;
+        for (schema, before, behind) in [
+            (r#"{"properties": {"l": {"items": [OBJECT]}}}"#, r#"{"l": ["#, "]}"),
+            (
+                r#"{"properties": {"l": {"items": [{}], "additionalItems": OBJECT}}}"#,
+                r#"{"l": [{"z": 1},"#,
+                "]}",
+            ),
+            (
+                r#"{"properties": {"l": {"prefixItems": [{}, OBJECT]}}}"#,
+                r#"{"l": [{"z": 1},"#,
+                "]}",
+            ),
+            (
+                r#"{"properties": {"l": {"prefixItems": [{}], "items": OBJECT}}}"#,
+                r#"{"l": [{"z": 1},"#,
+                "]}",
+            ),
+            (r#"{"properties": {"l": {"unevaluatedItems": OBJECT}}}"#, r#"{"l": ["#, "]}"),
+            (r#"{"properties": {"l": {"contains": OBJECT}}}"#, r#"{"l": ["#, "]}"),
+            (
+                r#"{"properties": {"m": {"additionalProperties": OBJECT}}}"#,
+                r#"{"m": {"any": "#,
+                "}}",
+            ),
+            (
+                r#"{"properties": {"m": {"unevaluatedProperties": OBJECT}}}"#,
+                r#"{"m": {"any": "#,
+                "}}",
+            ),
+            (
+                r#"{"properties": {"m": {"patternProperties": {"^x": OBJECT, "^y": {}}}}}"#,
+                r#"{"m": {"y": {"z": 1}, "x": "#,
+                "}}",
+            ),
+            (
+                r#"{"properties": {"m": {"patternProperties": {"^y": {}}, "additionalProperties": OBJECT}}}"#,
+                r#"{"m": {"y": {"z": 1}, "x": "#,
+                "}}",
+            ),
+            (r#"{"dependentSchemas": {"o": {"properties": {"o": OBJECT}}}}"#, r#"{"o": "#, "}"),
+            (
+                r#"{"dependencies": {"o": {"properties": {"o": OBJECT}}, "p": ["q"]}}"#,
+                r#"{"o": "#,
+                "}",
+            ),
+            (r#"{"if": {}, "then": {"properties": {"o": OBJECT}}}"#, r#"{"o": "#, "}"),
+            (r#"{"if": {}, "else": {"properties": {"o": OBJECT}}}"#, r#"{"o": "#, "}"),
+            (
+                r#"{"allOf": [{"properties": {"o": {"anyOf": [{"oneOf": [OBJECT]}]}}}]}"#,
+                r#"{"o": "#,
+                "}",
+            ),
+            (
+                r##"{"properties": {"o": {"$ref": "#/$defs/a%20b"}}, "$defs": {"a b": OBJECT}}"##,
+                r#"{"o": "#,
+                "}",
+            ),
+            (
+                r##"{"properties": {"o": {"$ref": "#x"}}, "$defs": {"d": {"$anchor": "x", "allOf": [OBJECT]}}}"##,
+                r#"{"o": "#,
+                "}",
+            ),
+            (
+                r##"{"properties": {"o": {"$ref": "urn:x"}}, "$defs": {"d": {"$id": "urn:x", "allOf": [OBJECT]}}}"##,
+                r#"{"o": "#,
+                "}",
+            ),
+        ] {
+            let schema = schema.replace("OBJECT", OBJECT);
+            let with = |object: &str| first(&schema, &format!("{before}{object}{behind}"));
+            assert_eq!(with(r#"{"a": 1}"#), None, "{schema}");
+            let found = with(r#"{"a": 1, "z": "more"}"#).unwrap_or_default();
+            assert!(
+                found.ends_with("`z` is not one of the members there can be"),
+                "{schema}: {found}"
+            );
+        }
     }
 
     #[test]

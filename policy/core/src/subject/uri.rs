@@ -10,7 +10,7 @@ use std::fmt;
 
 use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
-use crate::base::hidden::Hidden;
+use crate::base::hidden::{Hidden, has_variant};
 
 /// Longest URI, in bytes.
 const LONGEST: usize = 2048;
@@ -642,14 +642,16 @@ fn unescaped(run: &mut Vec<u8>, out: &mut String, plain: &mut String) -> Result<
 
 /// Writes a character in its escaped form, unless it is hidden or folds to a separator.
 fn character(c: char, out: &mut String, plain: &mut String) -> Result<(), UriError> {
-    let joined = plain.chars().next_back().is_some_and(|before| !before.is_ascii());
+    let before = plain.chars().next_back().unwrap_or(' ');
     match Hidden::of(c) {
         None => {}
         // Emoji and several scripts need these between their characters.
-        Some(Hidden::Joiner | Hidden::Variation) if joined => {}
+        Some(Hidden::Joiner) if !before.is_ascii() && c != '\u{180e}' => {}
+        Some(Hidden::Variation) if has_variant(before, c, ' ') => {}
         Some(
             Hidden::Joiner
             | Hidden::Variation
+            | Hidden::Notation
             | Hidden::Order
             | Hidden::Tag
             | Hidden::Shapeless

@@ -158,7 +158,13 @@ fn stripped(text: &str, found: &mut NormalText) -> String {
             }
             _ if matches!(
                 Hidden::of(c),
-                Some(Hidden::Joiner | Hidden::Order | Hidden::Shapeless)
+                Some(
+                    Hidden::Joiner
+                        | Hidden::Order
+                        | Hidden::Shapeless
+                        | Hidden::Variation
+                        | Hidden::Notation
+                )
             ) =>
             {
                 match c {

@@ -1,11 +1,10 @@
 //! Compares texts by the instructions they contain.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use detection::detect;
 use json::Value;
-use policy_core::base::hidden::Hidden;
+use policy_core::base::hidden::{Hidden, visible_lines};
 
 use super::Risk;
 
@@ -166,24 +165,10 @@ fn is_identifier(word: &str) -> bool {
     mixed || !word.chars().all(plain)
 }
 
-/// The text with invisible characters written as `<U+200B>`.
-#[must_use]
-pub fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if Hidden::of(c).is_some() {
-            write!(out, "<U+{:04X}>", u32::from(c)).unwrap_or_default();
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
 /// A value for a change: visible and shortened.
 pub(super) fn shown(value: Value<'_>) -> String {
     let text = value.as_str().unwrap_or_else(|| value.raw().into());
-    let text = visible(&text);
+    let text = visible_lines(&text);
     match text.get(..text.floor_char_boundary(EXCERPT)) {
         Some(start) if start.len() < text.len() => format!("{start}…"),
         _ => text,

@@ -732,3 +732,78 @@ fn a_url_leads_to_public_hosts_or_to_our_zone() {
         assert_eq!(Constraint::new(Vec::new(), limits).unwrap_err().0, "alsoHosts");
     }
 }
+
+#[test]
+fn another_spelling_of_a_name_is_held_to_the_constraint_unless_it_is_an_argument_of_its_own() {
+    let path = constraint("/file_path", r#"{"type":"path","within":["/srv"]}"#);
+    let spellings = [
+        "filePath",
+        "FilePath",
+        "filepath",
+        "file-path",
+        "file path",
+        "file_path_",
+        "file__path",
+        "file.path",
+        "file/path",
+        "file:path",
+        "file%5Fpath",
+        "FILE-PATH",
+        "File Path",
+        "file\u{2010}path",
+    ];
+    for name in spellings {
+        for arguments in [
+            serde_json::json!({ name: "/etc/passwd" }),
+            serde_json::json!({ "file_path": "/srv/a", name: "/etc/passwd" }),
+        ] {
+            let refused = check(&path, &arguments.to_string());
+            let refused = refused.unwrap_or_else(|| panic!("{name:?} passes"));
+            assert!(refused.ends_with(": lies outside of where it may"), "{refused}");
+        }
+        // A client that writes the name in another way gets as far as the constraint lets it.
+        assert_eq!(
+            check(&path, &serde_json::json!({ name: "/srv/a" }).to_string()),
+            None,
+            "{name}"
+        );
+        let schema = serde_json::json!({ "properties": { "file_path": {}, name: {} } }).to_string();
+        let schema = Document::parse(schema.into(), &JsonBounds::MESSAGE).unwrap();
+        let arguments = serde_json::json!({ "file_path": "/srv/a", name: "own" }).to_string();
+        let arguments = Document::parse(arguments.into(), &JsonBounds::MESSAGE).unwrap();
+        assert_eq!(path.check(Some(arguments.root()), Some(schema.root())), Ok(()), "{name}");
+    }
+    for name in ["filePath[]", "file-path[0]", "FilePath.0", "filePath.x", "file-path/x"] {
+        let arguments = serde_json::json!({ name: "/etc/passwd" }).to_string();
+        let refused = check(&path, &arguments).unwrap_or_else(|| panic!("{name:?} passes"));
+        assert!(refused.contains("could be read as `file_path`"), "{refused}");
+    }
+    let bytes = constraint("/options/maxBytes", r#"{"minimum":0,"maximum":10}"#);
+    for bad in [
+        r#"{"options":{"max_bytes":1000}}"#,
+        r#"{"options":{"max-bytes":1000,"maxBytes":1}}"#,
+        r#"{"Options_":{"maxBytes":1000}}"#,
+        r#"{"options":{"maxBytes":1},"options_":{"max_bytes":1000}}"#,
+        r#"{"options.max_bytes":1000}"#,
+    ] {
+        assert!(check(&bytes, bad).is_some(), "{bad}");
+    }
+    let required = constraint("/file_path", r#"{"type":"path","within":["/srv"],"required":true}"#);
+    assert_eq!(check(&required, r#"{"filePath":"/srv/a"}"#).unwrap(), "/file_path: is missing");
+    for (argument, other) in [
+        ("/file_path", "file_paths"),
+        ("/file_path", "path_file"),
+        ("/file_path", "profile_path"),
+        ("/file_path", "_file_path"),
+        ("/filter", "$filter"),
+        ("/type", "@type"),
+        ("/path", "my.path"),
+        ("/path", "my_path"),
+        ("/a", "1"),
+        ("/-", "+"),
+    ] {
+        let value = constraint(argument, r#"{"enum":["x"]}"#);
+        let arguments = serde_json::json!({ other: "y" }).to_string();
+        assert_eq!(check(&value, &arguments), None, "{other}");
+    }
+}

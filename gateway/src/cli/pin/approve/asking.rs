@@ -9,7 +9,7 @@ use policy::definition::lock::ApprovalState;
 use policy::definition::pin::DigestSubject;
 use policy::engine::pipeline::Policy;
 
-use super::super::super::printable::printable;
+use super::super::super::printable::{in_a_line, printable};
 use super::super::super::say;
 use super::{ApprovalCandidate, Consent, excused, stays};
 use crate::cli::pin::changes_in_words;
@@ -114,7 +114,7 @@ fn show(policy: &Policy, candidate: &ApprovalCandidate<'_>, excused: AcceptedDet
     let shown = candidate.shown();
     if candidate.version.state == ApprovalState::Revoked {
         let by = candidate.version.by.as_deref().unwrap_or("somebody who is not named");
-        let why = candidate.version.reason.as_deref().unwrap_or("no reason is given");
+        let why = in_a_line(candidate.version.reason.as_deref().unwrap_or("no reason is given"));
         say(&format!("\n{shown}: revoked by {by}: {why}"));
     }
     match (candidate.version.state, former) {
