@@ -1,5 +1,5 @@
 //! The operator's listener: accepts the connections on which operators, probes and metric collectors use the
-//! [`admin_api`](super::admin_api), and bounds what a peer may cost: connections, in total and from one address, request
+//! [`admin_api`], and bounds what a peer may cost: connections, in total and from one address, request
 //! heads, and the time for each.
 
 use std::collections::VecDeque;
