@@ -135,6 +135,6 @@ fn the_steps_for_systemd_end_in_a_gateway_that_shows_something_and_can_be_told_t
         assert!(!said.contains("until the gateway stops"), "{said}");
         let revoked = std::fs::read_to_string(at.join("lib/revoked.yaml")).unwrap();
         assert!(revoked.contains("\"ana\""), "{revoked}");
-        assert_eq!(client.ask("tools/list", serde_json::json!({})).status, 403, "{era:?}");
+        assert_eq!(client.ask("tools/list", serde_json::json!({})).status, 401, "{era:?}");
     }
 }

@@ -278,7 +278,7 @@ fn the_operator_sees_health_and_counts() {
         "portcullis_denials_total{reason=\"unknown-tool\"} 1",
         "portcullis_upstream_up{server=\"up\"} 1",
         "portcullis_upstream_duration_seconds_count{server=\"up\"} 1",
-        "portcullis_overhead_seconds_count{} 2",
+        "portcullis_overhead_seconds_count 2",
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
