@@ -311,6 +311,8 @@ fn here(line: &str, ops: &str) -> String {
         ("/secrets/ops", "ops-token"),
         ("/var/log/portcullis/audit.jsonl", "audit.jsonl"),
         ("/etc/portcullis/credentials/audit-key", "audit-key"),
+        ("/etc/portcullis/credentials/ops-token", "ops-token"),
+        ("/etc/portcullis/portcullis.yaml", "portcullis.yaml"),
         ("127.0.0.1:9901", ops),
         ("HOST:9901", ops),
         ("SERVER", "tickets"),
@@ -334,10 +336,14 @@ fn run_page(page: &str, lines: &[String]) -> usize {
         // What is shown begins with nothing approved.
         fs::remove_file(desk.at("portcullis.lock")).unwrap();
     }
-    let asks = lines.iter().any(|line| ASKS.iter().any(|first| line.starts_with(first)));
-    let gateway = asks.then(|| desk.running());
-    let ops = gateway.as_ref().and_then(|gateway| gateway.ops).map(|ops| ops.to_string());
+    let asks = |line: &String| ASKS.iter().any(|first| line.starts_with(first));
+    let mut gateway: Option<Gateway> = None;
     for line in lines {
+        // A page may start a gateway of its own before, which takes the same port.
+        if gateway.is_none() && asks(line) {
+            gateway = Some(desk.running());
+        }
+        let ops = gateway.as_ref().and_then(|gateway| gateway.ops).map(|ops| ops.to_string());
         let line = here(line, ops.as_deref().unwrap_or("127.0.0.1:9901"));
         // What comes behind is other programs', and may find nothing.
         let line = match line.starts_with("printf ") {
