@@ -627,9 +627,12 @@ fn a_default_that_comes_back_is_told_with_the_line_that_leaves_it_out() {
         *state.lock().unwrap() = with_default("day 2");
         shown(&client, &[]);
         assert!(!gateway.said().contains("`volatile` of `pins`"), "one change alone shows nothing");
-        *state.lock().unwrap() = with_default("day 1");
+        // Of two lists that are read at once neither is the earlier one: such a change is seen at its next return.
         let told = || {
-            drop(client.tools());
+            for day in ["day 1", "day 2"] {
+                *state.lock().unwrap() = with_default(day);
+                drop(client.tools());
+            }
             gateway
                 .said()
                 .contains("members: [/inputSchema/properties/fields/default]")
