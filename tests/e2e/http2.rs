@@ -559,7 +559,7 @@ fn a_client_that_floods_its_connection_loses_it_and_others_are_served() {
     assert!(server.tool_calls().len() <= 400 + count);
     eventually("the count", || {
         let metrics = secure.gateway.metrics_now();
-        let ended = metrics.split("\nportcullis_http2_floods_total ").nth(1).unwrap();
+        let ended = metrics.split("\nportcullis_http2_flood_closes_total ").nth(1).unwrap();
         (ended.lines().next().unwrap().trim().parse() == Ok(count)).then_some(())
     });
 }
@@ -609,7 +609,7 @@ fn heads_have_a_size_and_a_number_of_headers() {
 #[test]
 fn a_client_has_so_many_streams_and_no_more() {
     let (server, go) = waiting(Era::Modern);
-    let secure = Secure::before(&server.url(), &authority(), "http2: {streams: 3}");
+    let secure = Secure::before(&server.url(), &authority(), "http2: {maxConcurrentStreams: 3}");
     let mut wire = secure.wire();
     for id in [1, 3, 5] {
         assert!(wire.send(&call(id)));
@@ -754,7 +754,7 @@ fn stranger(stream: u32) -> Vec<u8> {
 
 #[test]
 fn answers_to_strangers_that_are_not_read_are_few_on_a_connection_and_wait_for_a_short_time() {
-    let (server, secure) = echoing("inFlight: 4\nwriteTime: 10m");
+    let (server, secure) = echoing("inFlight: 4\nwriteTimeout: 10m");
     let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
     let all: Vec<u8> = (1..18).step_by(2).flat_map(stranger).collect();
     assert!(wire.send(&all));
@@ -812,7 +812,7 @@ fn answers_that_are_not_read_have_a_bound_on_one_connection() {
     let server = Server::with(Era::Modern, json!([tool("echo")]), |call, stream| {
         stream.write_all(&call.text(&"x".repeat(600 << 10))).is_ok()
     });
-    let limits = "responseBody: 1MiB\nhttp2: {responseMemory: 1MiB}";
+    let limits = "responseBody: 1MiB\nhttp2: {responseBuffer: 1MiB}";
     let secure = Secure::before(&server.url(), &authority(), limits);
     let mut wire = Wire::client(secure.address(), &secure.config, &[0, 4, 0, 0, 0, 0]);
     assert!(wire.send(&call(1)));
@@ -958,7 +958,7 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
             upstream("good", &front.url(), &pki)
         );
         let routes = "- {path: /bad, servers: [bad]}\n- {path: /mcp, servers: [good]}";
-        let secure = Secure::with(&servers, routes, &pki, "responseTimeout: 2s\ntotalTime: 5s");
+        let secure = Secure::with(&servers, routes, &pki, "responseTimeout: 2s\ncallTimeout: 5s");
         let ana = secure.client_of("/bad", Era::Modern);
         assert_eq!(ana.tools(), ["echo"], "{what}");
         let answer = ana.call("echo", &json!({ "text": "x" }));
