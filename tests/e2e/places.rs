@@ -750,6 +750,11 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
             json!({ "code": -32042, "message": "first", "data": spelled }),
             json!({ "code": -32042, "message": "first", "data": { "elicitations": {
                 "0": elicitations["elicitations"][0], "length": 1 } } }),
+            // Nor does a page have to stand where the protocol has it.
+            json!({ "code": -32042, "message": "first", "data": { "url": "https://evil.example/" } }),
+            json!({ "code": -32042, "message": "first", "data": "https://evil.example/" }),
+            json!({ "code": -32042, "message": "first", "data": { "elicitations": [], "url": "https://evil.example/" } }),
+            json!({ "code": -32042, "message": "open https://evil.example/" }),
         ] {
             for client in ERAS {
                 let said = json!({ "error": error });

@@ -141,6 +141,10 @@ fn a_request_to_the_model_is_held_to_its_limits() {
         (r#"{"messages":[],"maxTokens":-1}"#, "ask-malformed", "ask-malformed"),
         (r#"{"messages":[],"maxTokens":1e9}"#, "ask-malformed", "ask-malformed"),
         (r#"{"messages":{},"maxTokens":1}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":[{"role":"user"},{"role":"assistant"}],"maxTokens":1}"#, "", ""),
+        (r#"{"messages":[{"role":"system"}],"maxTokens":1}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":[{"role":"User"}],"maxTokens":1}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":[{}],"maxTokens":1}"#, "ask-malformed", "ask-malformed"),
     ] {
         assert_eq!(decided(&refuses, "sampling/createMessage", params), refused, "{params}");
         assert_eq!(decided(&cuts, "sampling/createMessage", params), cut, "{params}");
