@@ -807,12 +807,13 @@ fn arguments_that_nobody_declared_are_refused_wherever_an_object_stands() {
         list
     };
     let item = |inner: &Value| json!({ "x": [inner] });
+    let second = |inner: &Value| json!({ "x": [1, inner] });
     let map = |inner: &Value| json!({ "x": { "k": inner } });
     let own = |inner: &Value| json!({ "x": inner });
     type Place = fn(&Value) -> Value;
-    let places: Vec<(Value, Place)> = vec![
+    let places: [(Value, Place); 11] = [
         (draft7(list(json!({ "items": [object] }))), item),
-        (draft7(list(json!({ "items": [], "additionalItems": object }))), item),
+        (draft7(list(json!({ "items": [{}], "additionalItems": object }))), second),
         (with(list(json!({ "prefixItems": [object] }))), item),
         (with(list(json!({ "unevaluatedItems": object }))), item),
         (with(list(json!({ "contains": object }))), item),

@@ -118,7 +118,7 @@ fn links_and_markup_are_judged_as_they_are_read() {
             start(
                 &server,
                 &format!(
-                    "content: [{{servers: [up], linkHosts: [ok.example], results: {{{results}}}}}]"
+                    "content: [{{servers: [up], linkHosts: [ok.example, '*.ok.example'], results: {{{results}}}}}]"
                 ),
             )
         };

@@ -403,8 +403,8 @@ impl InFlightCall {
             // Some clients read the members of an object as items.
             return Some(Err(misspelled()));
         }
-        let items = list.into_iter().flat_map(Value::items);
-        let put = items.clone().take(AT_ONCE + 1);
+        let items: Vec<_> = list.into_iter().flat_map(Value::items).collect();
+        let put = items.iter().take(AT_ONCE + 1);
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let mut put: Vec<_> = put.collect();
         // A page that stands elsewhere, or nowhere, is asked for all the same.
@@ -432,7 +432,7 @@ impl InFlightCall {
             method: method::ELICIT.into(),
             params: Some(params.fragment(&document)),
         };
-        let questions: Vec<_> = items.enumerate().map(question).collect();
+        let questions: Vec<_> = items.into_iter().enumerate().map(question).collect();
         let questions = match self.shown(InputRequired { questions, result: None }).await {
             Ok(asked) => asked.questions,
             Err(failure) => return Some(Err(failure)),

@@ -939,18 +939,20 @@ fn judged(
     Ok(ExchangeEnd { outcome, ..ExchangeEnd::answered() })
 }
 
+/// A value that is an object, and the items of one that is a list.
+fn one_or_each(value: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    std::iter::once(value).filter(|one| one.is_object()).chain(value.items())
+}
+
 /// The blocks of content of a result, of its messages and of its resources, and the resources in them.
 fn blocks(result: Value<'_>) -> impl Iterator<Item = Value<'_>> {
-    let each = |value: Value<'_>| {
-        std::iter::once(value).filter(|one| one.is_object()).chain(value.items())
-    };
     // What comes of a legacy task stands in `result`.
     let results = [Some(result), result.get("result")].into_iter().flatten();
     let content = results.flat_map(move |result| {
         let messages = result.get("messages").into_iter().flat_map(Value::items);
         let own =
             messages.filter_map(|message| message.get("content")).chain(result.get("content"));
-        own.flat_map(each).chain(result.get("contents").into_iter().flat_map(each))
+        own.flat_map(one_or_each).chain(result.get("contents").into_iter().flat_map(one_or_each))
     });
     content.flat_map(|block| std::iter::once(block).chain(block.get("resource")))
 }

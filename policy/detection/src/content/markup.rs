@@ -51,7 +51,7 @@ pub(super) struct MarkupMatch {
     /// Whether it is a link that is deceptive or leads to a host that is not permitted.
     pub(super) is_link: bool,
     fix: Defusal,
-    /// The range of the text as it is read, if only that has the match.
+    /// The range of the text as it is read, if it is read in another way than it stands.
     rendered: Option<Range<usize>>,
 }
 
@@ -142,11 +142,12 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> FoundM
         for one in matches.iter_mut().skip(from) {
             let range = one.from..one.end;
             Range { start: one.from, end: one.end } = rendered.source(range.clone());
-            one.rendered = Some(range);
+            // What is read in another way is shorter.
+            one.rendered = (range.len() < one.end - one.from).then_some(range);
         }
     }
-    // Of two matches of one range, the one that stands there comes first.
-    matches.sort_by_key(|one| (one.from, Reverse(one.end), one.rendered.is_some()));
+    // Of two matches of one range, the one that is read there comes first: it is what has to be defused.
+    matches.sort_by_key(|one| (one.from, Reverse(one.end), one.rendered.is_none()));
     let mut last = [0; 2];
     matches.retain(|one| {
         let end = last.get_mut(usize::from(one.is_link));
@@ -371,7 +372,8 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     const SPECIAL: [&str; 5] = ["https", "http", "ftp", "wss", "ws"];
     const OTHERS: [&str; 5] = ["file", "sftp", "ssh", "smb", "git"];
     let behind = bytes.get(at + 1..)?;
-    let slashes = behind.iter().take(AUTHORITY).take_while(|b| matches!(b, b'/' | b'\\')).count();
+    let slashes =
+        || behind.iter().take(AUTHORITY).take_while(|b| matches!(b, b'/' | b'\\')).count();
     if bytes.get(at) == Some(&b':') {
         let before = bytes.get(at.saturating_sub(6)..at)?;
         let is_scheme = |scheme: &str| {
@@ -383,17 +385,17 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
             whole && same.is_some_and(|word| word.eq_ignore_ascii_case(scheme.as_bytes()))
         };
         if let Some(scheme) = SPECIAL.into_iter().find(|scheme| is_scheme(scheme)) {
-            let from = at - scheme.len();
+            let (from, slashes) = (at - scheme.len(), slashes());
             let leads = slashes > 0 || is_target(bytes, from);
             return leads.then_some((from, at + 1 + slashes));
         }
         let scheme = OTHERS.into_iter().find(|scheme| is_scheme(scheme))?;
         // The third slash of `file:///` begins a path, and so does the letter of a drive.
         let is_drive = scheme == "file" && matches!(behind.get(2..4), Some([_, b':' | b'|']));
-        return (slashes == 2 && !is_drive).then_some((at - scheme.len(), at + 3));
+        return (slashes() == 2 && !is_drive).then_some((at - scheme.len(), at + 3));
     }
-    let leads = slashes > 0 && is_target(bytes, at);
-    leads.then_some((at, at + 1 + slashes))
+    let leads = matches!(behind.first(), Some(b'/' | b'\\')) && is_target(bytes, at);
+    leads.then(|| (at, at + 1 + slashes()))
 }
 
 /// Whether the address of a link stands at a place: a destination in Markdown, or the value of an attribute.
@@ -402,6 +404,10 @@ fn is_target(bytes: &[u8], at: usize) -> bool {
     // In front of blanks, where a program has no comment.
     const SPACED: [&[u8]; 7] = [b"](", b"](<", b"=\"", b"='", b"]:", b"href=", b"src="];
     let Some(before) = bytes.get(at.saturating_sub(BLANKS)..at) else { return false };
+    let Some(last) = before.last() else { return false };
+    if !last.is_ascii_whitespace() && !b"(<\"'=:".contains(last) {
+        return false;
+    }
     let close = before.trim_ascii_end();
     SIGNS.iter().any(|sign| before.ends_with(sign))
         || close.len() < before.len() && SPACED.iter().any(|sign| close.ends_with(sign))
@@ -635,7 +641,7 @@ mod tests {
             }
             assert_eq!(notes(&now), [""; 0], "{text}: {now}");
         }
-        let hosts = [Pattern::new("ok.example")];
+        let hosts = [Pattern::new("ok.example"), Pattern::new("*.ok.example")];
         for text in [
             "[x](https&#58;//evil.example)",
             "<a href=\"ht\ntps://evil.example/\">",
