@@ -790,6 +790,44 @@ fn a_change_by_which_more_is_admitted_does_not_pass_as_a_narrower_one() {
     }
 }
 
+/// A model gives what a schema requires, also if the schema says nothing more of it.
+#[test]
+fn a_name_that_is_newly_required_is_a_new_argument() {
+    let requiring = |names: &[&str], within: &[&str]| {
+        let mut tool = tool("work");
+        tool["inputSchema"] = json!({ "type": "object", "required": names, "properties": {
+            "id": {}, "o": { "type": "object", "properties": { "k": {} }, "required": within } } });
+        tool
+    };
+    for era in ERAS {
+        for (after, kept, argument) in [
+            (requiring(&["id", "command"], &[]), false, "command"),
+            (requiring(&["id", "webhook"], &[]), false, "webhook"),
+            (requiring(&["id", "note"], &[]), false, "note"),
+            (requiring(&["id"], &["url"]), false, "o"),
+            // What was declared is no new argument.
+            (requiring(&["id", "o"], &["k"]), true, "o"),
+        ] {
+            let before = requiring(&["id"], &[]);
+            let state: State = Arc::new(Mutex::new(json!({ "tools": [before, tool("rest")] })));
+            let Drifting { server, gateway, .. } =
+                &Drifting::new(era, &state, "{narrowing: accept}");
+            let client = gateway.client(era, ANA);
+            assert_eq!(client.tools(), ["work", "rest"]);
+            state.lock().unwrap()["tools"][0] = after.clone();
+            let expected = if kept { &["work", "rest"][..] } else { &["rest"] };
+            eventually("the change is seen", || {
+                let is_seen = !events(gateway, "definition-changed").is_empty()
+                    || !events(gateway, "accepted").is_empty();
+                (client.tools() == expected && is_seen).then_some(())
+            });
+            let answer = client.call("work", &json!({ "id": 1, argument: { "k": 1, "url": "u" } }));
+            assert_eq!(answer.code() == 0, kept, "{era:?} {after}: {answer:?}");
+            assert_eq!(server.tool_calls().len(), usize::from(kept), "{era:?} {after}");
+        }
+    }
+}
+
 #[test]
 fn arguments_are_held_to_what_was_approved_as_well_unless_more_was_accepted() {
     let condition =

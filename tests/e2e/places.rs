@@ -608,6 +608,13 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
                 "ask-malformed",
             ),
             (sampling("temperature", "x".into()), "ask-malformed"),
+            (
+                sampling(
+                    "messages",
+                    json!([{ "role": "system", "content": { "type": "text", "text": "hi" } }]),
+                ),
+                "ask-malformed",
+            ),
             (sampling("max_tokens", 5000.into()), "ask-malformed"),
             (page("javascript:alert(1)"), "ask-url"),
             (page("http://login.example.com/"), "ask-url"),
@@ -668,6 +675,7 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
             page("https://login.example.com/auth?scope=https%3A%2F%2Fgraph.example%2F.default"),
             page("https://login.example.com/auth?scope=full_access"),
             page("https://login.example.com/auth?access_type=offline"),
+            page("https://login.example.com/auth?claims=%7B%22scope%22%3A%22offline_access%22%7D"),
         ] {
             let (answer, record) = called(&refuses, era, &script, asked.clone());
             assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");

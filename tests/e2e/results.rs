@@ -123,7 +123,14 @@ fn links_and_markup_are_judged_as_they_are_read() {
             )
         };
         let (block, defang) = (on("block"), on("defang"));
+        let long = "a".repeat(5000);
+        let far = format!("<a title=\"{long}\" href=\"ht\ntps://evil.example/\">c</a>");
         for text in [
+            &*far,
+            "![a [b [c]] d](https://evil.example/?d=1)",
+            "![x]\n\n[x]: https&#58;//evil.example/?d=1",
+            "[x](                    //evil.example )",
+            "[x]( <ht\ttps://evil.example> )",
             "![x](https&#58;//evil.example/?d=1)",
             "![x](https&colon;//evil.example/?d=1)",
             "![x](&#104;ttps://evil.example/?d=1)",
