@@ -102,7 +102,7 @@ const SPECS: [(MarkupTrigger, Defusal, &str, &str); 13] = [
         r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0*(?:\.0|0(?:[;"'%\s]|\z))|(?:left|top|right|bottom|text-indent)\s*:\s*-\d{4}|["';\s]color\s*:\s*transparent|scale\(\s*0\s*[,)]|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%)[^<>]*>?"#),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
         r#"(?i)<[a-z][\w:-]*(?:[\s/]+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>]+))?)*?[\s/]+hidden(?:\s*=\s*["'\w][^<>]*>?|[\s/][^<>]*>?|>|\z)"#),
-    (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"<(?:![^->][^>]*|\?[^>]*|/\s[^>]*|/[^a-zA-Z>/*\s][^>]*\s[^>\s][^>]*)>"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"<(?:![^->][^>]*\s[^>]*\s[^>]*|!\s[^>]*|\?[^>]*|/\s[^>]*|/[^a-zA-Z>/*\s][^>]*\s[^>\s][^>]*)>"),
     (MarkupTrigger::Word, Defusal::Scheme, "has a link that runs something",
         r#"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|(?:\]\(\s*<?|\b(?:href|src)\s*=\s*["']?\s*)(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"#),
     (MarkupTrigger::Word, Defusal::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
@@ -465,7 +465,10 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         };
         if let Some(scheme) = SPECIAL.into_iter().find(|scheme| is_scheme(scheme)) {
             let (from, slashes) = (at - scheme.len(), slashes());
-            let leads = slashes > 0 || is_target(bytes, from);
+            // Not `http::header`, which is a name in a program.
+            let is_link = || bytes.get(..from).is_some_and(|before| before.ends_with(b"<"));
+            let leads = slashes > 0
+                || behind.first() != Some(&b':') && (is_link() || is_behind(bytes, from, &LINKS));
             return leads.then_some((from, at + 1 + slashes));
         }
         let scheme = OTHERS.into_iter().find(|scheme| is_scheme(scheme))?;
@@ -473,29 +476,35 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         let is_drive = scheme == "file" && matches!(behind.get(2..4), Some([_, b':' | b'|']));
         return (slashes() == 2 && !is_drive).then_some((at - scheme.len(), at + 3));
     }
-    let is_slash = bytes.get(at) == Some(&b'/');
-    let leads = matches!(behind.first(), Some(b'/' | b'\\'))
-        && if is_slash { is_target(bytes, at) } else { is_behind(bytes, at, &LINKS) };
-    leads.then(|| (at, at + 1 + slashes()))
+    // Only the first of several slashes, so that they are counted once.
+    let is_slash = |at: usize| matches!(bytes.get(at), Some(b'/' | b'\\'));
+    if at.checked_sub(1).is_some_and(is_slash) || !is_slash(at + 1) {
+        return None;
+    }
+    let slashes = slashes();
+    // Exactly two behind a sign that has other meanings: a regular expression may have more.
+    let leads = slashes == 1 && is_target(bytes, at)
+        || is_behind(bytes, at, &LINKS) && !is_comment(bytes, at, at + 1 + slashes);
+    leads.then_some((at, at + 1 + slashes))
+}
+
+/// Whether the slashes up to `end` begin a comment of a program: in a line of their own, and with no host behind them.
+fn is_comment(bytes: &[u8], at: usize, end: usize) -> bool {
+    let before = bytes.get(..at).unwrap_or_default();
+    let blanks = before.get(before.trim_ascii_end().len()..).unwrap_or_default();
+    let is_host = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'!';
+    blanks.contains(&b'\n') && !bytes.get(end).is_some_and(is_host)
 }
 
 /// What stands in front of the address of a link, in front of blanks too. In a program, comments have none of it in front.
 const LINKS: [&[u8]; 9] =
     [b"](", b"](<", b"]:", b"href=", b"href=\"", b"href='", b"src=", b"src=\"", b"src='"];
 
-/// Whether the address of a link stands at a place: a destination in Markdown, or the value of an attribute.
+/// Whether two slashes at a place stand where a link leads: behind a parenthesis or in the value of an attribute.
 fn is_target(bytes: &[u8], at: usize) -> bool {
-    const CLOSE: [&[u8]; 6] = [b"(", b"(<", b"=\"", b"='", b"=", b"<"];
+    const SIGNS: [&[u8]; 6] = [b"(", b"(<", b"=\"", b"='", b"=", b"<"];
     let before = bytes.get(..at).unwrap_or_default();
-    match before.last() {
-        Some(b'(' | b'<' | b'"' | b'\'' | b'=')
-            if CLOSE.iter().any(|sign| before.ends_with(sign)) =>
-        {
-            true
-        }
-        Some(_) => is_behind(bytes, at, &LINKS) || is_behind(bytes, at, &[b"=\"", b"='"]),
-        None => false,
-    }
+    bytes.get(at) == Some(&b'/') && SIGNS.iter().any(|sign| before.ends_with(sign))
 }
 
 /// Whether one of these signs stands in front of a place, with or without blanks between.
@@ -630,6 +639,7 @@ mod tests {
             "![x](./a.png) and ![y]\n\n[y]: ./b.png",
             "the key: //",
             "&lt;script&gt;alert(1)&lt;/script&gt; &#60;img src=x onerror=y&#62;",
+            "Vec<!, T> and echo <!world'>",
             "<p class=\"md:block hidden lg:flex\" aria-hidden=\"true\" data-hidden>x</p>",
             "<input type=\"hidden\" name=x> <Foo hidden={open}>",
             "<p style=\"background-color:transparent;margin-left:-20px;opacity:0.5\">",
@@ -766,7 +776,12 @@ mod tests {
         for text in [
             "file:///srv/a and file://C:/a and file:a",
             "a https: b, http:\n//comment",
+            "f(http::Request::new(), Vec<http::Header>, url=http:x) (https:)",
+            "(http: the protocol), scheme=\"https:\", (see https:) and if (x)\\\\server",
             "x = //comment\nfoo( //comment\n)",
+            "s.replace(/\\\\/g, '').match(/\\\\/x\\\\/$/)",
+            "/// [a]:\n/// https://ok.example and //! [b]:\n//! <https://ok.example>",
+            "x =\"\n//comment",
             "awww.that is nice",
         ] {
             assert_eq!(find(text, &hosts).matches.len(), 0, "{text}");
