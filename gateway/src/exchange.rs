@@ -400,7 +400,7 @@ impl Gateway {
         if !peer.vouched.as_ref().is_some_and(|vouched| vouched.is()) {
             return Ok(None);
         }
-        let most = u64::from(self.limits.http2.window);
+        let most = u64::from(self.limits.http2.stream_window);
         let bytes = body.size_hint().upper().map_or(most, |upper| upper.min(most));
         if bytes <= u64::from(WINDOW_OF_STRANGERS) {
             return Ok(None);
@@ -570,7 +570,7 @@ impl Gateway {
             place.body = Some(Arc::new(share));
             Ok(pieces.whole())
         };
-        let collected = tokio::time::timeout(self.limits.request_time, collect).await;
+        let collected = tokio::time::timeout(self.limits.request_timeout, collect).await;
         collected.unwrap_or(Err(HttpFailure::BodyTime.into()))
     }
 
@@ -619,7 +619,7 @@ impl Gateway {
         self.rates.sweep(self.clock.instant());
         self.results.sweep(self.clock.instant());
         self.policy.links().forget(self.seconds());
-        let (now, patience) = (self.clock.instant(), self.limits.input_time);
+        let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;
         self.parking.retain(|_, parked| waits(parked));
     }

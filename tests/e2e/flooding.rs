@@ -184,7 +184,7 @@ fn what_unknown_callers_send_leaves_room_for_the_records_of_calls() {
     });
     let server = Server::echo(Era::Modern, &["read"]);
     let mut config = Config::of(&server.url());
-    config.refusals = "{each: 1000000, interval: 100ms}".to_owned();
+    config.refusals = "{individualRecords: 1000000, interval: 100ms}".to_owned();
     config.sinks = format!("{{name: siem, http: {{url: '{}'}}, spool: 64KiB}}", collector.url());
     let gateway = config.start();
     // More than the spool holds; they are refused for what they are, and never because nothing can be recorded.
@@ -350,7 +350,7 @@ fn bystanders(gateway: &Gateway, era: Era, over: &AtomicBool, flooded: impl FnOn
 fn flooding(flood: &Server, calm: &Server) -> Config {
     let servers =
         format!("- {{name: up, url: '{}'}}\n- {{name: calm, url: '{}'}}", flood.url(), calm.url());
-    let mut config = Config::with(&servers, "[up]").limits("totalTime: 3s\ndrainTime: 1s");
+    let mut config = Config::with(&servers, "[up]").limits("callTimeout: 3s\ndrainTime: 1s");
     config.routes.push_str("\n- {path: /calm, servers: [calm]}");
     config
 }

@@ -154,7 +154,7 @@ fn are_answered(gateway: &Gateway, count: usize) -> bool {
 #[test]
 fn what_a_batch_is_answered_with_is_in_memory_once_until_its_client_reads_it() {
     let (server, _release) = server(Era::Legacy);
-    let limits = "answersPerServer: 128MiB\nwriteTime: 60s";
+    let limits = "responseMemoryPerServer: 128MiB\nwriteTime: 60s";
     let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
     gateway.has_read(1);
     let mut ana = gateway.client(Era::Legacy, ANA);
@@ -296,8 +296,8 @@ fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_
 /// Only calls of modern clients wait for their clients to answer.
 #[test]
 fn progress_of_calls_that_wait_for_their_client_takes_of_its_share() {
-    let more = ", sharing: perSession, serverRequests: {forms: {}}";
-    let gateway = flooded(more, "inputTime: 5m\nresponseBody: 1MiB\nanswersPerCaller: 8MiB");
+    let more = ", sharing: perSession, serverRequests: {formElicitation: {}}";
+    let gateway = flooded(more, "inputTimeout: 5m\nresponseBody: 1MiB\nanswersPerCaller: 8MiB");
     let ana = able(&gateway, Era::Modern, ANA);
     assert_eq!(ana.call("last", &json!({})).text(), "last");
     let before = peak(&gateway);

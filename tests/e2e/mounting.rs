@@ -110,7 +110,7 @@ fn an_application_that_ends_answers_what_is_under_way_and_ends_streams() {
     for era in ERAS {
         let (server, go) = waiting(era);
         // Longer than a test waits: nothing may be left that only this time ends.
-        let mut gateway = mounted(&Config::of(&server.url()).limits("drainTime: 5m"));
+        let mut gateway = mounted(&Config::of(&server.url()).limits("drainTimeout: 5m"));
         let ana = gateway.client(era, ANA);
         let mut endless = listening(&ana);
         let params = json!({ "name": "slow", "arguments": {} });

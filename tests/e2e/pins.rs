@@ -1099,7 +1099,7 @@ fn a_tool_for_clients_that_can_be_asked_something_is_pinned_like_every_other() {
         let asks = Arc::new(Mutex::new("Asks.".to_owned()));
         let (server, folder) = (choosy(era, &asks), Folder::new());
         let servers = |more: &str| format!("- {{name: up, url: '{}'{more}}}", server.url());
-        let mut config = Config::with(&servers(", serverRequests: {forms: {}}"), "[up]")
+        let mut config = Config::with(&servers(", serverRequests: {formElicitation: {}}"), "[up]")
             .policy(OPEN)
             .limits(FRESH)
             .approved(&lockfile(&folder));

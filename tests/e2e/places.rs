@@ -513,7 +513,7 @@ fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
 
 #[test]
 fn a_server_that_passes_on_the_refusal_of_its_question_is_not_said_to_forge_one() {
-    let note = "the gateway is not configured to allow this server `serverRequests: {forms: {}}`";
+    let note = "the gateway is not configured to allow this server `serverRequests: {formElicitation: {}}`";
     for era in ERAS {
         // A call of a modern server ends with the refusal, so it has nothing to pass on.
         let server = Server::answering(
@@ -569,7 +569,7 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
         let server = asking(era, &script);
         let config = Config::with(
             &format!(
-                "- {{name: up, url: '{}', serverRequests: {{forms: {{}}, urls: {{hosts: [login.example.com]}}, sampling: {{maxTokens: 100}}, roots: {{}}}}}}",
+                "- {{name: up, url: '{}', serverRequests: {{formElicitation: {{}}, urlElicitation: {{hosts: [login.example.com]}}, sampling: {{maxTokens: 100}}, roots: {{}}}}}}",
                 server.url()
             ),
             "[up]",
@@ -647,7 +647,9 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
 
 /// A gateway before a server that may ask by forms and pages, with more said of each.
 fn open_to(server: &Server, forms: &str, pages: &str) -> Gateway {
-    let asks = format!("{{forms: {{{forms}}}, urls: {{hosts: [login.example.com]{pages}}}}}");
+    let asks = format!(
+        "{{formElicitation: {{{forms}}}, urlElicitation: {{hosts: [login.example.com]{pages}}}}}"
+    );
     let servers = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
     Config::with(&servers, "[up]").policy(OPEN).start()
 }
@@ -915,9 +917,9 @@ fn tools_for_the_model_and_tasks_are_asked_only_of_clients_that_declared_them() 
     {
         let script = Script::default();
         let server = asking(server_era, &script);
-        let asks = "{forms: {}, urls: {hosts: [login.example.com]}, sampling: {maxTokens: 100}, roots: {}}";
+        let asks = "{formElicitation: {}, urlElicitation: {hosts: [login.example.com]}, sampling: {maxTokens: 100}, roots: {}}";
         let up = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
-        let gateway = Config::with(&up, "[up]").policy(OPEN).limits("inputTime: 200ms").start();
+        let gateway = Config::with(&up, "[up]").policy(OPEN).limits("inputTimeout: 200ms").start();
         let full = Client::able(gateway.address, "/mcp", client_era, Some(ANA), &declared);
         for (n, (asked, required)) in cases.iter().enumerate() {
             let method = asked["method"].as_str().unwrap();
@@ -1195,7 +1197,7 @@ fn a_request_to_the_model_is_cut_where_the_operator_wants_that() {
     let server = asking(Era::Modern, &script);
     let config = Config::with(
         &format!(
-            "- {{name: up, url: '{}', serverRequests: {{sampling: {{maxTokens: 100, over: cut}}}}}}",
+            "- {{name: up, url: '{}', serverRequests: {{sampling: {{maxTokens: 100, onExceeded: cut}}}}}}",
             server.url()
         ),
         "[up]",

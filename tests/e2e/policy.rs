@@ -362,12 +362,12 @@ fn a_file_that_gateways_share_may_speak_of_servers_that_one_of_them_has_not() {
              principals: ['*'], servers: [up], tools: ['*']}}"
         )
     };
-    let gateway = Config::of(&server.url()).policy(&policy(", optional: true")).start();
+    let gateway = Config::of(&server.url()).policy(&policy(", allowUnknownServers: true")).start();
     assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["read"]);
     let output = Config::of(&server.url()).policy(&policy("")).refused();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("there is no server `crm`") && said.contains("`optional: true`"),
+        said.contains("there is no server `crm`") && said.contains("`allowUnknownServers: true`"),
         "{said}"
     );
 }

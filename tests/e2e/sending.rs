@@ -187,7 +187,7 @@ fn a_caller_who_has_its_share_of_what_waits_for_a_program_is_refused_and_others_
 fn a_program_that_takes_nothing_while_calls_to_it_time_out_is_started_again() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "answerTime: 5s");
+        let gateway = single(era, &folder, "responseTimeout: 5s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let born = seen(&ana)["born"].clone();
         let at_work = held(&gateway, &ana, &folder, &json!({}));
@@ -209,7 +209,7 @@ fn a_program_that_takes_nothing_while_calls_to_it_time_out_is_started_again() {
 fn a_program_that_is_at_work_on_a_call_in_time_is_not_ended_though_it_does_not_read() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "answerTime: 5s");
+        let gateway = single(era, &folder, "responseTimeout: 5s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let born = seen(&ana)["born"].clone();
         // It says how far it is, so its call is in time.

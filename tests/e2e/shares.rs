@@ -235,18 +235,18 @@ fn a_share_is_no_more_than_all_there_is() {
         "inFlight: 2\n  inFlightPerCaller: 3",
         "connections: 2\n  connectionsPerAddress: 3",
         "replayMemory: 1MiB\n  replayMemoryPerCaller: 2MiB",
-        "keptResults: 1MiB\n  keptResultsPerCaller: 2MiB",
+        "resultStore: 1MiB\n  resultStorePerCaller: 2MiB",
         "tokenMemory: 1MiB\n  tokenMemoryPerCaller: 2MiB",
-        "requestBodies: 1MiB",
+        "requestBodyMemory: 1MiB",
         "memory: 32MiB\n  memoryPerCaller: 33MiB",
         "memoryPerCaller: 3MiB",
         "memoryPerCaller: 15MiB",
-        "answers: 64MiB\n  answersPerCaller: 65MiB",
-        "answers: 64MiB\n  answersPerServer: 65MiB",
-        "answersPerServer: 15MiB",
-        "lists: 1MiB\n  listsPerCaller: 2MiB",
-        "schemas: 1MiB\n  schemasPerServer: 2MiB",
-        "subscriptions: 1MiB\n  subscriptionsPerCaller: 2MiB",
+        "responseMemory: 64MiB\n  responseMemoryPerCaller: 65MiB",
+        "responseMemory: 64MiB\n  responseMemoryPerServer: 65MiB",
+        "responseMemoryPerServer: 15MiB",
+        "catalogMemory: 1MiB\n  catalogMemoryPerCaller: 2MiB",
+        "schemaMemory: 1MiB\n  schemaMemoryPerServer: 2MiB",
+        "subscriptionMemory: 1MiB\n  subscriptionMemoryPerCaller: 2MiB",
         "sendQueue: 16MiB\n  sendQueuePerCaller: 17MiB",
         "sendQueuePerCaller: 3MiB",
     ] {
@@ -286,10 +286,13 @@ fn shares_of_callers_that_cannot_be_are_refused() {
         ("{principals: [], inFlightPerCaller: 1}", "the list is empty"),
         ("{principals: [ana, ana]}", "has other shares already"),
         ("{principals: [ana], inFlightPerCaller: 9}", "give 1 to 8"),
-        ("{principals: [ana], parkedPerCaller: 0}", "`parkedPerCaller`"),
-        ("{principals: [ana], answersPerCaller: 1MiB}", "`answersPerCaller`"),
-        ("{principals: [ana], listsPerCaller: 65MiB}", "`listsPerCaller`"),
-        ("{principals: [ana], subscriptionsPerCaller: 65MiB}", "`subscriptionsPerCaller`"),
+        ("{principals: [ana], pendingElicitationsPerCaller: 0}", "`pendingElicitationsPerCaller`"),
+        ("{principals: [ana], responseMemoryPerCaller: 1MiB}", "`responseMemoryPerCaller`"),
+        ("{principals: [ana], catalogMemoryPerCaller: 65MiB}", "`catalogMemoryPerCaller`"),
+        (
+            "{principals: [ana], subscriptionMemoryPerCaller: 65MiB}",
+            "`subscriptionMemoryPerCaller`",
+        ),
     ] {
         let config =
             Config::of(&server.url()).limits(&format!("inFlight: 8\ncallers: [{callers}]"));
@@ -329,7 +332,7 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
     for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
         let (server, release) = stalling(era);
         let limits = "responseBody: 256KiB\nanswers: 1MiB\nanswersPerCaller: 256KiB\n\
-                      answersPerServer: 512KiB";
+                      responseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalled = [1, 2].map(|id| {
@@ -427,7 +430,7 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
             stream.write_all(&bytes).is_ok()
         });
         let limits = "responseBody: 256KiB\nanswers: 2MiB\nanswersPerCaller: 512KiB\n\
-                      answersPerServer: 2MiB";
+                      responseMemoryPerServer: 2MiB";
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
         // Both texts have about the same length.
@@ -538,8 +541,7 @@ fn answers_that_their_client_does_not_read_take_of_its_share_and_of_no_others() 
             stream.write_all(&call.text(&"plain ".repeat(length / 6))).is_ok()
         });
         // A server has less than a caller: what waits for the one must not take the place of the other.
-        let limits =
-            "answers: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
+        let limits = "responseMemory: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
         // Nobody has to read what is sent, and it may sound like anything.
         let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
         let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
@@ -591,8 +593,7 @@ fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_
             let body = String::from_utf8(body).unwrap();
             stream.write_all(&answer("200 OK", "text/event-stream", &body)).is_ok()
         });
-        let limits =
-            "answers: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
+        let limits = "responseMemory: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
         let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
         let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
         let gateway = config.limits(limits).start();
@@ -629,7 +630,7 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {
         let (server, release) = stalling(era);
         let limits = "responseBody: 256KiB\nanswers: 1MiB\nanswersPerCaller: 256KiB\nanswersPerServer: 1MiB\n\
-                      callers: [{principals: [ana], answersPerCaller: 512KiB}]";
+                      callers: [{principals: [ana], responseMemoryPerCaller: 512KiB}]";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalls = |client: &Client, id: u64| begun(&gateway, &call(client, id, "stalls"));
@@ -648,7 +649,7 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
 fn lists_for_one_account_have_a_share_of_its_own() {
     for era in ERAS {
         let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
-        let limits = "callers: [{principals: [ana], listsPerCaller: 1KiB}]";
+        let limits = "callers: [{principals: [ana], catalogMemoryPerCaller: 1KiB}]";
         let gateway = start(&server, limits);
         let held = || gateway.metric_now("portcullis_lists_held_bytes");
         gateway.says("catalogue read");
@@ -708,7 +709,7 @@ fn lists_of_one_caller_make_room_for_its_next_and_leave_those_of_others() {
         let next = move || lists.fetch_add(1, Ordering::Relaxed);
         let server =
             Server::shifting(era, move |_| long_list(next()), |_| json!({ "content": [] }));
-        let gateway = start(&server, "lists: 64KiB");
+        let gateway = start(&server, "catalogMemory: 64KiB");
         let held = || gateway.metric_now("portcullis_lists_held_bytes");
         gateway.has_read(1);
         let bob = able(&gateway, era, BOB, 0);
@@ -745,7 +746,7 @@ fn compiled_schemas_of_a_server_make_room_for_its_next() {
         let server = Server::with(era, tools.into(), |call, stream| {
             stream.write_all(&call.text("done")).is_ok()
         });
-        let gateway = start(&server, "schemas: 1MiB");
+        let gateway = start(&server, "schemaMemory: 1MiB");
         let ana = gateway.client(era, ANA);
         for n in (0..10).chain(0..10) {
             let told = ana.call(&format!("tool{n}"), &json!({ "p1": "abc" })).json();
@@ -806,8 +807,8 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
         // A server of the modern era keeps no session, so the subscriptions of one are kept here.
         let server = Server::offering(Era::Modern, offers.clone(), |_| json!({ "contents": [] }));
         let config = Config::of(&server.url()).policy(RULES);
-        let limits = "subscriptions: 64KiB\nsubscriptionsPerCaller: 1KiB\n\
-                      callers: [{principals: [ana, bob], subscriptionsPerCaller: 32KiB}]";
+        let limits = "subscriptionMemory: 64KiB\nsubscriptionsPerCaller: 1KiB\n\
+                      callers: [{principals: [ana, bob], subscriptionMemoryPerCaller: 32KiB}]";
         let gateway = config.limits(limits).start();
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         if era == Era::Legacy {

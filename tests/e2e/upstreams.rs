@@ -357,7 +357,7 @@ fn a_server_that_is_down_or_silent_is_an_error_in_time() {
             "- {{name: down, url: 'http://{free}/mcp'}}\n- {{name: silent, url: '{}'}}",
             silent.url()
         );
-        let mut config = Config::with(&servers, "[silent]").limits("answerTime: 300ms");
+        let mut config = Config::with(&servers, "[silent]").limits("responseTimeout: 300ms");
         config.routes.push_str("\n- {path: /down, servers: [down]}");
         let gateway = config.start();
         let answer = gateway.client(era, ANA).call("work", &json!({}));
@@ -613,8 +613,8 @@ fn a_program_that_misbehaves_is_an_error_and_is_started_again() {
         ("while read line; do echo garbage garbage; done", "upstream-timeout"),
         ("cat > /dev/null", "upstream-timeout"),
     ] {
-        let config =
-            Config::with(&program(script), "[up]").limits("answerTime: 300ms\nresponseBody: 64KiB");
+        let config = Config::with(&program(script), "[up]")
+            .limits("responseTimeout: 300ms\nresponseBody: 64KiB");
         let gateway = config.start();
         let ana = gateway.client(Era::Modern, ANA);
         let answer = ana.call("echo", &json!({}));

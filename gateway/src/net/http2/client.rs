@@ -45,7 +45,7 @@ struct SharedHttp2State {
     /// Most open requests at a time.
     most: usize,
     /// How long the connection may be idle and is still used.
-    idle_time: Duration,
+    idle_timeout: Duration,
     started: Instant,
     /// The end of the last request, in milliseconds after `started`.
     left: AtomicU64,
@@ -98,14 +98,14 @@ impl Drop for StreamSlot {
 }
 
 impl SharedHttp2 {
-    /// Starts HTTP/2 on `stream`; the connection is used until it was idle for `idle_time`.
+    /// Starts HTTP/2 on `stream`; the connection is used until it was idle for `idle_timeout`.
     ///
     /// # Errors
     /// When the connection fails.
     pub async fn begin<S>(
         stream: S,
         terms: ConnectionBounds,
-        idle_time: Duration,
+        idle_timeout: Duration,
         tasks: &Tasks,
     ) -> Result<Self, h2::Error>
     where
@@ -115,13 +115,13 @@ impl SharedHttp2 {
         let (sender, mut connection) = builder(&terms).handshake(stream).await?;
         let state = Arc::new(SharedHttp2State {
             open: AtomicUsize::new(0),
-            most: usize::try_from(terms.bounds.streams).unwrap_or(usize::MAX),
-            idle_time,
+            most: usize::try_from(terms.bounds.max_concurrent_streams).unwrap_or(usize::MAX),
+            idle_timeout,
             started: Instant::now(),
             left: AtomicU64::new(0),
             watch: Arc::clone(&watch),
         });
-        let upkeep = ConnectionTimers::new(watch, terms, idle_time, connection.ping_pong());
+        let upkeep = ConnectionTimers::new(watch, terms, idle_timeout, connection.ping_pong());
         let closing = CloseOnDrop(Arc::clone(&state));
         let driver = Driver { connection, upkeep, closing };
         let halting = tasks.clone();
@@ -145,7 +145,7 @@ impl SharedHttp2 {
         let state = &self.state;
         let most = state.most.min(self.sender.current_max_send_streams());
         let before = state.open.load(Ordering::Acquire);
-        if before == 0 && state.unused() >= state.idle_time {
+        if before == 0 && state.unused() >= state.idle_timeout {
             // The server may be about to close it, and the request may not be repeatable.
             state.close_if_unused();
             return None;
@@ -286,19 +286,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 fn builder(terms: &ConnectionBounds) -> Builder {
     let bounds = &terms.bounds;
     let (streams, resets) = (
-        usize::try_from(bounds.streams).unwrap_or(usize::MAX),
-        usize::try_from(bounds.resets).unwrap_or(usize::MAX),
+        usize::try_from(bounds.max_concurrent_streams).unwrap_or(usize::MAX),
+        usize::try_from(bounds.stream_resets).unwrap_or(usize::MAX),
     );
     // A slow reader fills the window of its stream, but must not fill that of the connection, which the
     // other streams need.
-    let all = bounds.window.saturating_mul(bounds.streams).min(WINDOW);
+    let all = bounds.stream_window.saturating_mul(bounds.max_concurrent_streams).min(WINDOW);
     let mut builder = Builder::new();
     builder
         .enable_push(false)
         .initial_max_send_streams(streams)
         .max_header_list_size(terms.head)
         .max_frame_size(FRAME)
-        .initial_window_size(bounds.window)
+        .initial_window_size(bounds.stream_window)
         .initial_connection_window_size(all)
         .max_send_buffer_size(bounds.send_buffer)
         .max_concurrent_reset_streams(resets)

@@ -33,10 +33,10 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// Most unauthenticated responses that wait on one connection for a flow-control window. Each is short, but occupies
 /// its stream, and is charged to no principal.
 const STRANGERS: usize = 8;
-/// How long such a response waits, if `writeTime` is not shorter. A regular HTTP/2 client opens the window of a stream
+/// How long such a response waits, if `writeTimeout` is not shorter. A regular HTTP/2 client opens the window of a stream
 /// before it sends the request.
 const STRANGER_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a response that the client must take within `writeTime`, if as many are left: otherwise a client that takes
+/// Bytes of a response that the client must take within `writeTimeout`, if as many are left: otherwise a client that takes
 /// a single byte now and then would hold the rest for hours.
 const TAKEN: usize = 64 * 1024;
 
@@ -90,7 +90,7 @@ where
     let mut client = ClientConnection::accept(stream, Arc::clone(&means)).await?;
     let unsent = Arc::new(WaitingResponses {
         bytes: AtomicUsize::new(0),
-        most: means.terms.bounds.answers,
+        most: means.terms.bounds.response_buffer,
         strangers: AtomicUsize::new(0),
     });
     let _ended = ReleaseOnEnd(Arc::clone(&client.watch));
@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
         let pings = connection.ping_pong();
         let upkeep =
-            ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
+            ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_timeout, pings);
         Ok(Self {
             upkeep,
             connection,
@@ -253,15 +253,15 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     connection.set_target_window_size(terms.bounds.connection_window);
-    connection.set_initial_window_size(terms.bounds.window).is_ok()
+    connection.set_initial_window_size(terms.bounds.stream_window).is_ok()
 }
 
 fn builder(terms: &ConnectionBounds) -> Builder {
     let bounds = &terms.bounds;
-    let resets = usize::try_from(bounds.resets).unwrap_or(usize::MAX);
+    let resets = usize::try_from(bounds.stream_resets).unwrap_or(usize::MAX);
     let mut builder = Builder::new();
     builder
-        .max_concurrent_streams(bounds.streams)
+        .max_concurrent_streams(bounds.max_concurrent_streams)
         .max_header_list_size(terms.head)
         .max_frame_size(FRAME)
         .initial_window_size(WINDOW_OF_STRANGERS)
@@ -413,7 +413,7 @@ impl Http2Exchange {
 
     /// The sender for the body of a response to `audience` on `stream`.
     fn sending(&self, stream: SendStream<Bytes>, audience: ResponseRecipient) -> BodySender {
-        let patience = self.means.terms.write_time;
+        let patience = self.means.terms.write_timeout;
         let patience = match audience {
             ResponseRecipient::Caller => patience,
             ResponseRecipient::Stranger => patience.min(STRANGER_TIME),
