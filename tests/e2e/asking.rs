@@ -130,7 +130,7 @@ fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
             let changed = json!(format!("A{rest}"));
             let changed = if changed == state { json!(format!("B{rest}")) } else { changed };
             assert_eq!(again(&ana, &arguments, &changed, &json!({})).code(), -32602);
-            assert_eq!(gateway.last()["reason"], "params");
+            assert_eq!(gateway.last()["reason"], "invalid-params");
             answer =
                 again(&ana, &arguments, &state, &json!({ "other": { "action": "accept" } })).json();
             assert_eq!(
@@ -321,8 +321,8 @@ fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     // One whose call cannot wait is told so, and not that it does.
     let second = ana.call("ask", &arguments(2));
     assert_eq!((second.status, second.header("retry-after")), (429, Some("1")), "{second:?}");
-    assert_eq!(second.json()["error"]["data"]["reason"], "share-parked");
-    assert_eq!(gateway.last()["reason"], "share-parked");
+    assert_eq!(second.json()["error"]["data"]["reason"], "caller-limit-elicitations");
+    assert_eq!(gateway.last()["reason"], "caller-limit-elicitations");
     let other = bob.call("ask", &arguments(1)).json();
     assert!(waits(&other), "{other}");
     // What waited before still does: without an answer the same is asked again.

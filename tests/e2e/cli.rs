@@ -126,7 +126,7 @@ fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     assert!(poisoned.contains("unknown tool"), "{poisoned}");
     let recorded = eventually("the reasons on record", || {
         let out = gateway.out.lock().unwrap().clone();
-        (out.contains("\"reason\":\"definition\"") && out.contains("nothing-is-deleted"))
+        (out.contains("\"reason\":\"definition-finding\"") && out.contains("nothing-is-deleted"))
             .then_some(out)
     });
     assert!(recorded.contains("planted-instructions at `/description`"));

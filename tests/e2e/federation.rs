@@ -185,7 +185,7 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
         }
         assert_eq!(gateway.last()["reason"], "partial");
         let metrics = gateway.metrics();
-        assert!(metrics.contains("portcullis_partial_lists_total 1"), "{metrics}");
+        assert!(metrics.contains("portcullis_list_servers_missing_total 1"), "{metrics}");
         assert_eq!(ana.call("one__read", &json!({})).json()["result"]["content"][0]["text"], "one");
         drop(hold);
     }

@@ -110,7 +110,7 @@ fn who_has_no_credential_costs_few_records_and_each_request_is_counted() {
         }
         let metrics = gateway.metrics();
         let counted =
-            metrics.lines().find(|l| l.starts_with("portcullis_audit_requests_summarised"));
+            metrics.lines().find(|l| l.starts_with("portcullis_audit_refusals_summarised"));
         assert!(counted.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
         gateway.terminate();
         assert_eq!(gateway.ended(), Some(0));
@@ -288,7 +288,7 @@ fn a_server_that_asks_again_and_again_costs_few_records_and_few_lines_of_the_log
     drop(stream);
     gateway.terminate();
     assert_eq!(gateway.ended(), Some(0));
-    let (alone, counted) = recorded(&gateway, "ask-not-configured");
+    let (alone, counted) = recorded(&gateway, "server-request-not-configured");
     assert!((4..=8).contains(&alone), "{alone} have a record each");
     assert_eq!(alone as u64 + counted, QUESTIONS as u64, "none is lost");
     let log = gateway.log();

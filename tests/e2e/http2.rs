@@ -330,15 +330,15 @@ fn the_authority_is_the_host_and_both_must_agree() {
     let is = |status: u16, reason: &str| (Some(status), reason.to_owned());
     assert_eq!(ask(good, None, &[]), is(200, "none"));
     assert_eq!(ask(good, Some("localhost"), &[]), is(200, "none"));
-    assert_eq!(ask(good, Some("evil.example"), &[]).1, "host");
-    assert_eq!(ask("https://evil.example/mcp", None, &[]).1, "host");
-    assert_eq!(ask("https://evil.example/mcp", Some("localhost"), &[]).1, "host");
-    assert_eq!(ask("https://ana@localhost/mcp", None, &[]).1, "host");
+    assert_eq!(ask(good, Some("evil.example"), &[]).1, "host-not-allowed");
+    assert_eq!(ask("https://evil.example/mcp", None, &[]).1, "host-not-allowed");
+    assert_eq!(ask("https://evil.example/mcp", Some("localhost"), &[]).1, "host-not-allowed");
+    assert_eq!(ask("https://ana@localhost/mcp", None, &[]).1, "host-not-allowed");
     assert_eq!(ask("https://localhost/../mcp", None, &[]), is(404, "unknown-route"));
-    assert_eq!(ask(good, None, &[("origin", "https://evil.example")]).1, "origin");
+    assert_eq!(ask(good, None, &[("origin", "https://evil.example")]).1, "origin-not-allowed");
     let length = call_body().len().to_string();
     let twice = [("content-length", length.as_str()), ("content-length", length.as_str())];
-    assert_eq!(ask(good, None, &twice).1, "framing");
+    assert_eq!(ask(good, None, &twice).1, "ambiguous-framing");
     assert_eq!(server.tool_calls().len(), 2);
 }
 
@@ -353,7 +353,7 @@ fn connect_is_refused_in_both_forms() {
     };
     let mut wire = secure.wire();
     assert!(wire.send(&head(&[])));
-    let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "upgrade");
+    let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "upgrade-not-supported");
     assert_eq!(record["status"], 400);
     let mut wire = secure.wire();
     let extended = [(":protocol", "websocket"), (":scheme", "https"), (":path", "/mcp")];
@@ -725,7 +725,8 @@ fn an_answer_that_is_not_read_keeps_the_place_of_its_request_until_it_is() {
         let refused = ana.call("echo", &json!({ "text": "x" }));
         assert_eq!(refused.status, 429, "{era:?}: {refused:?}");
         secure.gateway.measures("portcullis_in_flight 2");
-        let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "share-requests");
+        let record =
+            secure.gateway.recorded("the refusal", |r| r["reason"] == "caller-limit-requests");
         assert_eq!(record["principal"], "ana");
         // One is read, and one is given up.
         assert!(wire.send(&window(1, 1 << 20)));
@@ -964,8 +965,8 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
         assert_ne!(answer.json()["result"]["content"][0]["text"], "x", "{what}: {answer:?}");
         let record = secure.gateway.recorded("the call", |r| r["method"] == "tools/call");
         let reason = record["reason"].as_str().unwrap_or_default();
-        assert!(["upstream-broken", "upstream-timeout"].contains(&reason), "{what}: {record}");
-        assert!(what != "interim responses" || reason == "upstream-broken", "{record}");
+        assert!(["upstream-reset", "upstream-timeout"].contains(&reason), "{what}: {record}");
+        assert!(what != "interim responses" || reason == "upstream-reset", "{record}");
         secure.is_served();
     }
 }

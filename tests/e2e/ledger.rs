@@ -639,7 +639,7 @@ fn what_somebody_else_appends_to_the_log_is_on_record_and_swallows_no_record() {
             file.write_all(text.as_bytes()).unwrap();
             assert_eq!(ana.call("read", &json!({})).status, 200);
             gateway.says("audit_file_foreign");
-            gateway.measures("portcullis_audit_files_foreign_total 1");
+            gateway.measures("portcullis_audit_foreign_appends_total 1");
             assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
             gateway.terminate();
             assert_eq!(gateway.ended(), Some(0));

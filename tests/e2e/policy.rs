@@ -231,7 +231,7 @@ fn a_poisoned_definition_is_withheld_from_list_and_call() {
             assert_eq!(ana.call(tool, &json!({})).code(), -32602, "{tool}");
         }
         let last = gateway.exchanges().into_iter().find(|r| r["tool"] == "convert").unwrap();
-        assert_eq!(last["reason"], "definition");
+        assert_eq!(last["reason"], "definition-finding");
         let finding = last["findings"][0].as_str().unwrap();
         assert!(
             finding.starts_with("planted-instructions at `/inputSchema/properties/note"),

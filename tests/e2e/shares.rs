@@ -66,7 +66,7 @@ fn one_caller_leaves_requests_to_others() {
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let slow = [1, 2].map(|id| begun(&gateway, &call(&ana, id, "slow")));
         eventually("both calls", || (server.tool_calls().len() == 2).then_some(()));
-        refused(&gateway, &ana.call("quick", &json!({})), "share-requests");
+        refused(&gateway, &ana.call("quick", &json!({})), "caller-limit-requests");
         assert_eq!(bob.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
         // One who gives a session back is not held up by what it has begun in others.
         if era == Era::Legacy {
@@ -99,7 +99,7 @@ fn bodies_of_one_caller_leave_room_for_those_of_others() {
             let answer = raw(gateway.address, &whole(&ana));
             (answer.status != 200).then_some((slow, answer))
         });
-        refused(&gateway, &over, "share-bodies");
+        refused(&gateway, &over, "caller-limit-bodies");
         assert_eq!(raw(gateway.address, &whole(&bob)).status, 200);
         drop(slow);
         let again = || (raw(gateway.address, &whole(&ana)).status == 200).then_some(());
@@ -151,7 +151,7 @@ fn one_caller_leaves_conversations_to_others_and_nothing_is_refused_after_it_was
     let bob = gateway.client(Era::Legacy, BOB);
     let mut stream = first.stream(None);
     until(&mut stream, "id: ");
-    refused(&gateway, &second.call("quick", &json!({})), "share-sessions");
+    refused(&gateway, &second.call("quick", &json!({})), "caller-limit-sessions");
     assert!(server.tool_calls().is_empty(), "nothing was sent");
     assert_eq!(first.call("quick", &json!({})).status, 200);
     assert_eq!(bob.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
@@ -215,7 +215,7 @@ fn one_caller_leaves_event_streams_to_others() {
         until(&mut ana, "200 OK");
         let over = read(&mut open(ANA));
         assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
-        assert_eq!(gateway.last()["reason"], "share-streams");
+        assert_eq!(gateway.last()["reason"], "caller-limit-streams");
         let mut bob = open(BOB);
         until(&mut bob, "200 OK");
         drop(ana);
@@ -269,10 +269,10 @@ fn an_account_of_many_people_has_a_share_of_its_own() {
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let slow = [1, 2, 3, 4].map(|id| begun(&gateway, &call(&ana, id, "slow")));
         eventually("all four calls", || (server.tool_calls().len() == 4).then_some(()));
-        refused(&gateway, &ana.call("quick", &json!({})), "share-requests");
+        refused(&gateway, &ana.call("quick", &json!({})), "caller-limit-requests");
         let of_bob = [1, 2].map(|id| begun(&gateway, &call(&bob, id, "slow")));
         eventually("the calls of bob", || (server.tool_calls().len() == 6).then_some(()));
-        refused(&gateway, &bob.call("quick", &json!({})), "share-requests");
+        refused(&gateway, &bob.call("quick", &json!({})), "caller-limit-requests");
         drop(release);
         drop((slow, of_bob));
     }
@@ -339,13 +339,14 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
             let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
             begun(&gateway, &ana.call_bytes(&json!(id), &params))
         });
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();
         assert!(over["error"]["message"].as_str().unwrap().contains("too many bytes"), "{over}");
-        let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "big";
+        let is =
+            |record: &Value| record["reason"] == "upstream-memory-limit" && record["tool"] == "big";
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
-        assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {kind}");
+        assert_eq!(gateway.metric_now("portcullis_responses_dropped_total"), 1, "{era:?} {kind}");
         // A short one always finds room, and others have a share of their own.
         assert_eq!(ana.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
         assert!(bob.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
@@ -400,13 +401,13 @@ fn what_is_read_of_the_pages_of_a_list_takes_of_the_shares_before_the_list_is_wh
         let told = ana.ask("tools/list", json!({})).json();
         assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
         let is = |record: &Value| {
-            record["reason"] == "upstream-memory" && record["method"] == "tools/list"
+            record["reason"] == "upstream-memory-limit" && record["method"] == "tools/list"
         };
         assert!(!gateway.recorded("the list that was given up", is).is_null());
-        assert!(gateway.metric_now("portcullis_answers_refused_total") > 0, "{era:?}");
+        assert!(gateway.metric_now("portcullis_responses_dropped_total") > 0, "{era:?}");
         let last = server.calls().into_iter().any(|call| call.body["params"]["cursor"] == "9");
         assert!(!last, "{era:?}: all pages were read");
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("the share is given back", || (held() == 0).then_some(()));
     }
 }
@@ -437,9 +438,11 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
         assert!(ana.call("long", &json!({})).json()["result"].is_object(), "{era:?} {events}");
         let told = ana.call("many", &json!({})).json();
         assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
-        let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "many";
+        let is = |record: &Value| {
+            record["reason"] == "upstream-memory-limit" && record["tool"] == "many"
+        };
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
-        assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {events}");
+        assert_eq!(gateway.metric_now("portcullis_responses_dropped_total"), 1, "{era:?} {events}");
     }
 }
 
@@ -467,7 +470,7 @@ fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_aga
         }
         assert_eq!(server.count("tools/list"), before[0], "{era:?}");
         assert_eq!(server.count("prompts/list"), before[1] + 3, "{era:?}");
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("what was read is given back", || (held() == 0).then_some(()));
     }
 }
@@ -634,7 +637,7 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalls = |client: &Client, id: u64| begun(&gateway, &call(client, id, "stalls"));
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         let stalled = [stalls(&ana, 1), stalls(&ana, 2), stalls(&bob, 1), stalls(&bob, 2)];
         eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
         assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?}");
@@ -651,7 +654,7 @@ fn lists_for_one_account_have_a_share_of_its_own() {
         let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
         let limits = "callers: [{principals: [ana], catalogMemoryPerCaller: 1KiB}]";
         let gateway = start(&server, limits);
-        let held = || gateway.metric_now("portcullis_lists_held_bytes");
+        let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
         gateway.says("catalogue read");
         assert_eq!(able(&gateway, era, ANA, 0).tools(), ["read"]);
         assert_eq!(held(), 0, "{era:?}");
@@ -679,7 +682,7 @@ fn a_list_that_many_sessions_are_shown_is_kept_once_and_given_back_with_the_last
     for era in ERAS {
         let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
         let gateway = start(&server, "");
-        let held = || gateway.metric_now("portcullis_lists_held_bytes");
+        let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
         // Whoever asks while the gateway reads the list for itself is shown that one, and none is kept for them.
         gateway.has_read(1);
         let first = able(&gateway, era, ANA, 0);
@@ -710,7 +713,7 @@ fn lists_of_one_caller_make_room_for_its_next_and_leave_those_of_others() {
         let server =
             Server::shifting(era, move |_| long_list(next()), |_| json!({ "content": [] }));
         let gateway = start(&server, "catalogMemory: 64KiB");
-        let held = || gateway.metric_now("portcullis_lists_held_bytes");
+        let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
         gateway.has_read(1);
         let bob = able(&gateway, era, BOB, 0);
         assert_eq!(bob.tools(), ["read"]);
@@ -751,7 +754,7 @@ fn compiled_schemas_of_a_server_make_room_for_its_next() {
         for n in (0..10).chain(0..10) {
             let told = ana.call(&format!("tool{n}"), &json!({ "p1": "abc" })).json();
             assert_eq!(told["result"]["isError"], true, "{told}");
-            let held = gateway.metric_now("portcullis_schemas_held_bytes");
+            let held = gateway.metric_now("portcullis_schema_memory_bytes");
             assert!((1..=512 * 1024).contains(&held), "{era:?}: {held}");
         }
         assert!(server.tool_calls().is_empty(), "{era:?}");
@@ -819,7 +822,7 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
                 let told = subscribe(&ana, n).json();
                 assert!(told["result"].is_object(), "{told}");
             }
-            refused(&gateway, &subscribe(&ana, 9), "share-subscriptions");
+            refused(&gateway, &subscribe(&ana, 9), "caller-limit-subscriptions");
             assert!(subscribe(&bob, 9).json()["result"].is_object());
             let less = ana.ask("resources/unsubscribe", json!({ "uri": uri(0) })).json();
             assert!(less["result"].is_object(), "{less}");
@@ -833,7 +836,7 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
         };
         let mut first = listen(&ana, (0..9).map(uri).collect());
         until(&mut first, "200 OK");
-        refused(&gateway, &read(&mut listen(&ana, vec![uri(9)])), "share-subscriptions");
+        refused(&gateway, &read(&mut listen(&ana, vec![uri(9)])), "caller-limit-subscriptions");
         until(&mut listen(&bob, vec![uri(9)]), "200 OK");
         drop(first);
         eventually("the share is given back", || {

@@ -67,7 +67,7 @@ impl Reason {
         "unknown-resource",
         "unknown-template",
         "method-not-granted",
-        "definition",
+        "definition-finding",
         "shadowed",
         "approval-required",
         "insufficient-scope",
@@ -75,7 +75,7 @@ impl Reason {
         "revoked",
         "content",
         "arguments",
-        "uri",
+        "non-canonical-uri",
         PinViolation::CODES[0],
         PinViolation::CODES[1],
         PinViolation::CODES[2],
@@ -98,7 +98,7 @@ impl Reason {
             Self::Unknown(ItemKind::Resource) => "unknown-resource",
             Self::Unknown(ItemKind::Template) => "unknown-template",
             Self::Unknown(ItemKind::Method) => "method-not-granted",
-            Self::Definition(_) => "definition",
+            Self::Definition(_) => "definition-finding",
             Self::Shadowed(_) => "shadowed",
             Self::Scope(..) => "insufficient-scope",
             Self::Proof(..) => "proof-required",
@@ -107,7 +107,7 @@ impl Reason {
             Self::Arguments(_) => "arguments",
             Self::Pin(unfit) => unfit.code(),
             Self::Approval => "approval-required",
-            Self::Uri(_) => "uri",
+            Self::Uri(_) => "non-canonical-uri",
         }
     }
 
