@@ -242,8 +242,8 @@ fn begins_one(text: &[u8], at: usize) -> bool {
         |before: usize| at.checked_sub(before).and_then(|at| text.get(at)) == Some(&b'%');
     let continues =
         |byte: Option<&u8>| matches!(byte, Some(b'8' | b'9' | b'A' | b'B' | b'a' | b'b'));
-    let is_inside = is_escape(1) || is_escape(2);
-    !is_inside && !(text.get(at) == Some(&b'%') && continues(text.get(at + 1)))
+    let is_continuation = text.get(at) == Some(&b'%') && continues(text.get(at + 1));
+    !(is_escape(1) || is_escape(2) || is_continuation)
 }
 
 /// Positions at which any number of runs can end, each preceded by `mark`. Visits each byte once.
