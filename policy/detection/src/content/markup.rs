@@ -3,7 +3,7 @@
 //! A scan over the bytes determines which patterns could match at all; only those are tried.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
@@ -236,11 +236,10 @@ fn is_wildcard(text: &str) -> bool {
     let arguments = text.trim_start_matches('<').trim_end_matches('>');
     arguments.split(',').all(|argument| {
         let mut words = argument.split_whitespace();
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some(_), None, ..) => true,
-            (Some("?"), Some("extends" | "super"), Some(_), None) => true,
-            _ => false,
-        }
+        matches!(
+            (words.next(), words.next(), words.next(), words.next()),
+            (Some(_), None, ..) | (Some("?"), Some("extends" | "super"), Some(_), None)
+        )
     })
 }
 
@@ -338,8 +337,8 @@ fn far_target(text: &str) -> Option<usize> {
 }
 
 /// The labels of link references that lead to another host.
-fn far_labels(text: &str) -> HashSet<String> {
-    let (mut found, mut begins) = (HashSet::new(), None);
+fn far_labels(text: &str) -> BTreeSet<String> {
+    let (mut found, mut begins) = (BTreeSet::new(), None);
     for at in memchr::memchr2_iter(b'[', b']', text.as_bytes()) {
         if text.as_bytes().get(at) == Some(&b'[') {
             begins = Some(at + 1);

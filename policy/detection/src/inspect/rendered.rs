@@ -186,11 +186,10 @@ impl Reader<'_> {
     fn note(&mut self, at: usize, byte: u8) {
         let behind = self.source.as_bytes().get(at + 1..).unwrap_or_default();
         match byte {
-            b'<' if self.leads => {
-                if self.target.is_some_and(|end| end <= at) {
-                    self.target = memchr(b'>', behind).map(|end| at + 1 + end);
-                }
+            b'<' if self.leads && self.target.is_some_and(|end| end <= at) => {
+                self.target = memchr(b'>', behind).map(|end| at + 1 + end);
             }
+            b'<' if self.leads => {}
             b'<' => self.has_tags |= behind.first().is_some_and(u8::is_ascii_alphabetic),
             // Also within a value: what seems to open it may stand in a comment, and then this one is read.
             b'=' if self.has_tags => {
