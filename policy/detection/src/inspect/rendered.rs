@@ -186,11 +186,12 @@ impl Reader<'_> {
     fn note(&mut self, at: usize, byte: u8) {
         let behind = self.source.as_bytes().get(at + 1..).unwrap_or_default();
         match byte {
-            b'<' if self.leads && self.target.is_some_and(|end| end <= at) => {
-                self.target = memchr(b'>', behind).map(|end| at + 1 + end);
+            b'<' => {
+                self.has_tags |= behind.first().is_some_and(u8::is_ascii_alphabetic);
+                if self.leads && self.target.is_some_and(|end| end <= at) {
+                    self.target = memchr(b'>', behind).map(|end| at + 1 + end);
+                }
             }
-            b'<' if self.leads => {}
-            b'<' => self.has_tags |= behind.first().is_some_and(u8::is_ascii_alphabetic),
             // Also within a value: what seems to open it may stand in a comment, and then this one is read.
             b'=' if self.has_tags => {
                 let blanks = behind.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -309,6 +310,7 @@ mod tests {
                 "<!-- <a b=\" --> <a href=\"javascript:y\">",
             ),
             ("<b [x](<java\tscript:y>)", "<b [x](<javascript:y>)"),
+            ("](<a b='>' href='java\nscript:y'>", "](<a b='>' href='javascript:y'>"),
         ] {
             assert_eq!(read(source), text, "{source}");
         }
