@@ -87,7 +87,10 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
             assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
             assert_eq!(answer["error"]["message"], told, "{uri}");
             let record = gateway.last();
-            assert_eq!((&record["outcome"], &record["reason"]), (&json!("denied"), &json!("uri")));
+            assert_eq!(
+                (&record["outcome"], &record["reason"]),
+                (&json!("denied"), &json!("non-canonical-uri"))
+            );
         }
         for uri in [
             "file:///srv/secret",
