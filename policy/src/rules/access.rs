@@ -373,9 +373,10 @@ impl<'a> OutcomeTally<'a> {
 
     fn conclude(self, kind: ItemKind) -> Decision {
         // A method exists for those who have a rule that names it.
-        let unnamed = match kind {
-            ItemKind::Method if !self.is_named => Reason::Unknown(kind),
-            _ => Reason::NotGranted,
+        let unnamed = if kind == ItemKind::Method && !self.is_named {
+            Reason::Unknown(kind)
+        } else {
+            Reason::NotGranted
         };
         let ids = |rules: &[&Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
         let deny = |reason, told, shadow| Decision {
