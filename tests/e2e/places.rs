@@ -558,7 +558,7 @@ fn a_form_for_what_only_sounds_like_a_secret_is_asked() {
             "palabra clave": text, "autoclave": text, "secretary": text, "issue key": text });
         let (answer, record) = called(&gateway, era, &script, form(&fields));
         assert!(answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
-        assert!(!record["found"].to_string().contains("ask-"), "{era:?}: {record}");
+        assert!(!record["found"].to_string().contains("server-request-"), "{era:?}: {record}");
     }
 }
 
@@ -694,7 +694,10 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
             assert!(found.contains("server-request-standing-grant"), "{era:?} {asked}: {record}");
             let (answer, record) = called(&allows, era, &script, asked.clone());
             assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
-            assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
+            assert!(
+                !record["found"].to_string().contains("server-request-"),
+                "{era:?} {asked}: {record}"
+            );
         }
         for asked in [
             form(&json!({ "sure": { "type": "boolean", "title": "Delete the file?" } })),
@@ -703,7 +706,10 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
         ] {
             let (answer, record) = called(&refuses, era, &script, asked.clone());
             assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
-            assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
+            assert!(
+                !record["found"].to_string().contains("server-request-"),
+                "{era:?} {asked}: {record}"
+            );
         }
     }
 }
@@ -752,7 +758,7 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
                 !answer.body.to_lowercase().contains("password"),
                 "{era:?} {asked}: {answer:?}"
             );
-            let judged = record["found"].to_string().contains("ask-");
+            let judged = record["found"].to_string().contains("server-request-");
             assert!(judged || record["reason"] == "upstream-protocol", "{era:?} {asked}: {record}");
         }
         let (answer, _) = called(&gateway, era, &script, form(&plain));
