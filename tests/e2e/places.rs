@@ -617,6 +617,13 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
                 "server-request-malformed",
             ),
             (sampling("temperature", "x".into()), "server-request-malformed"),
+            (
+                sampling(
+                    "messages",
+                    json!([{ "role": "system", "content": { "type": "text", "text": "hi" } }]),
+                ),
+                "server-request-malformed",
+            ),
             (sampling("max_tokens", 5000.into()), "server-request-malformed"),
             (page("javascript:alert(1)"), "server-request-url"),
             (page("http://login.example.com/"), "server-request-url"),
@@ -679,6 +686,7 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
             page("https://login.example.com/auth?scope=https%3A%2F%2Fgraph.example%2F.default"),
             page("https://login.example.com/auth?scope=full_access"),
             page("https://login.example.com/auth?access_type=offline"),
+            page("https://login.example.com/auth?claims=%7B%22scope%22%3A%22offline_access%22%7D"),
         ] {
             let (answer, record) = called(&refuses, era, &script, asked.clone());
             assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
@@ -767,6 +775,11 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
             json!({ "code": -32042, "message": "first", "data": spelled }),
             json!({ "code": -32042, "message": "first", "data": { "elicitations": {
                 "0": elicitations["elicitations"][0], "length": 1 } } }),
+            // Nor does a page have to stand where the protocol has it.
+            json!({ "code": -32042, "message": "first", "data": { "url": "https://evil.example/" } }),
+            json!({ "code": -32042, "message": "first", "data": "https://evil.example/" }),
+            json!({ "code": -32042, "message": "first", "data": { "elicitations": [], "url": "https://evil.example/" } }),
+            json!({ "code": -32042, "message": "open https://evil.example/" }),
         ] {
             for client in ERAS {
                 let said = json!({ "error": error });
