@@ -218,7 +218,7 @@ impl Gateway {
     }
 
     /// Continues a call that waits for its client. It was permitted and sent before: this permit says that it may
-    /// continue, and nothing is sent with it. The state is bound to the call, so it is the same call.
+    /// continue. The state is bound to the call, so it is the same call.
     async fn resume(
         self: Arc<Self>,
         admitted: PermittedUse<Cleared>,
@@ -235,9 +235,7 @@ impl Gateway {
         };
         // The call may be parked again, with a new share.
         drop(share);
-        if let Sent::Use(sent) = admitted.permit.into_call() {
-            call.answer.remember_sent(sent);
-        }
+        call.answer.remember_sent(admitted.permit);
         call.answer.takes_of(frame.place.body());
         call.under(frame).resume(inputs).await
     }

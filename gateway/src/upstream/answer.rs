@@ -10,13 +10,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use json::{Fragment, Value};
 use policy::engine::ask::AT_ONCE;
-use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::Shown;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::BreakerPass;
 use super::channel::ChannelAnswer;
-use super::cleared::InputResponses;
+use super::cleared::{Cleared, InputResponses};
 use super::demux::{ProgressTarget, RequestInbox};
 use super::reply::ServerReply;
 use super::request::{self, CallOptions};
@@ -653,9 +653,28 @@ impl CallAnswer {
         self.manner.share = share;
     }
 
-    /// Restores the call with its arguments, against which the result is judged.
-    pub fn remember_sent(&mut self, call: ItemRequest) {
-        self.call = Arc::new(call);
+    /// Restores the call with its arguments, against which the result is judged. Takes the permit of the same call, which
+    /// its client has repeated: the call may be sent again with it.
+    ///
+    /// ```
+    /// # fn resume(answer: &mut gateway::upstream::CallAnswer, cleared: gateway::upstream::Cleared) {
+    /// answer.remember_sent(cleared);
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use policy::engine::message::ItemRequest;
+    /// # fn resume(answer: &mut gateway::upstream::CallAnswer, call: ItemRequest) {
+    /// answer.remember_sent(call); // a call that nothing has permitted
+    /// # }
+    /// ```
+    pub fn remember_sent(&mut self, permit: Cleared) {
+        match permit.into_permit().spend().0 {
+            ClientRequest::Use(call) if call.server == self.upstream.name => {
+                self.call = Arc::new(call);
+            }
+            ClientRequest::Use(_) | ClientRequest::List { .. } => {}
+        }
     }
 
     /// The call that is answered.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds, JsonError};
-use policy::engine::message::ClientRequest;
 use policy::engine::pipeline::{Answerable, Permit};
 use policy_core::subject::kind::ReadOnlyHint;
 use policy_core::subject::name::ServerName;
@@ -54,13 +53,6 @@ impl Cleared {
     #[must_use]
     pub fn hint(&self) -> ReadOnlyHint {
         self.permit.hint()
-    }
-
-    /// The request, for a call that was sent before and goes on now: nothing can be sent with it.
-    #[must_use]
-    pub fn into_call(self) -> ClientRequest {
-        let (call, _) = self.permit.spend();
-        call
     }
 
     /// The permit, to be spent where the request is sent.
