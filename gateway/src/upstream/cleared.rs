@@ -101,7 +101,7 @@ impl ClearedAnswer {
         self.answer.server()
     }
 
-    /// What is sent.
+    /// The value that is sent as `result` or `error`.
     pub(super) const fn fragment(&self) -> &Fragment {
         self.answer.fragment()
     }
@@ -149,7 +149,7 @@ impl InputResponses {
         &self.server
     }
 
-    /// What is sent.
+    /// The value that is sent as `inputResponses`.
     pub(super) const fn fragment(&self) -> &Fragment {
         &self.all
     }
@@ -163,7 +163,7 @@ pub struct InputResponsesDraft {
 }
 
 impl InputResponsesDraft {
-    /// No answers yet.
+    /// Starts a collection of answers for `server`.
     #[must_use]
     pub fn new(server: &ServerName) -> Self {
         Self { server: server.clone(), out: Vec::new() }
