@@ -373,6 +373,11 @@ pub mod method {
         ALL.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
     }
 
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        ALL.into_iter()
+    }
+
     /// The method that lists definitions of a kind.
     #[must_use]
     pub const fn list(kind: policy::definition::offer::ItemKind) -> &'static str {
