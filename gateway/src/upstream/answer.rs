@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use json::{Fragment, Value};
 use policy::engine::ask::AT_ONCE;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
+use policy::engine::method::MethodSpec;
 use policy::engine::pipeline::Shown;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -543,10 +544,8 @@ impl CallAnswer {
     /// Whether the result asks the client for input: SPEC 2026-07-28 basic/patterns/mrtr#supported-requests.
     fn is_asking(&self, result: &Fragment) -> bool {
         let kind = result.value().get("resultType").and_then(Value::as_str);
-        matches!(
-            self.call.verb,
-            RequestOperation::Call | RequestOperation::Get | RequestOperation::Read
-        ) && kind.as_deref() == Some("input_required")
+        MethodSpec::of(self.call.verb).is_some_and(|spec| spec.can_ask)
+            && kind.as_deref() == Some("input_required")
     }
 
     /// Handles a connection that closed before the response: a legacy server may resume its stream.

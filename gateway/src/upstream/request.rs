@@ -10,7 +10,8 @@ use http::{HeaderName, HeaderValue};
 use json::{Document, Fragment, JsonBounds, write_string};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::ItemKind;
-use policy::engine::message::{ItemRequest, RequestOperation, TaskOperation};
+use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::method::{MethodSpec, NamePlace};
 
 use super::UpstreamError;
 use super::cleared::InputResponses;
@@ -212,16 +213,11 @@ pub(super) fn call<'a>(
     speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
-    let (method, key) = named_in(call);
+    let spec = MethodSpec::of(call.verb);
+    let method = spec.map_or(&*call.name, |spec| spec.name);
     let outgoing = woven(Some(id), method, speaker, |params, long| {
-        if let Some(key) = key {
-            params.text(key, &call.name);
-        }
-        if let Some((kind, key)) = reference(call.verb) {
-            let mut reference = Object::open(params.key("ref"));
-            reference.text("type", kind);
-            reference.text(key, &call.name);
-            reference.close();
+        if let Some(place) = spec.and_then(|spec| spec.named) {
+            name_item(params, call, place);
         }
         if let Some(arguments) = &call.arguments {
             long.member(params, "arguments", arguments);
@@ -253,29 +249,26 @@ pub(super) fn call<'a>(
         long.copy(&mut meta, &call.meta);
         meta.close();
     });
-    let name = key.filter(|_| call.verb.kind() != ItemKind::Method).map(|_| &*call.name);
+    let name = spec.and_then(MethodSpec::member_in_header).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
     let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
     let share = manner.share.clone();
     Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
 }
 
-/// The method of a request, and the member of its parameters that has the name of the item.
-fn named_in(call: &ItemRequest) -> (&str, Option<&'static str>) {
-    match call.verb {
-        RequestOperation::Call => (method::TOOLS_CALL, Some("name")),
-        RequestOperation::Get => (method::PROMPTS_GET, Some("name")),
-        RequestOperation::Read => (method::RESOURCES_READ, Some("uri")),
-        RequestOperation::Subscribe => (method::SUBSCRIBE, Some("uri")),
-        RequestOperation::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
-        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
-            (method::COMPLETE, None)
+/// Writes the name of the item that a call is about. A task is named by its id, which is among the other members.
+fn name_item(params: &mut Object<'_>, call: &ItemRequest, place: NamePlace) {
+    if matches!(call.verb, RequestOperation::Task(_)) {
+        return;
+    }
+    match (place.members(), place.reference) {
+        ((outer, Some(inner)), Some(kind)) => {
+            let mut reference = Object::open(params.key(outer));
+            reference.text("type", kind);
+            reference.text(inner, &call.name);
+            reference.close();
         }
-        RequestOperation::Task(TaskOperation::Get) => (method::TASKS_GET, None),
-        RequestOperation::Task(TaskOperation::Result) => (method::TASKS_RESULT, None),
-        RequestOperation::Task(TaskOperation::Update) => (method::TASKS_UPDATE, None),
-        RequestOperation::Task(TaskOperation::Cancel) => (method::TASKS_CANCEL, None),
-        RequestOperation::Other => (&*call.name, None),
+        ((member, _), _) => params.text(member, &call.name),
     }
 }
 
@@ -330,20 +323,6 @@ pub(super) fn reply<'a>(reply: ServerReply, speaker: RequestContext<'a>) -> Outg
     let body = reply.into_body().into();
     let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body);
     Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
-}
-
-const fn reference(verb: RequestOperation) -> Option<(&'static str, &'static str)> {
-    match verb {
-        RequestOperation::CompletePrompt => Some(("ref/prompt", "name")),
-        RequestOperation::CompleteTemplate => Some(("ref/resource", "uri")),
-        RequestOperation::Call
-        | RequestOperation::Get
-        | RequestOperation::Read
-        | RequestOperation::Subscribe
-        | RequestOperation::Unsubscribe
-        | RequestOperation::Task(_)
-        | RequestOperation::Other => None,
-    }
 }
 
 /// The headers that mirror arguments: SPEC 2026-07-28 basic/transports/streamable-http#client-behavior.

@@ -15,6 +15,7 @@ use policy_core::subject::principal::Principal;
 use super::{Facts, Permit, Policy, ReplyTerms, Ruling};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
+use crate::engine::method::MethodSpec;
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
@@ -365,16 +366,14 @@ fn document_of(text: &str) -> Option<Document> {
 }
 
 /// JSON Pointer of the name in a message.
-const fn place(verb: RequestOperation) -> &'static str {
-    match verb {
-        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
-            "/uri"
-        }
-        RequestOperation::CompletePrompt => "/ref/name",
-        RequestOperation::CompleteTemplate => "/ref/uri",
-        RequestOperation::Call | RequestOperation::Get | RequestOperation::Task(_) => "/name",
-        RequestOperation::Other => "/method",
-    }
+fn place(verb: RequestOperation) -> &'static str {
+    let named = match verb {
+        // The name is that of the tool whose call became the task.
+        RequestOperation::Task(_) => RequestOperation::Call,
+        verb => verb,
+    };
+    let place = MethodSpec::of(named).and_then(|spec| spec.named);
+    place.map_or("/method", |place| place.at)
 }
 
 /// The inspected value as it may pass, with its findings. A value that is not valid JSON after removals is withheld.
