@@ -12,6 +12,7 @@ use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::method::{MethodSpec, NamePlace};
+use policy::engine::pipeline::SendableTrace;
 
 use super::UpstreamError;
 use super::cleared::InputResponses;
@@ -20,7 +21,6 @@ use super::reply::ServerReply;
 use crate::base::share::{Holder, Share};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, header, meta, method};
-use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
@@ -137,8 +137,24 @@ pub struct CallOptions {
     pub asks: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
-    /// The trace context to propagate.
-    pub trace: Option<Box<PropagatedContext>>,
+    /// The trace context to propagate, which only the policy makes. It is left out if it was inspected for another server.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use gateway::upstream::CallOptions;
+    /// # fn traced(trace: policy::engine::pipeline::SendableTrace) {
+    /// let options = CallOptions { trace: Some(Arc::new(trace)), ..CallOptions::default() };
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use std::sync::Arc;
+    /// # use gateway::{mcp::trace_context::PropagatedContext, upstream::CallOptions};
+    /// # fn traced(trace: PropagatedContext) {
+    /// let options = CallOptions { trace: Some(Arc::new(trace)), ..CallOptions::default() }; // not inspected
+    /// # }
+    /// ```
+    pub trace: Option<Arc<SendableTrace>>,
     /// The part of the caller's share of request bytes that it takes until it is sent.
     pub share: Option<Arc<Share<Holder>>>,
 }
@@ -213,6 +229,7 @@ pub(super) fn call<'a>(
     speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
+    let trace = manner.trace.as_ref().filter(|trace| *trace.server() == call.server);
     let spec = MethodSpec::of(call.verb);
     let method = spec.map_or(&*call.name, |spec| spec.name);
     let outgoing = woven(Some(id), method, speaker, |params, long| {
@@ -229,7 +246,7 @@ pub(super) fn call<'a>(
         if let Some(state) = manner.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
         }
-        if !modern && call.meta.is_empty() && !manner.progress && manner.trace.is_none() {
+        if !modern && call.meta.is_empty() && !manner.progress && trace.is_none() {
             return;
         }
         let mut meta = Object::open(params.key("_meta"));
@@ -240,9 +257,9 @@ pub(super) fn call<'a>(
         if manner.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
-        if let Some(PropagatedContext { parent, state }) = manner.trace.as_deref() {
-            meta.text(meta::TRACE_PARENT, parent);
-            if let Some(state) = state {
+        if let Some(trace) = trace {
+            meta.text(meta::TRACE_PARENT, trace.parent());
+            if let Some(state) = trace.state() {
                 meta.text(meta::TRACE_STATE, state);
             }
         }
@@ -251,7 +268,7 @@ pub(super) fn call<'a>(
     });
     let name = spec.and_then(MethodSpec::member_in_header).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
-    let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
+    let trace = trace.and_then(|trace| HeaderValue::from_str(trace.parent()).ok());
     let share = manner.share.clone();
     Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
 }

@@ -82,6 +82,46 @@ impl Answerable {
     }
 }
 
+/// Proof that a caller's trace context was inspected, and may be sent to that server. Only [`Policy::traceable`] mints one.
+///
+/// ```
+/// # fn read(trace: policy::engine::pipeline::SendableTrace) {
+/// let parent = trace.parent();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # fn forge(server: policy_core::subject::name::ServerName, parent: Box<str>) {
+/// let trace = policy::engine::pipeline::SendableTrace { server, parent, state: None }; // private fields
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SendableTrace {
+    server: ServerName,
+    parent: Box<str>,
+    state: Option<Box<str>>,
+}
+
+impl SendableTrace {
+    /// The server for which it was inspected.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// The text of `traceparent`.
+    #[must_use]
+    pub fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    /// The text of `tracestate`, if there is one.
+    #[must_use]
+    pub fn state(&self) -> Option<&str> {
+        self.state.as_deref()
+    }
+}
+
 impl Policy {
     /// Inspects an allowed call; the permit returned holds the call as it may be sent.
     pub(super) fn sendable(
@@ -330,17 +370,20 @@ impl Policy {
         self.contents.learned_of(principal.id.as_str())
     }
 
-    /// Whether a server may receive these texts of the caller's trace context, with the findings in them. `false`
-    /// omits the trace context, because part of it would be replaced.
+    /// The caller's trace context as a server may receive it, with the findings in it; `None` if it is left out, because
+    /// part of it would be replaced. `parent` is the text of `traceparent`, `state` that of `tracestate`.
     ///
     /// # Errors
     /// The finding, if the message must not be sent.
-    pub fn traceable<'a>(
+    pub fn traceable(
         &self,
         principal: &Principal,
         server: &ServerName,
-        texts: impl IntoIterator<Item = (&'static str, &'a str)>,
-    ) -> (Result<bool, Finding>, Vec<Finding>) {
+        parent: &str,
+        state: Option<&str>,
+    ) -> (Result<Option<SendableTrace>, Finding>, Vec<Finding>) {
+        let texts = state.map(|state| ("tracestate", state));
+        let texts = std::iter::once(("traceparent", parent)).chain(texts);
         // The texts come from headers, whose length is bounded elsewhere.
         let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
@@ -351,7 +394,12 @@ impl Policy {
             found.extend(seen.findings.into_iter().map(placed));
             blocked = blocked.or(seen.blocked.map(placed));
         }
-        (blocked.map_or(Ok(whole), Err), found)
+        let trace = whole.then(|| SendableTrace {
+            server: server.clone(),
+            parent: parent.into(),
+            state: state.map(Into::into),
+        });
+        (blocked.map_or(Ok(trace), Err), found)
     }
 }
 
