@@ -332,7 +332,7 @@ impl Gateway {
             share: frame.place.body(),
         };
         let party = arrived.party(at);
-        let client = Arc::clone(&party.client);
+        let client = party.client.clone();
         let hint = permit.hint();
         let caller = &arrived.caller.principal;
         let used = UsedItem { server: server.name(), kind: verb.kind(), name: &name };
