@@ -574,7 +574,7 @@ impl Gateway {
             place.body = Some(Arc::new(share));
             Ok(pieces.whole())
         };
-        let collected = tokio::time::timeout(self.limits.request_time, collect).await;
+        let collected = tokio::time::timeout(self.limits.request_timeout, collect).await;
         collected.unwrap_or(Err(HttpFailure::BodyTime.into()))
     }
 
@@ -623,7 +623,7 @@ impl Gateway {
         self.rates.sweep(self.clock.instant());
         self.results.sweep(self.clock.instant());
         self.policy.links().forget(self.seconds());
-        let (now, patience) = (self.clock.instant(), self.limits.input_time);
+        let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;
         self.parking.retain(|_, parked| waits(parked));
     }

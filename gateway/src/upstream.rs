@@ -275,7 +275,7 @@ impl TransportParts<'_> {
     }
 
     fn target(&self, uri: &Uri) -> Result<ConnectTarget, UpstreamError> {
-        target_of(self.server, uri, self.limits.connect_time, self.world)
+        target_of(self.server, uri, self.limits.connect_timeout, self.world)
     }
 }
 
@@ -336,7 +336,7 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: BoundedMap::new(limits.sessions),
             lists: Arc::clone(&world.quotas.lists),
-            lists_for_all: Shares::new(limits.answers_per_server, limits.answers_per_server),
+            lists_for_all: Shares::new(limits.response_memory_per_server, limits.response_memory_per_server),
             answers: Arc::clone(&world.quotas.answers),
             capable: CapableCatalogs::new(&server.asks),
             standing: BoundedMap::new(limits.sessions),
@@ -565,7 +565,7 @@ impl Upstream {
             Transport::Http(http) => {
                 let farewell = request::initialized(party, leg);
                 let ended =
-                    tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
+                    tokio::time::timeout(self.limits.response_timeout, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(server = %self.name, %error, "the session was not ended");
@@ -662,7 +662,7 @@ impl Upstream {
             Box::pin(self.lower(&party, leg, level)).await;
         }
         let (upstream, deadline) =
-            (Arc::clone(self), Instant::now() + manner.patience(self.limits.total_time));
+            (Arc::clone(self), Instant::now() + manner.patience(self.limits.call_timeout));
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
         let mut answer = Box::new(CallAnswer {
             upstream,
@@ -731,7 +731,7 @@ impl Upstream {
                 let speaker = party.speaker(leg.as_ref());
                 let outgoing = request::other(None, &name, &extra, &meta, speaker);
                 let outgoing = Outgoing { share, ..outgoing };
-                self.notify(&outgoing, Instant::now() + self.limits.answer_time).await
+                self.notify(&outgoing, Instant::now() + self.limits.response_timeout).await
             }
             ClientRequest::Use(_) | ClientRequest::List { .. } => Err(MISDIRECTED),
         }
@@ -779,7 +779,7 @@ impl Upstream {
     ) -> Result<(), UpstreamError> {
         self.takes(&permit)?;
         let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
-        let deadline = Instant::now() + self.limits.answer_time;
+        let deadline = Instant::now() + self.limits.response_timeout;
         let outgoing = request::other(None, method::ROOTS_CHANGED, &[], &[], speaker);
         self.notify(&outgoing, deadline).await
     }
@@ -792,7 +792,7 @@ impl Upstream {
         speaker: RequestContext<'_>,
     ) -> Result<ResponseOutcome, UpstreamError> {
         let id = self.id();
-        let deadline = Instant::now() + self.limits.answer_time;
+        let deadline = Instant::now() + self.limits.response_timeout;
         let outgoing = request::other(Some(id), method, params, &[], speaker);
         let mut messages = self.send(&outgoing, deadline).await?;
         let outcome = self.wait(&mut messages, id, speaker, deadline).await?;
@@ -820,12 +820,12 @@ impl Upstream {
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<IncomingMessages, UpstreamError> {
-        let deadline = deadline.min(Instant::now() + self.limits.answer_time);
+        let deadline = deadline.min(Instant::now() + self.limits.response_timeout);
         let mut pass = self.admitted(outgoing, deadline).await?;
         let incoming = match &self.transport {
             Transport::Http(_) => {
                 let sent = timeout_at(deadline, self.dispatch(outgoing)).await;
-                sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.answer_time)))
+                sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.response_timeout)))
             }
             // Each step over a channel has a time limit of its own, because a program may have to be started first.
             Transport::Channel(_) => self.dispatch(outgoing).await,
@@ -849,9 +849,9 @@ impl Upstream {
             // server, and the breaker's slot is not held while the gateway waits for it.
             let now = Instant::now();
             breaker.look(now)?;
-            let deadline = deadline.min(now + self.limits.answer_time);
+            let deadline = deadline.min(now + self.limits.response_timeout);
             let ready = timeout_at(deadline, http.ready(outgoing)).await;
-            ready.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))??;
+            ready.map_err(|_late| UpstreamError::Timeout(self.limits.response_timeout))??;
         }
         self.pass()
     }
@@ -873,7 +873,7 @@ impl Upstream {
             Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
             Transport::Channel(seats) => {
                 let channel = Box::pin(seats.channel(self.seat(outgoing))).await?;
-                let answer = channel.send(outgoing, self.limits.connect_time).await?;
+                let answer = channel.send(outgoing, self.limits.connect_timeout).await?;
                 Ok(Incoming::Channel(answer))
             }
         }
@@ -888,11 +888,11 @@ impl Upstream {
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.notify(outgoing)).await;
-                sent.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))?
+                sent.map_err(|_late| UpstreamError::Timeout(self.limits.response_timeout))?
             }
             Transport::Channel(seats) => {
                 let channel = Box::pin(seats.channel(self.seat(outgoing))).await?;
-                channel.notify(outgoing, self.limits.connect_time).await
+                channel.notify(outgoing, self.limits.connect_timeout).await
             }
         }
     }
@@ -915,7 +915,7 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<ResponseOutcome, UpstreamError> {
         loop {
-            let message = messages.next(deadline, self.limits.answer_time).await?;
+            let message = messages.next(deadline, self.limits.response_timeout).await?;
             match message.ok_or_else(|| messages.broken_off())? {
                 message @ Message::Response(_) => return self.outcome(message, id),
                 Message::Notification(told) => self.heard(&told),
@@ -1064,13 +1064,13 @@ const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for so
 fn target_of(
     server: &ServerSettings,
     uri: &Uri,
-    connect_time: Duration,
+    connect_timeout: Duration,
     world: &Environment,
 ) -> Result<ConnectTarget, UpstreamError> {
     let secure = uri.scheme_str() == Some("https");
     let tls = secure.then(|| world.tls(&server.tls)).transpose();
     let tls = tls.map_err(UpstreamError::World)?;
-    Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_time)?)
+    Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_timeout)?)
 }
 
 /// When the certificate that the server presents now expires; `None` for a program and for a URL without TLS. Needs no
@@ -1080,7 +1080,7 @@ fn target_of(
 /// If the server cannot be reached, or its certificate is not trusted.
 pub async fn certificate_end(
     server: &ServerSettings,
-    connect_time: Duration,
+    connect_timeout: Duration,
     world: &Environment,
 ) -> Result<Option<SystemTime>, UpstreamError> {
     let uri = match &server.reach {
@@ -1093,7 +1093,7 @@ pub async fn certificate_end(
             return Ok(None);
         }
     };
-    Ok(target_of(server, uri, connect_time, world)?.certificate_end().await?)
+    Ok(target_of(server, uri, connect_timeout, world)?.certificate_end().await?)
 }
 
 /// The sandbox of the server's program; `None` for one without a sandbox, or at a URL.

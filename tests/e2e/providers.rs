@@ -69,7 +69,7 @@ impl Provider {
         }
         let authorities = format!("    connection: {{authorities: '{}'}}", self.issuer.pki.path());
         let issuers =
-            issuers.replace("  untyped: true", &format!("  untyped: true\n{authorities}"));
+            issuers.replace("  acceptUntypedTokens: true", &format!("  acceptUntypedTokens: true\n{authorities}"));
         let mut config = believing(server, "");
         config.identity = issuers;
         config.routes = routes.replace("servers: [tickets]", "servers: [up]");

@@ -712,7 +712,7 @@ impl Gateway {
             kept.as_ref().is_some_and(|kept| kept.watch(admitted.at, &admitted.name, wanted));
         if let Some(kept) = kept.filter(|_| watched) {
             // The client must not miss events after the response, so the upstream subscription is awaited.
-            drop(timeout(self.limits.connect_time, kept.settled(admitted.at)).await);
+            drop(timeout(self.limits.connect_timeout, kept.settled(admitted.at)).await);
         }
         match id.filter(|_| watched) {
             Some(id) => self.shown(entry, ExchangeEnd::answered(), Some(id), encode::nothing(id)),

@@ -239,7 +239,7 @@ impl Gateway {
         let party = arrived.party(at);
         // A slow server must not delay the others for long.
         let alone = arrived.route.servers.len() == 1;
-        let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
+        let patience = if alone { self.limits.response_timeout } else { self.limits.list_timeout };
         let list = server.list(permit, entry, &party, patience);
         let listed = timeout(patience + GRACE, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
@@ -416,7 +416,7 @@ impl Gateway {
         let entry = &*record;
         let reads = servers.into_iter().map(|CatalogToRead { at, server, permit }| async move {
             let party: OnBehalfOf = arrived.party(at);
-            let patience = self.limits.list_time;
+            let patience = self.limits.list_timeout;
             let read = server.catalog_within(permit, entry, &party, patience);
             let read = timeout(patience + GRACE, read).await;
             (at, server, read.unwrap_or(Err(UpstreamError::Timeout(patience))))

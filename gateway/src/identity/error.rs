@@ -91,10 +91,10 @@ pub enum ClaimError {
     #[error("it has no `exp`")]
     Expiry,
     /// It has no `iat`.
-    #[error("it has no `iat`, which only `untyped` tokens may lack")]
+    #[error("it has no `iat`, which only `acceptUntypedTokens` tokens may lack")]
     Issued,
     /// It has no `jti`.
-    #[error("it has no `jti`, which only `untyped` tokens may lack")]
+    #[error("it has no `jti`, which only `acceptUntypedTokens` tokens may lack")]
     Id,
     /// It has no valid subject.
     #[error("it does not name whom it is about, at `claims.subject` or in `sub`")]
@@ -103,7 +103,7 @@ pub enum ClaimError {
     #[error("it names no client, at `claims.client` or in `client_id` or `azp`")]
     Client,
     /// The claim that marks service clients has the wrong type.
-    #[error("what stands at `service.claim` is not a text")]
+    #[error("what stands at `serviceTokens.claim` is not a text")]
     Service,
     /// Its groups are malformed, or too many.
     #[error("the groups at `claims.groups` are no list of at most 512 names")]

@@ -143,7 +143,7 @@ impl Upstream {
         offered: &mut CapableOffer,
     ) -> Result<(), UpstreamError> {
         for kind in ItemKind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
-            let until = Instant::now() + self.limits.answer_time;
+            let until = Instant::now() + self.limits.response_timeout;
             let slot = self.capable.shelf(hello.era).slot(kind);
             offered.listings.push(self.read(slot, party, kind, until).await?);
         }

@@ -76,7 +76,7 @@ fn allowed_by(asked: &str) -> Option<&'static str> {
     match asked {
         method::ROOTS => Some("`serverRequests: {roots: {}}` of the server"),
         method::SAMPLE => Some("`serverRequests: {sampling: {}}` of the server"),
-        method::ELICIT => Some("`serverRequests: {forms: {}}` of the server"),
+        method::ELICIT => Some("`serverRequests: {formElicitation: {}}` of the server"),
         _unknown => None,
     }
 }
@@ -237,14 +237,14 @@ impl Channel {
     }
 
     /// Resolves when a server that has read nothing since `since` must be given up. A server that does one thing at a
-    /// time does not read while it works, so it is given up in two cases: it was silent for `answerTime` and no call
+    /// time does not read while it works, so it is given up in two cases: it was silent for `responseTimeout` and no call
     /// that it received is waiting; or messages are refused because of it, and every call that it received has had
-    /// its `totalTime`.
+    /// its `callTimeout`.
     pub(super) async fn stalls(&self, since: Instant) {
-        let longest = self.limits.total_time.max(self.limits.answer_time);
+        let longest = self.limits.call_timeout.max(self.limits.response_timeout);
         loop {
             sleep(LOOK).await;
-            let silent = since.max(self.last_heard()).elapsed() >= self.limits.answer_time;
+            let silent = since.max(self.last_heard()).elapsed() >= self.limits.response_timeout;
             let idles = silent && !self.desk.is_at_work();
             if idles || since.elapsed() >= longest && self.outbox.has_refused() {
                 return;
@@ -382,10 +382,10 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// A channel with room for one [`draft`].
-    fn channel(answer_time: Duration, total_time: Duration) -> Arc<Channel> {
+    fn channel(response_timeout: Duration, call_timeout: Duration) -> Arc<Channel> {
         let (send_queue, send_queue_per_caller) = (300, 300);
         let usual = Limits::default();
-        let limits = Limits { answer_time, total_time, send_queue, send_queue_per_caller, ..usual };
+        let limits = Limits { response_timeout, call_timeout, send_queue, send_queue_per_caller, ..usual };
         let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
         let terms = ChannelTerms {
             name: ServerName::parse("up").unwrap(),

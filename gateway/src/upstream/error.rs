@@ -181,7 +181,7 @@ impl UpstreamError {
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
             Self::Link(ConnectionError::Broken(_) | ConnectionError::Unprocessed(_))
-            | Self::Incomplete => "upstream-broken",
+            | Self::Incomplete => "upstream-reset",
             Self::Status(_) | Self::Redirect(..) => "upstream-status",
             Self::ContentType
             | Self::TooLong(_)
@@ -189,8 +189,8 @@ impl UpstreamError {
             | Self::Protocol(_)
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
-            Self::Memory(_) => "upstream-memory",
-            Self::Crowded | Self::Processes(_) | Self::Full(_) => "upstream-crowded",
+            Self::Memory(_) => "upstream-memory-limit",
+            Self::Crowded | Self::Processes(_) | Self::Full(_) => "upstream-session-limit",
         }
     }
 }

@@ -232,7 +232,7 @@ impl Upstream {
             }
             Ok(leg)
         };
-        standing.opening.take(self.limits.answer_time, held, open).await
+        standing.opening.take(self.limits.response_timeout, held, open).await
     }
 
     /// Makes room for one more session. A caller that would exceed its maximum loses its least recently used idle

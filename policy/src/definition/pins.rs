@@ -66,7 +66,7 @@ impl PinViolation {
             Self::NotApproved => "not-approved",
             Self::Changed => "definition-changed",
             Self::Revoked => "approval-revoked",
-            Self::Unpinnable => "unpinnable",
+            Self::Unpinnable => "definition-not-canonical",
             Self::Removed => "definition-removed",
             Self::Inconsistent => "definition-inconsistent",
             Self::Quarantined => "server-quarantined",
