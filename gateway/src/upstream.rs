@@ -336,7 +336,10 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: BoundedMap::new(limits.sessions),
             lists: Arc::clone(&world.quotas.lists),
-            lists_for_all: Shares::new(limits.response_memory_per_server, limits.response_memory_per_server),
+            lists_for_all: Shares::new(
+                limits.response_memory_per_server,
+                limits.response_memory_per_server,
+            ),
             answers: Arc::clone(&world.quotas.answers),
             capable: CapableCatalogs::new(&server.asks),
             standing: BoundedMap::new(limits.sessions),

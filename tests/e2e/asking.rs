@@ -311,7 +311,8 @@ fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
 #[test]
 fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     let (server, _heard) = legacy();
-    let gateway = Config::asked(&server.url()).policy(RULES).limits("pendingElicitations: 2").start();
+    let gateway =
+        Config::asked(&server.url()).policy(RULES).limits("pendingElicitations: 2").start();
     let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
     let arguments = |n: u64| json!({ "n": n });
     let waits = |answer: &Value| answer["result"]["resultType"] == "input_required";

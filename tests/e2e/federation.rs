@@ -168,7 +168,8 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
             let result = json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
             stream.write_all(&call.result(&result)).is_ok()
         });
-        let config = Config { limits: "listTimeout: 300ms".into(), ..config(&one, &silent, "always") };
+        let config =
+            Config { limits: "listTimeout: 300ms".into(), ..config(&one, &silent, "always") };
         let gateway = config.start();
         let ana = gateway.client(era, ANA);
         let answer = ana.ask("tools/list", json!({}));

@@ -725,7 +725,8 @@ fn an_answer_that_is_not_read_keeps_the_place_of_its_request_until_it_is() {
         let refused = ana.call("echo", &json!({ "text": "x" }));
         assert_eq!(refused.status, 429, "{era:?}: {refused:?}");
         secure.gateway.measures("portcullis_in_flight 2");
-        let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "caller-limit-requests");
+        let record =
+            secure.gateway.recorded("the refusal", |r| r["reason"] == "caller-limit-requests");
         assert_eq!(record["principal"], "ana");
         // One is read, and one is given up.
         assert!(wire.send(&window(1, 1 << 20)));

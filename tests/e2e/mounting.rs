@@ -96,7 +96,9 @@ fn an_application_serves_the_gateway_beside_its_own_routes() {
         };
         let denied = of("denied", Some("not-granted"));
         assert_eq!((&denied["principal"], &denied["tool"]), (&json!("bob"), &json!("echo")));
-        for record in [denied, of("refused", Some("host-not-allowed")), of("refused", Some("unknown-route"))] {
+        for record in
+            [denied, of("refused", Some("host-not-allowed")), of("refused", Some("unknown-route"))]
+        {
             assert_eq!(record["listener"], "main", "{record}");
             let peer: SocketAddr = record["peer"].as_str().unwrap().parse().unwrap();
             assert!(peer.ip().is_loopback(), "{record}");

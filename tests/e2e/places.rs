@@ -580,8 +580,14 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             (secret("password"), "server-request-secret"),
             (secret("apiToken"), "server-request-secret"),
             (secret("p\u{430}ssword"), "server-request-secret"),
-            (form(&json!({ "password": { "type": "string", "enum": [] } })), "server-request-secret"),
-            (form(&json!({ "password": { "type": "string", "enum": null } })), "server-request-secret"),
+            (
+                form(&json!({ "password": { "type": "string", "enum": [] } })),
+                "server-request-secret",
+            ),
+            (
+                form(&json!({ "password": { "type": "string", "enum": null } })),
+                "server-request-secret",
+            ),
             (
                 form(&json!({ "passwords": { "type": "array", "items": { "type": "string" } } })),
                 "server-request-secret",
@@ -601,7 +607,10 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             (secret("パスワード"), "server-request-secret"),
             (secret("authcode"), "server-request-secret"),
             (form(&json!({ "a": { "$ref": "#/$defs/x" } })), "server-request-malformed"),
-            (form(&json!({ "a": { "type": "object", "properties": {} } })), "server-request-malformed"),
+            (
+                form(&json!({ "a": { "type": "object", "properties": {} } })),
+                "server-request-malformed",
+            ),
             (of_schema(json!({ "type": "string" })), "server-request-malformed"),
             (
                 of_schema(json!({ "type": "object", "patternProperties": { "password": {} } })),
@@ -640,7 +649,9 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
 
 /// A gateway before a server that may ask by forms and pages, with more said of each.
 fn open_to(server: &Server, forms: &str, pages: &str) -> Gateway {
-    let asks = format!("{{formElicitation: {{{forms}}}, urlElicitation: {{hosts: [login.example.com]{pages}}}}}");
+    let asks = format!(
+        "{{formElicitation: {{{forms}}}, urlElicitation: {{hosts: [login.example.com]{pages}}}}}"
+    );
     let servers = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
     Config::with(&servers, "[up]").policy(OPEN).start()
 }
@@ -851,7 +862,10 @@ fn a_question_that_is_a_page_and_a_form_at_once_is_not_asked() {
         ] {
             let (answer, record) = called(&gateway, era, &script, asked.clone());
             assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
-            assert!(record["found"].to_string().contains("server-request-malformed"), "{era:?}: {record}");
+            assert!(
+                record["found"].to_string().contains("server-request-malformed"),
+                "{era:?}: {record}"
+            );
         }
         for asked in [page(url), form(&name)] {
             let asked = with_member(asked, "_meta", json!({ "example.com/x": 1 }));
@@ -1094,7 +1108,9 @@ fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
         assert!(!answer.body.contains("ab1 ab1"), "{era:?}: {answer:?}");
         // Whichever look is the one that does not come to its end.
         let found = record["found"].to_string();
-        let withheld = ["server-request-not-inspected", "inspection-budget"].iter().any(|why| found.contains(why));
+        let withheld = ["server-request-not-inspected", "inspection-budget"]
+            .iter()
+            .any(|why| found.contains(why));
         assert!(withheld, "{era:?}: {record}");
         if era == Era::Modern {
             let (answer, _) = called(&gateway, era, &script, said(10));

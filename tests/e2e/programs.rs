@@ -187,7 +187,8 @@ fn a_process_that_is_in_use_makes_no_room_for_others() {
     let other = able(&gateway, Era::Modern, BOB);
     let refused = other.call("ask", &arguments("two", &folder));
     assert!(refused.json()["error"].is_object(), "{}", refused.body);
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
     assert_eq!(record["principal"], "bob");
     go("one", &folder);
     let answer = first.join().unwrap();
@@ -206,7 +207,8 @@ fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
         Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &json!({ "roots": {} }));
     let refused = more.call("ask", &arguments("three", &folder));
     assert!(refused.json()["error"].is_object(), "{}", refused.body);
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
     assert_eq!(record["principal"], "ana");
     let other = able(&gateway, Era::Modern, BOB);
     let mine = arguments("two", &folder);

@@ -450,8 +450,9 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
     for era in ERAS {
         let told = Said::default();
         let server = server(era, &told);
-        let policy =
-            format!("content: [{{servers: [up], size: {{maxBytes: 600, onExceeded: offload}}}}]\n{OPEN}");
+        let policy = format!(
+            "content: [{{servers: [up], size: {{maxBytes: 600, onExceeded: offload}}}}]\n{OPEN}"
+        );
         let config = Config::of(&server.url()).policy(&policy);
         let gateway = config.start();
         let ana = gateway.client(era, ANA);
@@ -1326,7 +1327,10 @@ fn what_was_meant_to_get_around_it_does_not() {
             assert!(said(&types, era).contains("media-types"));
         }
         // What fails and is too long fails still.
-        let keeps = start(&server, "content: [{servers: [up], size: {maxBytes: 600, onExceeded: offload}}]");
+        let keeps = start(
+            &server,
+            "content: [{servers: [up], size: {maxBytes: 600, onExceeded: offload}}]",
+        );
         let mut result = texts(&[&"long ".repeat(400)]);
         result["isError"] = true.into();
         *told.lock().unwrap() = result;
@@ -1334,7 +1338,8 @@ fn what_was_meant_to_get_around_it_does_not() {
         assert_eq!(answer["result"]["isError"], true);
         assert_eq!(answer["result"]["content"][1]["type"], "resource_link", "{answer}");
         // Marks are around what was cut, and whole.
-        let cuts = "content: [{servers: [up], fence: true, size: {maxBytes: 2000, onExceeded: truncate}}]";
+        let cuts =
+            "content: [{servers: [up], fence: true, size: {maxBytes: 2000, onExceeded: truncate}}]";
         *told.lock().unwrap() = texts(&[&"long ".repeat(2000)]);
         let shown = said(&start(&server, cuts), era);
         assert!(shown.starts_with("<untrusted-data id=") && shown.ends_with("\">"), "{shown}");

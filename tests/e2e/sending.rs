@@ -103,7 +103,8 @@ fn refused(gateway: &Gateway, era: Era, answer: &Answer) {
     let told = answer.json();
     assert_eq!(told["error"]["data"]["reason"], "upstream-session-limit", "{answer:?}");
     assert_eq!(told["error"]["data"]["retryAfter"], 1, "{answer:?}");
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
     assert_eq!(record["principal"], "bob");
 }
 
@@ -222,7 +223,10 @@ fn a_program_that_is_at_work_on_a_call_in_time_is_not_ended_though_it_does_not_r
         go(&folder);
         assert_eq!(read(&mut at_work).text(), "held", "{era:?}");
         assert_eq!(seen(&ana)["born"], born, "{era:?}");
-        assert_eq!(gateway.metric_now("portcullis_upstream_channels_stalled_total{server=\"up\"}"), 0);
+        assert_eq!(
+            gateway.metric_now("portcullis_upstream_channels_stalled_total{server=\"up\"}"),
+            0
+        );
     }
 }
 

@@ -289,7 +289,10 @@ fn shares_of_callers_that_cannot_be_are_refused() {
         ("{principals: [ana], pendingElicitationsPerCaller: 0}", "`pendingElicitationsPerCaller`"),
         ("{principals: [ana], responseMemoryPerCaller: 1MiB}", "`responseMemoryPerCaller`"),
         ("{principals: [ana], catalogMemoryPerCaller: 65MiB}", "`catalogMemoryPerCaller`"),
-        ("{principals: [ana], subscriptionMemoryPerCaller: 65MiB}", "`subscriptionMemoryPerCaller`"),
+        (
+            "{principals: [ana], subscriptionMemoryPerCaller: 65MiB}",
+            "`subscriptionMemoryPerCaller`",
+        ),
     ] {
         let config =
             Config::of(&server.url()).limits(&format!("inFlight: 8\ncallers: [{callers}]"));
@@ -340,7 +343,8 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
         eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();
         assert!(over["error"]["message"].as_str().unwrap().contains("too many bytes"), "{over}");
-        let is = |record: &Value| record["reason"] == "upstream-memory-limit" && record["tool"] == "big";
+        let is =
+            |record: &Value| record["reason"] == "upstream-memory-limit" && record["tool"] == "big";
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
         assert_eq!(gateway.metric_now("portcullis_responses_dropped_total"), 1, "{era:?} {kind}");
         // A short one always finds room, and others have a share of their own.
@@ -434,7 +438,9 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
         assert!(ana.call("long", &json!({})).json()["result"].is_object(), "{era:?} {events}");
         let told = ana.call("many", &json!({})).json();
         assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
-        let is = |record: &Value| record["reason"] == "upstream-memory-limit" && record["tool"] == "many";
+        let is = |record: &Value| {
+            record["reason"] == "upstream-memory-limit" && record["tool"] == "many"
+        };
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
         assert_eq!(gateway.metric_now("portcullis_responses_dropped_total"), 1, "{era:?} {events}");
     }
@@ -538,8 +544,7 @@ fn answers_that_their_client_does_not_read_take_of_its_share_and_of_no_others() 
             stream.write_all(&call.text(&"plain ".repeat(length / 6))).is_ok()
         });
         // A server has less than a caller: what waits for the one must not take the place of the other.
-        let limits =
-            "responseMemory: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
+        let limits = "responseMemory: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
         // Nobody has to read what is sent, and it may sound like anything.
         let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
         let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
@@ -591,8 +596,7 @@ fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_
             let body = String::from_utf8(body).unwrap();
             stream.write_all(&answer("200 OK", "text/event-stream", &body)).is_ok()
         });
-        let limits =
-            "responseMemory: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
+        let limits = "responseMemory: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
         let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
         let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
         let gateway = config.limits(limits).start();

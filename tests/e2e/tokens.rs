@@ -706,7 +706,8 @@ fn a_token_that_was_verified_is_good_no_longer_than_its_keys_are_relied_on() {
 #[test]
 fn tokens_of_a_key_that_was_removed_are_refused() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
-    let gateway = believing(&server, &issuer.item("corp", "keyRefreshInterval: 1ms\ncooldown: 1ms")).start();
+    let gateway =
+        believing(&server, &issuer.item("corp", "keyRefreshInterval: 1ms\ncooldown: 1ms")).start();
     let token = issuer.good("alice");
     assert_eq!(with(&gateway, Era::Modern, &token).0, 200);
     issuer.publish(&[&Key::es256("k2")]);

@@ -613,8 +613,8 @@ fn a_program_that_misbehaves_is_an_error_and_is_started_again() {
         ("while read line; do echo garbage garbage; done", "upstream-timeout"),
         ("cat > /dev/null", "upstream-timeout"),
     ] {
-        let config =
-            Config::with(&program(script), "[up]").limits("responseTimeout: 300ms\nresponseBody: 64KiB");
+        let config = Config::with(&program(script), "[up]")
+            .limits("responseTimeout: 300ms\nresponseBody: 64KiB");
         let gateway = config.start();
         let ana = gateway.client(Era::Modern, ANA);
         let answer = ana.call("echo", &json!({}));

@@ -385,7 +385,8 @@ mod tests {
     fn channel(response_timeout: Duration, call_timeout: Duration) -> Arc<Channel> {
         let (send_queue, send_queue_per_caller) = (300, 300);
         let usual = Limits::default();
-        let limits = Limits { response_timeout, call_timeout, send_queue, send_queue_per_caller, ..usual };
+        let limits =
+            Limits { response_timeout, call_timeout, send_queue, send_queue_per_caller, ..usual };
         let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
         let terms = ChannelTerms {
             name: ServerName::parse("up").unwrap(),

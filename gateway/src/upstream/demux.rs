@@ -243,7 +243,7 @@ pub(super) struct RequestInbox {
 
 impl Demux {
     /// A desk for at most `limit` requests to `server` at a time. Responses, and the queued messages of its callers,
-    /// count against `answers`.
+    /// count against `responseMemory`.
     pub(super) fn new(
         serves: ConnectionScope,
         limit: usize,

@@ -171,13 +171,18 @@ impl Constraint {
         if only(!limits.additional_hosts.is_empty(), ArgumentType::Url) {
             return Err(("additionalHosts", "this is for `type: url`"));
         }
-        if !limits.additional_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts) {
+        if !limits.additional_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts)
+        {
             return Err((
                 "additionalHosts",
                 "this goes with every public host, not with `hosts` or `privateHosts`",
             ));
         }
-        if limits.additional_hosts.iter().any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.'))) {
+        if limits
+            .additional_hosts
+            .iter()
+            .any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.')))
+        {
             return Err(("additionalHosts", "this names every host, also inside a network"));
         }
         if only(!limits.domains.is_empty(), ArgumentType::Email) {

@@ -76,7 +76,11 @@ fn what_some_clients_read_otherwise_is_not_asked() {
         r#"{"mode":"url"}"#,
         r#"{"url":"javascript:x","requestedSchema":{}}"#,
     ] {
-        assert_eq!(decided(&all, "elicitation/create", params), "server-request-malformed", "{params}");
+        assert_eq!(
+            decided(&all, "elicitation/create", params),
+            "server-request-malformed",
+            "{params}"
+        );
     }
     assert_eq!(decided(&all, "elicitation/create", r#"{"message":"sure?"}"#), "");
     // These are well-formed, but clients that ignore case read further members.
@@ -111,7 +115,11 @@ fn an_elicitation_has_the_members_of_its_kind_alone() {
         form(r#","url":null"#),
         form(r#","elicitationId":"e""#),
     ] {
-        assert_eq!(decided(&all, "elicitation/create", &params), "server-request-malformed", "{params}");
+        assert_eq!(
+            decided(&all, "elicitation/create", &params),
+            "server-request-malformed",
+            "{params}"
+        );
     }
     for params in [
         page(""),
@@ -133,14 +141,34 @@ fn a_request_to_the_model_is_held_to_its_limits() {
         (r#"{"messages":[],"maxTokens":100}"#, "", ""),
         (r#"{"messages":[],"maxTokens":100,"includeContext":"none"}"#, "", ""),
         (r#"{"messages":[],"maxTokens":101}"#, "server-request-size", "cut"),
-        (r#"{"messages":[],"maxTokens":1,"includeContext":"allServers"}"#, "server-request-context", "cut"),
-        (r#"{"messages":[],"maxTokens":1,"includeContext":"thisServer"}"#, "server-request-context", "cut"),
+        (
+            r#"{"messages":[],"maxTokens":1,"includeContext":"allServers"}"#,
+            "server-request-context",
+            "cut",
+        ),
+        (
+            r#"{"messages":[],"maxTokens":1,"includeContext":"thisServer"}"#,
+            "server-request-context",
+            "cut",
+        ),
         (r#"{"messages":[{},{},{}],"maxTokens":1}"#, "server-request-size", "server-request-size"),
         (&long, "server-request-size", "server-request-size"),
         (r#"{"messages":[]}"#, "server-request-malformed", "server-request-malformed"),
-        (r#"{"messages":[],"maxTokens":-1}"#, "server-request-malformed", "server-request-malformed"),
-        (r#"{"messages":[],"maxTokens":1e9}"#, "server-request-malformed", "server-request-malformed"),
-        (r#"{"messages":{},"maxTokens":1}"#, "server-request-malformed", "server-request-malformed"),
+        (
+            r#"{"messages":[],"maxTokens":-1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
+        (
+            r#"{"messages":[],"maxTokens":1e9}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
+        (
+            r#"{"messages":{},"maxTokens":1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
     ] {
         assert_eq!(decided(&refuses, "sampling/createMessage", params), refused, "{params}");
         assert_eq!(decided(&cuts, "sampling/createMessage", params), cut, "{params}");
@@ -305,9 +333,13 @@ fn every_reason_has_its_code() {
 fn what_is_not_configured_is_named_with_its_setting() {
     let none = ServerRequestPolicy::default();
     for (method, params, setting) in [
-        ("elicitation/create", "{}", "`serverRequests: {forms: {}}`"),
-        ("elicitation/create", r#"{"mode":"form"}"#, "`serverRequests: {forms: {}}`"),
-        ("elicitation/create", r#"{"mode":"url"}"#, "`serverRequests: {urls: {hosts: [...]}}`"),
+        ("elicitation/create", "{}", "`serverRequests: {formElicitation: {}}`"),
+        ("elicitation/create", r#"{"mode":"form"}"#, "`serverRequests: {formElicitation: {}}`"),
+        (
+            "elicitation/create",
+            r#"{"mode":"url"}"#,
+            "`serverRequests: {urlElicitation: {hosts: [...]}}`",
+        ),
         ("sampling/createMessage", "{}", "`serverRequests: {sampling: {...}}`"),
         ("roots/list", "{}", "`serverRequests: {roots: {}}`"),
         ("vendor/ask", "{}", "no request of this kind"),

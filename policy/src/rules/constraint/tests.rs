@@ -711,7 +711,8 @@ fn a_url_leads_to_public_hosts_or_to_our_zone() {
     ] {
         assert!(!passes(&public, bad), "{bad}");
     }
-    let zone = constraint("/a", r#"{"type":"url","additionalHosts":["*.corp.example.com","wiki.corp"]}"#);
+    let zone =
+        constraint("/a", r#"{"type":"url","additionalHosts":["*.corp.example.com","wiki.corp"]}"#);
     for good in [
         "https://example.com",
         "https://a.corp.example.com",
