@@ -288,8 +288,8 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::config::settings::Limits;
     use crate::crypto::sealer::Sealer;
-    use crate::mcp::client_info::Client;
     use crate::mcp::protocol::ProtocolVersion;
+    use crate::session::disclosed_client::DisclosedClient;
     use policy_core::subject::name::PrincipalId;
     use policy_core::subject::principal::Principal;
     use std::sync::Arc;

@@ -218,31 +218,21 @@ fn ask(
         let params = params.ok_or(Failure::Params("`params` is missing"))?;
         Ok(params.value().get(key).map(|value| value.fragment(&params.document())))
     };
-    let spec = match (method::form(method), kind) {
-        (Form::Known(spec), _) => spec,
-        (Form::Malformed, _) => {
+    let spec = match method::form(method) {
+        Form::Known(spec) => allowed(spec, era, kind)?,
+        Form::Malformed => {
             let malformed = "the method is not written as the specification writes methods";
             return Err(Failure::Shape(malformed));
         }
         // Only extensions, which no server can take for methods of the protocol, are left to the policy for unknown
         // methods.
-        (Form::Extension, MessageKind::Request) => return use_of(RequestOperation::Other),
-        (Form::Extension, MessageKind::Notification) => return tell(),
+        Form::Extension => {
+            return match kind {
+                MessageKind::Request => use_of(RequestOperation::Other),
+                MessageKind::Notification => tell(),
+            };
+        }
     };
-    // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
-    let is_of_other_era = !spec.is_notification() && !era.has(spec);
-    if is_of_other_era || spec.action == MethodAction::Refuse {
-        return Err(Failure::Method);
-    }
-    match (kind, spec.is_notification()) {
-        (MessageKind::Request, false) | (MessageKind::Notification, true) => {}
-        (MessageKind::Notification, false) => {
-            return Err(Failure::Shape("a request of the protocol has an `id`"));
-        }
-        (MessageKind::Request, true) => {
-            return Err(Failure::Shape("a notification of the protocol has no `id`"));
-        }
-    }
     match spec.action {
         MethodAction::Discover => Ok(ClientOperation::Discover),
         MethodAction::Initialize => Ok(ClientOperation::Initialize),
@@ -274,6 +264,28 @@ fn ask(
             Err(Failure::Shape("a client does not send this notification"))
         }
         MethodAction::OfServers | MethodAction::Refuse => Err(Failure::Method),
+    }
+}
+
+/// The method, if messages of this era and kind may have it.
+fn allowed(
+    spec: &'static MethodSpec,
+    era: Era,
+    kind: MessageKind,
+) -> Result<&'static MethodSpec, Failure> {
+    // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
+    let is_of_other_era = !spec.is_notification() && !era.has(spec);
+    if is_of_other_era || spec.action == MethodAction::Refuse {
+        return Err(Failure::Method);
+    }
+    match (kind, spec.is_notification()) {
+        (MessageKind::Request, false) | (MessageKind::Notification, true) => Ok(spec),
+        (MessageKind::Notification, false) => {
+            Err(Failure::Shape("a request of the protocol has an `id`"))
+        }
+        (MessageKind::Request, true) => {
+            Err(Failure::Shape("a notification of the protocol has no `id`"))
+        }
     }
 }
 

@@ -118,7 +118,7 @@ impl Gateway {
             DescriptionError::Unread(error) => Failure::Decode(DecodeError::Json(error)),
             DescriptionError::Stopped(finding) => Failure::Unsent(finding),
         })?;
-        Ok((InspectedClient::new(client, released), found))
+        Ok((InspectedClient::new(client, &released), found))
     }
 
     /// Asks the guardrails about the description.

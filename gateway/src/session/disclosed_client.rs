@@ -16,7 +16,7 @@ pub struct InspectedClient(Arc<Client>);
 impl InspectedClient {
     /// The client with the description that was released.
     #[must_use]
-    pub fn new(client: &Arc<Client>, released: SendableDescription) -> Self {
+    pub fn new(client: &Arc<Client>, released: &SendableDescription) -> Self {
         let capabilities = Some(released.capabilities())
             .filter(|capabilities| *capabilities != client.capabilities());
         let info = released.info().filter(|info| Some(*info) != client.said_info());

@@ -79,7 +79,7 @@ impl Policy {
         let mut said =
             SendableDescription { capabilities: capabilities.into(), info: info.map(Into::into) };
         for server in servers {
-            match self.described_to(principal, server, said, work, &mut found) {
+            match self.described_to(principal, server, &said, work, &mut found) {
                 Ok(released) => said = released,
                 Err(error) => return (Err(error), found),
             }
@@ -91,7 +91,7 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        said: SendableDescription,
+        said: &SendableDescription,
         work: WorkLimits,
         all: &mut Vec<Finding>,
     ) -> Result<SendableDescription, DescriptionError> {

@@ -415,11 +415,9 @@ fn document_of(text: &str) -> Option<Document> {
 
 /// JSON Pointer of the name in a message.
 fn place(verb: RequestOperation) -> &'static str {
-    let named = match verb {
-        // The name is that of the tool whose call became the task.
-        RequestOperation::Task(_) => RequestOperation::Call,
-        verb => verb,
-    };
+    // The name that a task goes by is that of the tool whose call became the task.
+    let is_task = matches!(verb, RequestOperation::Task(_));
+    let named = if is_task { RequestOperation::Call } else { verb };
     let place = MethodSpec::of(named).and_then(|spec| spec.named);
     place.map_or("/method", |place| place.at)
 }
