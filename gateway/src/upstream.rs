@@ -187,6 +187,15 @@ pub struct Upstream {
     watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
 }
 
+/// How a session with a server came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionEnd {
+    /// The gateway closed it.
+    Closed,
+    /// The server no longer knows it.
+    Lost,
+}
+
 #[derive(Debug)]
 enum Transport {
     Http(Box<StreamableHttpClient>),
@@ -553,7 +562,7 @@ impl Upstream {
     /// Needs no proof: nothing but the end of the session is sent, and it has to end where the caller has lost every
     /// right, where the gateway needs the room, and where no client is there any more.
     pub async fn close(&self, party: &OnBehalfOf, leg: &UpstreamSession, age: Duration) {
-        self.over(leg, age, true);
+        self.over(leg, age, SessionEnd::Closed);
         self.shelves.remove(&CatalogOwner::Session(leg.clone()));
         match &self.transport {
             Transport::Http(http) => {
@@ -596,17 +605,16 @@ impl Upstream {
             let before = self.known.compare_and_swap(&known, None);
             let ours = before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known));
             if let Some(leg) = leg.filter(|_| ours) {
-                self.over(leg, known.since.elapsed(), false);
+                self.over(leg, known.since.elapsed(), SessionEnd::Lost);
             }
         }
     }
 
-    /// Records the age of a session that the gateway `ended` or the server has forgotten. The modern era has no
-    /// sessions.
-    fn over(&self, leg: &UpstreamSession, age: Duration, ended: bool) {
-        match (leg.version.era(), ended) {
-            (Era::Legacy, true) => self.counts.session_ended(age),
-            (Era::Legacy, false) => self.counts.session_lost(age),
+    /// Records the age of a session that has ended. The modern era has no sessions.
+    fn over(&self, leg: &UpstreamSession, age: Duration, end: SessionEnd) {
+        match (leg.version.era(), end) {
+            (Era::Legacy, SessionEnd::Closed) => self.counts.session_ended(age),
+            (Era::Legacy, SessionEnd::Lost) => self.counts.session_lost(age),
             (Era::Modern, _) => {}
         }
     }
@@ -960,9 +968,9 @@ impl Upstream {
     /// outdated.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
-            Ok(_) => self.counts.reached(true),
+            Ok(_) => self.counts.reached(),
             // Logged where it was detected.
-            Err(error) if error.is_stranger() => self.counts.reached(false),
+            Err(error) if error.is_stranger() => self.counts.not_reached(),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // The server was not asked.
             Err(UpstreamError::Crowded | UpstreamError::Processes(_) | UpstreamError::Full(_)) => {}
@@ -982,7 +990,7 @@ impl Upstream {
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }
             Err(error) => {
-                self.counts.reached(false);
+                self.counts.not_reached();
                 if matches!(error, UpstreamError::Link(ConnectionError::Connect(_))) {
                     self.replaced();
                 }

@@ -130,7 +130,7 @@ pub struct ReloadTargets {
 pub struct ConfigInForce {
     /// Its comparison of definitions.
     pub keeper: Arc<PinMonitor>,
-    /// Its digest.
+    /// Its digest, which audit records name.
     pub digest: String,
     /// The digests of its sections.
     pub sections: SectionDigests,
@@ -216,11 +216,11 @@ impl Reloader {
         let now = self.lasting.clock.now();
         match &done {
             Ok(ReloadOutcome::Applied) => {}
-            Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(true, self.held().at),
+            Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(self.held().at),
             Err(error) => {
                 let what = ErrorChain(error).to_string();
                 tracing::error!(error = %what, "the configuration was not changed");
-                self.lasting.metrics.reloaded(false, now);
+                self.lasting.metrics.reload_failed();
                 if let Err(error) = self.lasting.journal.noted("rejected", &what) {
                     tracing::error!(error = %ErrorChain(&error), "not recorded");
                 }

@@ -76,6 +76,7 @@ impl BatchSender {
             route: Arc::clone(&self.route),
             session: Some(self.session.clone()),
             inbound,
+            client: None,
             id,
             batched: true,
             door: Arc::clone(&self.door),

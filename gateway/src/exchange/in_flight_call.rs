@@ -34,6 +34,7 @@ use crate::mcp::wire::{self, Id, Notification, ResponseOutcome};
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::outbound::guardrail;
 use crate::session::SessionKey;
+use crate::session::disclosed_client::DisclosedClient;
 use crate::session::state::{AnswerReceipt, AnsweredCall, SessionSlot};
 use crate::stream::body::{Body, PIECE};
 use crate::upstream::{self, AnswerStep, CallAnswer, InputRequest, Upstream, UpstreamError};
@@ -80,7 +81,7 @@ pub(super) struct UpstreamCall {
     pub(super) caller: Arc<Principal>,
     /// The holder whose shares the call takes.
     pub(super) holder: Holder,
-    pub(super) client: Arc<Client>,
+    pub(super) client: DisclosedClient,
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
     pub(super) due: Option<Expectation>,

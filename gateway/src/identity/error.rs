@@ -40,7 +40,7 @@ pub enum TokenError {
     /// Its audience is not this resource, or not this resource alone.
     #[error("not for this resource")]
     Audience,
-    /// It has expired.
+    /// Its `exp` has passed by more than the tolerance for clock skew.
     #[error("its `exp` has passed")]
     Expired,
     /// It is not valid yet.

@@ -296,7 +296,7 @@ pub(super) fn named<B>(mut request: Request<B>) -> Request<B> {
 /// Whether the end of a request's body is where every reader looks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramingCheck {
-    /// It is.
+    /// It is, so the connection can carry another request.
     Sound,
     /// It could be used to smuggle a second request.
     Ambiguous,

@@ -18,8 +18,8 @@ use super::handshake::{ServerInfo, ServerState};
 use super::listing::Listing;
 use super::on_behalf_of::OnBehalfOf;
 use super::{Transport, Upstream, UpstreamError};
-use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion};
+use crate::session::disclosed_client::DisclosedClient;
 
 /// The catalogs of a server for clients that can answer all requests it may send, one for each era.
 #[derive(Debug)]
@@ -83,7 +83,8 @@ impl Upstream {
         if self.asks.is_nothing() {
             return Ok(offered);
         }
-        let party = OnBehalfOf { client: Client::capable_of(&self.asks), ..OnBehalfOf::gateway() };
+        let party =
+            OnBehalfOf { client: DisclosedClient::capable_of(&self.asks), ..OnBehalfOf::gateway() };
         let known = self.known(&party).await?;
         let session = match known.hello.era {
             Era::Modern => {

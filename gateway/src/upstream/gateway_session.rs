@@ -19,7 +19,7 @@ use super::demux::{ConnectionScope, DeliveryOutcome, Demux, QueuedNotification, 
 use super::on_behalf_of::OnBehalfOf;
 use super::single_flight::SingleFlight;
 use super::stream::SessionStream;
-use super::{CallAnswer, ServerReply, Transport, Upstream, UpstreamError};
+use super::{CallAnswer, ServerReply, SessionEnd, Transport, Upstream, UpstreamError};
 use crate::base::sha256::sha256;
 use crate::mcp::protocol::{Era, LEVELS};
 use crate::mcp::wire::{Message, Notification};
@@ -285,7 +285,7 @@ impl Upstream {
         {
             self.shelves.remove(&CatalogOwner::Standing(key));
             if let Some((leg, age)) = standing.ended() {
-                self.over(&leg, age, false);
+                self.over(&leg, age, SessionEnd::Lost);
             }
             standing.over.cancel();
         }

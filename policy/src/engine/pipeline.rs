@@ -6,6 +6,7 @@ mod expected;
 mod recording;
 mod standing;
 mod sending;
+mod describing;
 mod showing;
 mod questions;
 
@@ -35,12 +36,13 @@ use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, DenialFormat, Disclosure, Effect, Mode, Reason};
 use crate::rules::definitions::DefinitionPolicy;
 
+pub use describing::{DescriptionError, SendableDescription};
 pub use expected::ExpectedTreatment;
 use facts::CurrentFacts;
 pub use facts::Facts;
 pub use questions::Standing;
-pub use sending::Answerable;
 use sending::OutgoingCall;
+pub use sending::{Answerable, SendableTrace};
 pub use showing::EarlyMessage;
 pub use shown::{Shown, StoredWords};
 use standing::{Viewer, rule_name};
