@@ -194,6 +194,33 @@ pub struct Journal {
     witness: ArcSwapOption<Box<dyn Observer>>,
 }
 
+/// The kind of a record that was not written, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostRecord {
+    /// The record of an exchange.
+    Exchange,
+    /// The intent of a call, which was therefore not sent.
+    Intent,
+    /// The record of a server request outside of a call.
+    ServerRequest,
+    /// The record that the response to a call was cut off by a revocation.
+    CutResponse,
+    /// An event of the audit log itself.
+    Event,
+}
+
+impl LostRecord {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exchange => "exchange",
+            Self::Intent => "intent",
+            Self::ServerRequest => "server-request",
+            Self::CutResponse => "cut-response",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// Generates the ids of records.
 #[derive(Debug)]
 struct RecordIds {
@@ -506,10 +533,8 @@ impl Journal {
             && let Some(suppressed) = COSTLY.allow(now)
         {
             tracing::warn!(
-                server = record.server.as_deref(),
-                suppressed,
-                "a message was withheld because it costs more to look at than `limits.inspectionWork` and \
-                 `limits.inspectionWorkPerByte` allow"
+                event = "inspection.budget_exceeded", server = record.server.as_deref(), suppressed,
+                "message withheld: inspecting it exceeds `limits.inspectionWork` and `limits.inspectionWorkPerByte`"
             );
         }
         self.append(record.exchange(&self.chain, ending, now), None)?;
@@ -593,13 +618,16 @@ impl Journal {
     pub async fn stop(self: &Arc<Self>) {
         self.end();
         if tokio::time::timeout(LAST, self.synced()).await.is_err() {
-            tracing::warn!("the last records or checkpoints were not written to the disk");
+            tracing::warn!(
+                event = "audit.sync_failed",
+                "the last audit records or checkpoints were not synced before the time limit"
+            );
         }
         for spool in &self.spools {
             if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
                 tracing::warn!(
-                    sink = AuditSink::name(spool),
-                    "the last records were not delivered"
+                    event = "audit.delivery_incomplete", sink = AuditSink::name(spool),
+                    "the last audit records were not delivered before the time limit"
                 );
             }
         }
@@ -608,7 +636,10 @@ impl Journal {
     fn end(&self) {
         self.summarise(DueSummaries::All);
         if let Err(error) = self.event(&AuditEvent { event: "stop", ..AuditEvent::default() }) {
-            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "the last record was not taken");
+            tracing::error!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
+                "the `stop` record was not written"
+            );
         }
         let signed = self.ledger().checkpoint(&mut |event| self.line(event));
         self.complain(self.counted(signed));
@@ -626,7 +657,10 @@ impl Journal {
             let journal = Arc::clone(self);
             let synced = tokio::task::spawn_blocking(move || journal.sync());
             if synced.await.is_err() {
-                return tracing::error!("the last records were not synced");
+                return tracing::error!(
+                    event = "audit.sync_failed",
+                    "the last audit records were not synced: the task failed"
+                );
             }
             if let Some(file) = &self.checkpoint_file {
                 file.spool().drained().await;
@@ -754,15 +788,19 @@ impl Journal {
 
     fn complain(&self, written: Result<(), AuditError>) {
         if let Err(error) = written {
-            self.log_lost(&error, "audit");
+            self.log_lost(&error, LostRecord::Event);
         }
     }
 
     /// Logs that a record was not written, at a limited rate: clients that send requests while a sink fails would
     /// otherwise decide how many lines there are.
-    pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: &'static str) {
+    pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: LostRecord) {
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
-            tracing::error!(error = %crate::base::error_chain::ErrorChain(error), suppressed, "{what}");
+            tracing::error!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(error),
+                record = what.as_str(), suppressed,
+                "audit record not written"
+            );
         }
     }
 
@@ -796,7 +834,10 @@ impl Journal {
                 false => journal.retire(),
             });
             if tended.await.is_err() {
-                tracing::error!("the audit log is no longer tended");
+                tracing::error!(
+                    event = "audit.task_failed",
+                    "the periodic work of the audit log has ended with a failure"
+                );
                 return;
             }
             count += u64::from(due);
@@ -817,7 +858,10 @@ impl Journal {
             self.complain(self.counted(signed));
         }
         if let Some(suppressed) = LOST.left(now) {
-            tracing::error!(suppressed, "more log lines about records that were not taken");
+            tracing::error!(
+                event = "audit.write_failed", suppressed,
+                "more audit records were not written"
+            );
         }
         self.sync();
     }
@@ -837,10 +881,14 @@ impl Journal {
         if self.scarce.swap(scarce, Ordering::Relaxed) != scarce {
             match scarce {
                 true => tracing::error!(
-                    "the volume of the audit log is almost full: what is left is kept for calls, and requests of \
-                     unknown callers are only counted"
+                    event = "audit.volume_low",
+                    "the volume of the audit log is almost full: the rest is reserved for calls, and requests \
+                     of unauthenticated callers are only counted"
                 ),
-                false => tracing::info!("the volume of the audit log has room again"),
+                false => tracing::info!(
+                    event = "audit.volume_recovered",
+                    "the volume of the audit log has room again"
+                ),
             }
         }
     }
@@ -852,8 +900,8 @@ impl Journal {
         for (sink, bytes, recorded) in told {
             self.metrics.audit_foreign.add(1);
             tracing::error!(
-                %sink, bytes,
-                "audit_file_foreign: somebody else has appended to the file while it was written to"
+                event = "audit.file_foreign", %sink, bytes,
+                "another process has appended to the audit file"
             );
             self.complain(self.counted(recorded));
         }
@@ -871,12 +919,21 @@ impl Journal {
             LossAction::Nothing(error) => {
                 self.failing.store(true, Ordering::Release);
                 if is_new {
-                    tracing::error!(%sink, %what, %error, "audit_file_lost: nothing is done until it is back");
+                    tracing::error!(
+                        event = "audit.file_lost", %sink, %what, %error,
+                        "the audit file is lost: requests are refused until it is back"
+                    );
                 }
             }
-            LossAction::Again => tracing::warn!(%sink, "audit_file_back: it goes on as it was"),
+            LossAction::Again => tracing::warn!(
+                event = "audit.file_restored", %sink,
+                "the audit file is back, and is continued"
+            ),
             LossAction::Anew(recorded) => {
-                tracing::error!(%sink, %what, "audit_file_lost: another was begun in its place");
+                tracing::error!(
+                    event = "audit.file_lost", %sink, %what,
+                    "the audit file is lost: a new one was created"
+                );
                 self.complain(self.counted(recorded));
             }
         }
@@ -903,12 +960,13 @@ impl Journal {
         }
         match begun {
             Ok(()) => tracing::error!(
-                %sink, what = %words,
-                "audit_file_lost: another was begun in its place with the last checkpoint"
+                event = "audit.file_lost", %sink, what = %words,
+                "the checkpoint file is lost: a new one was created with the last checkpoint"
             ),
             Err(error) if is_new => tracing::error!(
-                %sink, what = %words, %error,
-                "audit_file_lost: checkpoints are not kept apart from the log until there can be another"
+                event = "audit.file_lost", %sink, what = %words, %error,
+                "the checkpoint file is lost: checkpoints are written only to the audit log until a new file \
+                 can be created"
             ),
             Err(_) => {}
         }
@@ -962,7 +1020,10 @@ impl Journal {
                 }
                 if let Err(error) = std::fs::remove_file(&path) {
                     // Recorded and tried again when the next file expires.
-                    return tracing::error!(%error, file = %name, "old records were not removed");
+                    return tracing::error!(
+                        event = "audit.retention_failed", %error, file = %name,
+                        "an expired audit file could not be removed"
+                    );
                 }
             }
         }
@@ -1067,7 +1128,7 @@ impl Open {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(());
         }
-        let lost = |error: &AuditError| self.journal.log_lost(error, "a record was lost");
+        let lost = |error: &AuditError| self.journal.log_lost(error, LostRecord::Exchange);
         self.journal.ended(&self.record, ending).inspect_err(lost)
     }
 }
@@ -1076,7 +1137,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         // The client has gone, so the exchange was given up.
         if let Err(error) = self.end(ExchangeEnd::cancelled()) {
-            tracing::debug!(error = %error, "not recorded");
+            tracing::debug!(error = %error, "the record of an abandoned exchange was not written");
         }
     }
 }

@@ -827,8 +827,9 @@ fn serve(config: Option<&Path>, options: RunOptions) -> ExitCode {
             announce(running, config);
             if is_open {
                 tracing::warn!(
-                    "every user of this machine can write to the configuration or to its folder, and so decide what is \
-                     allowed: `chmod o-w` both"
+                    event = "config.writable_by_others",
+                    "every user of this machine can change the configuration or its folder, and so the policy: \
+                     run `chmod o-w` on both"
                 );
             }
             systemd::ready();
@@ -945,7 +946,7 @@ fn outlive_full_files() -> io::Result<()> {
 /// allocator would ask for them.
 fn small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "huge pages could not be switched off");
+        tracing::debug!(%error, "transparent huge pages could not be disabled");
     }
 }
 
@@ -1006,7 +1007,7 @@ fn told_to_stop() -> impl Future<Output = ()> {
             _ = interrupt.recv() => "SIGINT",
             _ = terminate.recv() => "SIGTERM",
         };
-        tracing::info!(signal, "the gateway is told to stop");
+        tracing::info!(event = "gateway.stopping", signal, "shutdown signal received");
     }
 }
 

@@ -479,7 +479,7 @@ impl Gateway {
     fn unknown(&self, resource: Option<&ProtectedResource>, error: AuthnError) -> Failure {
         if let Some(detail) = error.detail() {
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::debug!(detail = detail.code(), %error, "a credential was refused");
+            tracing::debug!(detail = detail.code(), %error, "credential rejected");
         }
         let wrong = error.wrong();
         let challenge = resource.and_then(|resource| resource.challenge(wrong));
@@ -593,7 +593,10 @@ impl Gateway {
         match self.parking.insert(name, parked) {
             Ok(None) => {}
             // When the client returns, it learns that the call no longer waits.
-            Ok(Some(_)) | Err(_) => tracing::warn!("a call that waits for its client was given up"),
+            Ok(Some(_)) | Err(_) => tracing::warn!(
+                event = "call.parked_evicted",
+                "a call that waited for input of its client was evicted"
+            ),
         }
     }
 

@@ -347,14 +347,19 @@ impl PinMonitor {
                 Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
                 Err(error @ LockError::Missing(_)) => {
                     keeper.metrics.lockfile_usable.store(0, Ordering::Relaxed);
-                    tracing::error!(%error, "nothing is approved");
+                    tracing::error!(
+                        event = "lockfile.missing", %error,
+                        "no lockfile: every definition is withheld"
+                    );
                 }
                 Err(error) => return Err(error),
             }
         }
         if keeper.acts() && keeper.settings.trust_on_first_use {
-            let what = "whatever servers say first is approved: this is for development only";
-            tracing::warn!("`pins.trustOnFirstUse` is on; {what}");
+            tracing::warn!(
+                event = "pins.trust_on_first_use",
+                "`pins.trustOnFirstUse` is on: the first definition of each item is approved; for development only"
+            );
         }
         keeper.expect(&mut held);
         keeper.publish(&held);
@@ -485,7 +490,10 @@ impl PinMonitor {
         {
             let missed = missed.to_string();
             if !held.missed.contains(&missed) {
-                tracing::warn!("{missed}; correct the name, or remove it");
+                tracing::warn!(
+                    event = "constraint.unmatched", note = %missed,
+                    "a constraint applies to nothing: correct the name, or remove it"
+                );
                 held.missed.insert(missed);
             }
         }
@@ -510,7 +518,10 @@ impl PinMonitor {
         }
         if told > EXCUSED {
             let more = told - EXCUSED;
-            tracing::warn!(more, "not every accepted finding of the lockfile is on record");
+            tracing::warn!(
+                event = "lockfile.exceptions_unrecorded", more,
+                "not every accepted finding of the lockfile was written to the audit log"
+            );
             self.record("definition", &format!("{more} more findings are accepted"));
         }
     }
@@ -541,7 +552,10 @@ impl PinMonitor {
         });
         let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
         let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
-        tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
+        tracing::warn!(
+            event = "definition.withheld", %server, kind, %name, %finding, accept,
+            "definition withheld: a detector found something"
+        );
         // The built-in server has definitions that are withheld on purpose.
         if !server.is_reserved() {
             let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
@@ -563,8 +577,10 @@ impl PinMonitor {
         let can_accept =
             finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead;
         let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
-        let what = "the instructions of a server were withheld";
-        tracing::warn!(%server, %finding, accept, "{what}");
+        tracing::warn!(
+            event = "instructions.withheld", %server, %finding, accept,
+            "server instructions withheld: a detector found something"
+        );
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
     }
 
@@ -578,7 +594,7 @@ impl PinMonitor {
     fn found(&self, text: &[u8]) {
         let digest = json::hex::encode(&crate::base::sha256::sha256(text));
         let file = self.settings.file.display().to_string();
-        tracing::info!(%file, sha256 = %digest, "the lockfile was read");
+        tracing::info!(event = "lockfile.read", %file, sha256 = %digest, "lockfile read");
         self.record("pins", &format!("lockfile sha256:{digest}"));
     }
 
@@ -590,7 +606,10 @@ impl PinMonitor {
 
     fn record(&self, event: &str, what: &str) {
         if let Err(error) = self.journal.noted(event, what) {
-            tracing::error!(error = %ErrorChain(&error), "an event is not on record");
+            tracing::error!(
+                event = "audit.write_failed", error = %ErrorChain(&error),
+                "audit event not written"
+            );
         }
     }
 
@@ -641,7 +660,10 @@ impl PinMonitor {
                 self.take(&mut held, lock);
             }
             Err(error @ LockError::Missing(_)) if self.settings.trust_on_first_use => {
-                tracing::warn!(%error, "only what was said first is approved");
+                tracing::warn!(
+                    event = "lockfile.missing", %error,
+                    "no lockfile: trust on first use is active"
+                );
                 self.record("pins", "there is no lockfile: only what was said first is approved");
                 self.take(&mut held, Lockfile::default());
             }
@@ -661,7 +683,10 @@ impl PinMonitor {
         let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
         held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
         if held.closed.as_deref() != Some(error) {
-            tracing::error!(%error, "nothing is approved until the lockfile can be used");
+            tracing::error!(
+                event = "lockfile.unusable", %error,
+                "the lockfile cannot be used: every definition is withheld"
+            );
             self.metrics.lockfile_unread.add(1);
             self.record("pins", "the lockfile cannot be used: nothing is approved");
             held.closed = Some(error.into());
@@ -702,7 +727,10 @@ impl PinMonitor {
         if held.pins.strangers.insert(server.into()) {
             let expected = expected.unwrap_or_default();
             let what = changed_identity(server, &expected, identity);
-            tracing::error!("{what}");
+            tracing::error!(
+                event = "server.identity_changed", %server, note = %what,
+                "server identity changed"
+            );
             self.record("definition", &what);
             return true;
         }
@@ -802,7 +830,10 @@ impl PinMonitor {
                     ascii(&self.told_name(&conflict.to_string())).trim_matches('"')
                 );
                 if held.shadows.len() < LIKENESSES && held.shadows.insert(what.clone()) {
-                    tracing::warn!("{what}");
+                    tracing::warn!(
+                        event = "definition.shadowing", %server, note = %what,
+                        "definition shadows another one"
+                    );
                     self.record("shadowing", &what);
                 }
             }
@@ -1065,7 +1096,7 @@ impl PinMonitor {
                 offer.map(|(kind, name)| (kind, name.into())),
                 version,
             ));
-            tracing::debug!(server, ?offer, %digest, "approved because it was said first");
+            tracing::debug!(server, ?offer, %digest, "definition approved on first use");
         }
         added
     }
@@ -1212,10 +1243,16 @@ impl PinMonitor {
         };
         let digest = digest.map(|digest| format!("{digest}; ")).unwrap_or_default();
         let what: String = format!("server `{server}`, {of}: {code}, {done}; {digest}{what}");
-        match next {
-            _ if action == DriftAction::Accept => tracing::info!("{what}"),
-            Some(next) => tracing::warn!("{what}; {next}"),
-            None => tracing::warn!("{what}"),
+        if action == DriftAction::Accept {
+            tracing::info!(
+                event = "definition.changed", %server, code, action = done, note = %what,
+                "definition changed"
+            );
+        } else {
+            tracing::warn!(
+                event = "definition.changed", %server, code, action = done, note = %what, next,
+                "definition changed"
+            );
         }
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);

@@ -218,7 +218,10 @@ impl Sessions {
     fn end_all(&self, principal: &Principal, expires: SystemTime) {
         self.before.update(principal.id.clone(), |before| before.max(Some(expires)));
         self.ended.retain(|_, ended| ended.principal != principal.id || ended.expires > expires);
-        tracing::warn!(principal = %principal.id, "sessions ended together: too many to remember each");
+        tracing::warn!(
+            event = "session.all_ended", principal = %principal.id,
+            "all sessions of a caller were ended: there were too many to remember each"
+        );
     }
 
     /// Forgets ended sessions that would have expired by now.

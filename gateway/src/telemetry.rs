@@ -133,7 +133,7 @@ impl Telemetry {
         let Some(last) = &self.last else { return };
         let (done, is_done) = oneshot::channel();
         if last.try_send(done).is_ok() && tokio::time::timeout(LAST, is_done).await.is_err() {
-            tracing::warn!("the last spans were not sent");
+            tracing::warn!(event = "telemetry.flush_failed", "the last spans were not sent");
         }
     }
 }

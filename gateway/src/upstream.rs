@@ -388,12 +388,9 @@ impl Upstream {
             let Some(denied) = denied.ok().flatten() else { return };
             let DenialAdvice { why, mend } = denied.at_a_call();
             tracing::warn!(
-                %server,
-                tool = %tool.escape_debug(),
-                why = %why,
-                mend = %mend,
-                suppressed,
-                "a call failed because the sandbox of the server denied a file"
+                event = "sandbox.denied", %server, tool = %tool.escape_debug(), why = %why,
+                mend = %mend, suppressed,
+                "call failed: the sandbox of the server denied a file"
             );
         });
     }
@@ -559,7 +556,10 @@ impl Upstream {
                     tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::debug!(server = %self.name, %error, "the session was not ended");
+                    tracing::debug!(
+                        server = %self.name, %error,
+                        "the session with the server could not be ended"
+                    );
                 }
             }
             Transport::Channel(seats) => leg.id.iter().for_each(|id| seats.close(id)),
@@ -916,7 +916,10 @@ impl Upstream {
                     let reply = request::reply(refusal, speaker);
                     if let Err(error) = self.notify(&reply, deadline).await {
                         let error = crate::base::error_chain::ErrorChain(&error);
-                        tracing::debug!(server = %self.name, %error, "a question was not answered");
+                        tracing::debug!(
+                            server = %self.name, %error,
+                            "the reply to a server request was not sent"
+                        );
                     }
                 }
             }
@@ -966,7 +969,7 @@ impl Upstream {
             // The server answers, but the budget has no room for the answer.
             Err(error @ UpstreamError::Memory(_)) => {
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::debug!(server = %self.name, %error, "an answer was not read to its end");
+                tracing::debug!(server = %self.name, %error, "a response was not read to its end");
             }
             Err(error) if error.is_open() => {}
             // The server is reachable and does not accept the credential.
@@ -976,7 +979,10 @@ impl Upstream {
                 | UpstreamError::Credential(_)),
             ) => {
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::warn!(server = %self.name, %error, "the server does not let us in");
+                tracing::warn!(
+                    event = "server.credential_rejected", server = %self.name, %error,
+                    "upstream rejected the gateway's credential"
+                );
             }
             Err(error) => {
                 self.counts.reached(false);
@@ -996,7 +1002,10 @@ impl Upstream {
                         .store(self.protocol == ServerProtocol::Modern, Ordering::Relaxed);
                 }
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::warn!(server = %self.name, %error, "the server failed");
+                tracing::warn!(
+                    event = "server.failed", server = %self.name, %error,
+                    "upstream failed"
+                );
             }
         }
         result

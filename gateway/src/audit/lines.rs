@@ -76,7 +76,10 @@ impl Observer for TerminalLines {
         }
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!(lost, "requests were not shown here; they are on record");
+            tracing::warn!(
+                event = "audit.lines_dropped", lost,
+                "request lines were dropped from the terminal; the audit log has them"
+            );
         }
     }
 }

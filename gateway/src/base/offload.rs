@@ -203,7 +203,10 @@ fn start() -> Option<JobQueue> {
         let thread = thread::Builder::new().name(format!("inspect-{n}"));
         match thread.spawn(move || serve(&queue)) {
             Ok(_detached) => started += 1,
-            Err(error) => tracing::error!(%error, "a thread for inspections could not be started"),
+            Err(error) => tracing::error!(
+                event = "inspection.thread_failed", %error,
+                "an inspection thread could not be started"
+            ),
         }
     }
     (started > 0).then_some(queue)
@@ -213,7 +216,10 @@ fn start() -> Option<JobQueue> {
 pub fn lower_priority() {
     // Linux applies this to the current thread alone. If it fails, the threads compete at equal priority.
     if let Err(error) = rustix::process::nice(NICE) {
-        tracing::warn!(%error, "the priority of a thread that computes could not be lowered");
+        tracing::warn!(
+            event = "inspection.priority_failed", %error,
+            "the priority of an inspection thread could not be lowered"
+        );
     }
 }
 
@@ -223,7 +229,10 @@ fn serve(queue: &FairQueue<OffloadHolder, Job>) -> ! {
         let job = queue.pop();
         // A panic drops the sender of the result, and the waiting caller then withholds the message.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("an inspection failed; the message was withheld");
+            tracing::error!(
+                event = "inspection.panicked",
+                "an inspection panicked; the message was withheld"
+            );
         }
     }
 }

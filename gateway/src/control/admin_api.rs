@@ -288,7 +288,10 @@ async fn revoke(
     let kept = api.apply(change, RevocationAction::Revoke, &what).await?;
     // It takes effect even if it cannot be recorded.
     if let Err(error) = api.journal.revoked(&what, RevocationSource::Operator) {
-        tracing::error!(error = %ErrorChain(&error), "not recorded");
+        tracing::error!(
+            event = "audit.write_failed", error = %ErrorChain(&error),
+            "audit event not written"
+        );
     }
     Ok(api.changed(kept, &unlisted))
 }
@@ -303,7 +306,10 @@ async fn lift(
     let change = change.map_err(IntoResponse::into_response)?;
     // Unlike a revocation, it does not take effect if it cannot be recorded.
     if let Err(error) = api.journal.reinstated(&what, RevocationSource::Operator) {
-        tracing::error!(error = %ErrorChain(&error), "not recorded, not taken back");
+        tracing::error!(
+            event = "revocation.rejected", error = %ErrorChain(&error),
+            "revocation not lifted: the change could not be written to the audit log"
+        );
         return Err((StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n").into_response());
     }
     let kept = api.apply(change, RevocationAction::Lift, &what).await;
@@ -322,11 +328,17 @@ impl AdminApi {
         let revoke = action == RevocationAction::Revoke;
         match self.switch.change(change, action).await {
             Ok(kept) => {
-                tracing::warn!(revoke, %what, "an operator has changed what is revoked");
+                tracing::warn!(
+                    event = "revocation.changed", revoke, %what,
+                    "revocations changed over the admin API"
+                );
                 Ok(kept)
             }
             Err(error) => {
-                tracing::warn!(%what, %error, "what is revoked was not changed");
+                tracing::warn!(
+                    event = "revocation.rejected", %what, %error,
+                    "revocation change rejected"
+                );
                 Err(error)
             }
         }

@@ -277,7 +277,7 @@ impl Drop for RunningFileGuard {
     fn drop(&mut self) {
         let is_own = file::text(&self.path, LONGEST).is_ok_and(|text| text == self.text.expose());
         if is_own && let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(%error, "the file for clients over stdio was left behind");
+            tracing::debug!(%error, "the socket file for stdio clients could not be removed");
         }
     }
 }
@@ -324,7 +324,10 @@ impl AttachListener {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a client over stdio could not be attached");
+                    tracing::warn!(
+                        event = "stdio.accept_failed", %error,
+                        "the connection of a stdio client could not be accepted"
+                    );
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -350,7 +353,10 @@ impl AttachListener {
                     && let Some(suppressed) = UNSERVED.allow(Instant::now().into_std())
                 {
                     let error = ErrorChain(&error);
-                    tracing::info!(%error, suppressed, "a client over stdio is not served");
+                    tracing::info!(
+                        event = "stdio.client_failed", %error, suppressed,
+                        "stdio client not served"
+                    );
                 }
             });
         }
@@ -385,7 +391,10 @@ fn admitted(stream: &UnixStream, refusals: &mut AttachRefusals) -> Option<Lineag
                 && let Some(suppressed) = BELOW.allow(Instant::now().into_std())
             {
                 let pid = process.as_raw_nonzero();
-                tracing::warn!(%error, pid, suppressed, "a process cannot be a client over stdio");
+                tracing::warn!(
+                    event = "stdio.client_refused", %error, pid, suppressed,
+                    "stdio client refused"
+                );
             }
             None
         }

@@ -533,7 +533,10 @@ impl ProcessState {
                 return Err(StartError::NoPrograms(name));
             }
             let Some(plan) = sandbox else {
-                tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
+                tracing::warn!(
+                    event = "sandbox.missing", server = %name,
+                    "no sandbox: the program has the same access as the gateway"
+                );
                 continue;
             };
             let Err(cause) = plan.check() else { continue };
@@ -541,7 +544,10 @@ impl ProcessState {
                 return Err(StartError::Sandbox { name, cause });
             }
             let error = crate::base::error_chain::ErrorChain(&cause).to_string();
-            tracing::warn!(server = %name, %error, "its sandbox is not complete");
+            tracing::warn!(
+                event = "sandbox.incomplete", server = %name, %error,
+                "the sandbox is incomplete"
+            );
             let what = format!("server {name}: {error}");
             self.journal.noted("sandbox", &what).map_err(StartError::Audit)?;
         }
@@ -552,7 +558,7 @@ impl ProcessState {
             ServerTransport::Stdio(_) | ServerTransport::Http(_) | ServerTransport::Old(_) => None,
         });
         for said in sandbox::shown_together(plans) {
-            tracing::info!("{said}");
+            tracing::info!(event = "sandbox.sealed_folders", note = %said, "sandbox");
         }
         Ok(())
     }
@@ -579,8 +585,12 @@ impl ProcessState {
         });
         for remark in &built.remarks {
             match remark {
-                ConfigRemark::Note(what) => tracing::info!("{what}"),
-                ConfigRemark::Warning(what) => tracing::warn!("{what}"),
+                ConfigRemark::Note(note) => {
+                    tracing::info!(event = "config.note", %note, "configuration");
+                }
+                ConfigRemark::Warning(note) => {
+                    tracing::warn!(event = "config.warning", %note, "configuration");
+                }
             }
         }
         self.metrics.configured(built.names.clone());
@@ -600,7 +610,10 @@ impl BuiltGeneration {
 /// Logs that a program is missing or cannot be started, before the first caller finds out.
 fn look_for(server: &ServerSettings) {
     if let Some(Err(error)) = server_identity::started(server) {
-        tracing::error!(server = %server.name, "its program {error}");
+        tracing::error!(
+            event = "program.cannot_start", server = %server.name, %error,
+            "upstream program cannot be started"
+        );
     }
 }
 
@@ -610,7 +623,10 @@ async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
     tokio::select! {
         read = upstream.own_catalog(ItemKind::Tool, None) => if let Ok(listing) = read {
             let count = listing.catalog().offers().len();
-            tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
+            tracing::info!(
+                event = "server.tools_listed", server = %upstream.name(), tools = count,
+                "tools listed"
+            );
         },
         () = tasks.stopping() => {}
     }
@@ -745,7 +761,10 @@ pub(crate) fn journal(
     let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
     let journal = Arc::new(journal.map_err(StartError::Audit)?);
     if let Some(what) = left {
-        tracing::warn!(%what, "a new audit log was begun on purpose");
+        tracing::warn!(
+            event = "audit.log_replaced", %what,
+            "a new audit log was started on request"
+        );
         let recorded = journal.noted("began", &what).inspect_err(|_| journal.abandon());
         recorded.map_err(StartError::Audit)?;
     }

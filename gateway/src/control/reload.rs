@@ -175,7 +175,10 @@ impl Reloader {
                 Ok(true) => drop(self.reload().await),
                 Ok(false) => {}
                 Err(error) if !stalled => {
-                    tracing::error!(%error, "the configuration cannot be looked at; that of before holds");
+                    tracing::error!(
+                        event = "config.unreadable", %error,
+                        "the configuration file cannot be examined; keeping the previous configuration"
+                    );
                 }
                 Err(_) => {}
             }
@@ -194,10 +197,13 @@ impl Reloader {
         if held.unread != unread {
             match &unread {
                 Some(error) => tracing::error!(
-                    %error,
-                    "the configuration cannot be read; that of before holds"
+                    event = "config.unreadable", %error,
+                    "the configuration cannot be read; keeping the previous configuration"
                 ),
-                None => tracing::warn!("the configuration can be read again"),
+                None => tracing::warn!(
+                    event = "config.readable",
+                    "the configuration can be read again"
+                ),
             }
             held.unread = unread;
         }
@@ -219,10 +225,16 @@ impl Reloader {
             Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(true, self.held().at),
             Err(error) => {
                 let what = ErrorChain(error).to_string();
-                tracing::error!(error = %what, "the configuration was not changed");
+                tracing::error!(
+                    event = "config.rejected", error = %what,
+                    "configuration rejected; keeping the previous configuration"
+                );
                 self.lasting.metrics.reloaded(false, now);
                 if let Err(error) = self.lasting.journal.noted("rejected", &what) {
-                    tracing::error!(error = %ErrorChain(&error), "not recorded");
+                    tracing::error!(
+                        event = "audit.write_failed", error = %ErrorChain(&error),
+                        "audit event not written"
+                    );
                 }
                 let (problems, restart) = match error {
                     ReloadError::Invalid { json, .. } => (json.clone(), Vec::new()),
@@ -279,7 +291,10 @@ impl Reloader {
                 held.error.take().is_some()
             };
             if righted {
-                tracing::info!("the configuration is again the one that is in force");
+                tracing::info!(
+                    event = "config.unchanged",
+                    "the configuration file equals the active configuration again"
+                );
             }
             // The secrets it refers to may have changed nevertheless.
             self.lasting.secrets.read_all();
@@ -300,7 +315,7 @@ impl Reloader {
             return Err(ReloadError::Slow);
         }
         for what in renamed {
-            tracing::warn!("{what}");
+            tracing::warn!(event = "config.names_changed", note = %what, "configuration");
             self.lasting.journal.noted("renamed", &what).map_err(ReloadError::Record)?;
         }
         self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
@@ -312,7 +327,7 @@ impl Reloader {
         drop(held);
         let (generation, digest) = (built.generation, built.digest);
         self.switch.succeed(generation);
-        tracing::info!(policy = %digest, "another configuration is in force");
+        tracing::info!(event = "config.applied", policy = %digest, "configuration applied");
         Ok(ReloadOutcome::Applied)
     }
 

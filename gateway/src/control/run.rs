@@ -126,7 +126,7 @@ async fn launch(
     serves: ServedClients,
 ) -> Result<RunningGateway, StartError> {
     if let Some(warning) = sandbox::privileged() {
-        tracing::warn!("{warning}");
+        tracing::warn!(event = "process.privileged", note = warning, "the gateway runs as root");
     }
     let ops_listener =
         settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
@@ -296,11 +296,14 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
         lasting.metrics.resources_lacking.store(u64::from(lack.is_some()), Ordering::Relaxed);
         match (lacked, lack) {
             (None, Some(lack)) => tracing::error!(
-                lack,
-                "the process can have no more of these, so nobody new is served: raise its limits, or see \
-                 which program or user takes them"
+                event = "process.limit_reached", lack,
+                "file descriptor or thread limit reached: new connections are refused; raise the limit, or \
+                 find the program or user that exhausts it"
             ),
-            (Some(_), None) => tracing::warn!("the process can have files and threads again"),
+            (Some(_), None) => tracing::warn!(
+                event = "process.limit_cleared",
+                "file descriptors and threads are available again"
+            ),
             (None, None) | (Some(_), Some(_)) => {}
         }
         lacked = lack;
@@ -309,13 +312,13 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
         for worker in stalled.difference(&known) {
             lasting.metrics.worker_stalls.add(1);
             tracing::error!(
-                worker,
-                "a worker has stalled: what it serves waits, and liveness is red until it goes on; see docs/operations.md, \
-                 \"Alive and ready\""
+                event = "worker.stalled", worker,
+                "worker stalled: its connections wait, and liveness fails until it recovers; see \
+                 docs/operations.md, \"Alive and ready\""
             );
         }
         for worker in known.difference(&stalled) {
-            tracing::warn!(worker, "a worker goes on");
+            tracing::warn!(event = "worker.recovered", worker, "worker recovered");
         }
         known = stalled;
     }
@@ -367,7 +370,7 @@ impl RunningGateway {
         let attachments = match AttachListener::open(config) {
             Ok(attachments) => attachments,
             Err(error) => {
-                tracing::debug!(%error, "clients over stdio cannot be attached to this gateway");
+                tracing::debug!(%error, "stdio clients cannot attach to this gateway");
                 return;
             }
         };
@@ -422,12 +425,15 @@ async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> StopOutcome {
     };
     let mut stopped = StopOutcome::Whole;
     if tokio::time::timeout(within, ended).await.is_err() {
-        tracing::error!("a worker did not end in time; its work is abandoned");
+        tracing::error!(
+            event = "worker.abandoned",
+            "a worker did not stop in time; its work is abandoned"
+        );
         stopped = StopOutcome::Abandoned;
     }
     for thread in threads.into_iter().filter(JoinHandle::is_finished) {
         if thread.join().is_err() {
-            tracing::error!("a worker ended in a panic");
+            tracing::error!(event = "worker.panicked", "a worker panicked");
         }
     }
     stopped
@@ -447,13 +453,22 @@ async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<ProcessStat
         let late = renewed.is_err();
         match renewed {
             Ok(Ok(false)) => {}
-            Ok(Ok(true)) => tracing::info!(listener = %name, "new certificates are used"),
+            Ok(Ok(true)) => tracing::info!(
+                event = "tls.certificate_renewed", listener = %name,
+                "new certificate in use"
+            ),
             Ok(Err(error)) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::error!(listener = %name, %error, "new certificates cannot be used");
+                tracing::error!(
+                    event = "tls.certificate_rejected", listener = %name, %error,
+                    "new certificate rejected; keeping the previous one"
+                );
             }
             Err(error) if !stalled => {
-                tracing::error!(listener = %name, %error, "new certificates cannot be looked for");
+                tracing::error!(
+                    event = "tls.certificate_unreadable", listener = %name, %error,
+                    "the certificate files cannot be examined; keeping the previous certificate"
+                );
             }
             Err(_) => {}
         }

@@ -291,12 +291,21 @@ impl SelftestRunner {
             format!("failed: {}", bad.join(", "))
         };
         if bad.is_empty() {
-            tracing::info!(attacks = report.rows.len(), "the self-test has passed");
+            tracing::info!(
+                event = "selftest.passed", attacks = report.rows.len(),
+                "self-test passed"
+            );
         } else {
-            tracing::error!(failed = %bad.join(", "), "the self-test has failed");
+            tracing::error!(
+                event = "selftest.failed", failed = %bad.join(", "),
+                "self-test failed"
+            );
         }
         if let Err(error) = self.journal.noted("selftest", &what) {
-            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded");
+            tracing::error!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
+                "audit event not written"
+            );
         }
     }
 }

@@ -289,9 +289,12 @@ pub fn keys(text: Bytes) -> Result<Vec<Jwk>, JwksError> {
         match Jwk::read(item) {
             Ok(key) => keys.push(key),
             Err(JwkError::Secret) => {
-                tracing::error!("a set of public keys has a secret in it; it is not used");
+                tracing::error!(
+                    event = "jwks.private_key",
+                    "a JWKS contains a private or symmetric key, which is ignored"
+                );
             }
-            Err(error) => tracing::debug!(%error, "a key is not used"),
+            Err(error) => tracing::debug!(%error, "a key of a JWKS was skipped"),
         }
     }
     let named = |name: &Option<Box<str>>| keys.iter().filter(|key| key.kid == *name).count();

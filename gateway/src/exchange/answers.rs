@@ -36,7 +36,10 @@ impl Gateway {
         let ServerQuestion { server, method } = question;
         let (sent, found) = self.answerable(caller, route, server, method, answer).await;
         for finding in &found {
-            tracing::info!(server = %server.name(), %finding, "found in what a client answered");
+            tracing::info!(
+                event = "client_response.finding", server = %server.name(), %finding,
+                "finding in the response of a client"
+            );
         }
         (sent.ok().map(wrap), found)
     }

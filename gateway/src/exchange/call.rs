@@ -25,7 +25,7 @@ use super::in_flight_call::{UpstreamCall, WaitingExchange};
 use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
 use super::{DecodedRequest, Gateway, InFlightPermit, ParkedCall};
-use crate::audit::{Intent, OpenRecord, ReadEntry, Record, RecordedDecision};
+use crate::audit::{Intent, LostRecord, OpenRecord, ReadEntry, Record, RecordedDecision};
 use crate::config::quota::Quota;
 use crate::edge::decode::{ParamHeader, UseOperation};
 use crate::edge::encode;
@@ -199,7 +199,7 @@ impl Gateway {
             Err(failure) => return Err(Box::new(self.failed(entry, &failure, Some(&id)))),
         };
         let entry = entry.announce().map_err(|error| {
-            self.journal.log_lost(&error, "no record, no call");
+            self.journal.log_lost(&error, LostRecord::Intent);
             Box::new(arrived.unrecorded(error))
         })?;
         Ok(WaitingExchange {

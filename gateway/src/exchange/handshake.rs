@@ -257,7 +257,10 @@ impl Gateway {
             Err(_) => self.heard_part(caller, server, usual, &mut found).await.unwrap_or_default(),
         };
         for finding in &found {
-            tracing::info!(server = %server.name(), %finding, "found in what a server says of itself");
+            tracing::info!(
+                event = "server_info.finding", server = %server.name(), %finding,
+                "finding in the server information"
+            );
         }
         ShownServerInfo { era, ttl, info, instructions, capabilities }
     }

@@ -22,7 +22,7 @@ use super::guardrails::GuardrailSubject;
 use super::state::RequestStateBinding;
 use super::stream_expiry::{AnsweredCalls, UsedItem};
 use super::{Gateway, InFlightPermit, Route};
-use crate::audit::Intent;
+use crate::audit::{Intent, LostRecord};
 use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share, ShareError};
 use crate::edge::denial::ToolDenial;
@@ -480,7 +480,7 @@ impl InFlightCall {
     /// Logs a notification that is dropped because there is no stream.
     fn untold(&self, method: &str) {
         let (server, tool) = (self.call.server.name(), &self.call.tool);
-        tracing::debug!(%server, %tool, method, "there is no stream; a message was dropped");
+        tracing::debug!(%server, %tool, method, "message dropped: the client has no stream");
     }
 
     /// Answers with a stream and passes the steps on in a task of its own.
@@ -823,7 +823,7 @@ impl InFlightCall {
         entry.upstream = took;
         entry.bytes_out = bytes_out;
         if let Err(error) = entry.close(ending) {
-            gateway.journal.log_lost(&error, "a call is not on record");
+            gateway.journal.log_lost(&error, LostRecord::Exchange);
         }
     }
 }

@@ -115,14 +115,22 @@ impl Gateway {
         let name = server.name();
         for finding in &found {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
-                tracing::info!(server = %name, method = %told.method, %finding, suppressed, "found in what a server said");
+                tracing::info!(
+                    event = "notification.finding", server = %name, method = %told.method, %finding,
+                    suppressed,
+                    "finding in a notification"
+                );
             }
         }
         match params {
             Ok(params) => Some(ShownNotification { method: told.method.clone(), params }),
             Err(finding) => {
                 if let Some(suppressed) = server.may_log(self.clock.instant()) {
-                    tracing::warn!(server = %name, method = %told.method, %finding, suppressed, "a notification was withheld");
+                    tracing::warn!(
+                        event = "notification.withheld", server = %name, method = %told.method,
+                        %finding, suppressed,
+                        "notification withheld"
+                    );
                 }
                 None
             }

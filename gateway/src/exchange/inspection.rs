@@ -78,7 +78,10 @@ impl Gateway {
                 policy.release(facts, caller, due, reply, budget)
             };
         self.inspect(caller, bytes, look).await.map_err(|error| {
-            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "an answer was withheld");
+            tracing::warn!(
+                event = "result.withheld", error = %crate::base::error_chain::ErrorChain(&error),
+                "result withheld"
+            );
             let what = "the answer could not be looked at";
             Failure::Upstream(UpstreamError::Protocol(what))
         })

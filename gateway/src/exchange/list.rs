@@ -126,7 +126,10 @@ impl Gateway {
         entry.listed = Some(shown.iter().fold((0, 0), count));
         entry.unseen = unseen(&shown);
         for server in &missing {
-            tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
+            tracing::warn!(
+                event = "list.incomplete", %server, kind = kind.as_str(),
+                "a list was returned without the definitions of this server"
+            );
             self.metrics.partial_lists.add(1);
         }
         let mut found = Vec::new();
@@ -354,7 +357,10 @@ impl Gateway {
         for unused in written.unused() {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
                 let (server, argument) = (server.name(), unused.escape_debug());
-                tracing::warn!(%server, %argument, suppressed, "an override is of an argument that the tool does not have");
+                tracing::warn!(
+                    event = "override.unused", %server, %argument, suppressed,
+                    "an override names an argument that the tool does not have"
+                );
             }
         }
         written

@@ -125,7 +125,10 @@ impl Gateway {
                 Ok(ResponseOutcome::Result(_)) => {}
                 Err(error) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(server = %server.name(), %error, "the log level was not set");
+                    tracing::warn!(
+                        event = "server.log_level_failed", server = %server.name(), %error,
+                        "the log level could not be set"
+                    );
                 }
             }
         }
@@ -158,7 +161,10 @@ impl Gateway {
             let party = arrived.party(at);
             if let Err(error) = server.roots_changed(permit, &entry, &party, leg).await {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(server = %server.name(), %error, "a notification was not taken");
+                tracing::warn!(
+                    event = "server.notification_failed", server = %server.name(), %error,
+                    "a notification of a client could not be sent"
+                );
             }
         }
         self.shown(entry, ExchangeEnd::accepted(), None, encode::empty(StatusCode::ACCEPTED))

@@ -77,7 +77,11 @@ impl Gateway {
         };
         let decided = self.inspect(caller, bytes, look).await;
         decided.unwrap_or_else(|error| {
-            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "a question was not judged");
+            tracing::warn!(
+                event = "server_request.uninspected",
+                error = %crate::base::error_chain::ErrorChain(&error),
+                "a server request could not be inspected; it was refused"
+            );
             Err(Refusal::unjudged())
         })
     }

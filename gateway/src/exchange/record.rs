@@ -7,7 +7,7 @@ use http::Response;
 use http::request::Parts;
 
 use super::Gateway;
-use crate::audit::{OpenRecord, Record, RecordStart};
+use crate::audit::{LostRecord, OpenRecord, Record, RecordStart};
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
@@ -75,7 +75,7 @@ impl Gateway {
         error: crate::audit::AuditError,
     ) -> Response<Body> {
         let failure = Failure::Audit(error);
-        self.journal.log_lost(&failure, "not recorded");
+        self.journal.log_lost(&failure, LostRecord::Exchange);
         let public = failure.public(record.version.map(ProtocolVersion::era));
         encode::error(&public, record.rpc_id.as_ref())
     }

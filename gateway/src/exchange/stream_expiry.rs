@@ -21,6 +21,7 @@ use policy_core::subject::revoked::RevocationList;
 use tokio::time::sleep;
 
 use super::{Gateway, Route, StreamPermit};
+use crate::audit::LostRecord;
 use crate::edge::encode;
 use crate::edge::failure::{AuthnFailure, Failure, PublicError};
 use crate::identity::{AuthenticatedCaller, AuthnError};
@@ -131,7 +132,10 @@ impl Gateway {
             let on_cut = Box::new(move || {
                 gateway.metrics.streams_cut.add(1);
                 let why = over.as_str();
-                tracing::info!(principal = %caller.principal.id, why, "an answer was cut off");
+                tracing::info!(
+                    event = "stream.cut", principal = %caller.principal.id, why,
+                    "response stream ended: the right to read it has ended"
+                );
                 for call in &calls {
                     gateway.cut_on_record(call);
                 }
@@ -183,7 +187,7 @@ impl Gateway {
         }
         let public = failure.public(Some(call.version.era()));
         if let Err(error) = self.journal.refused(&record, failure.ending(&public)) {
-            self.journal.log_lost(&error, "that an answer was cut off is not on record");
+            self.journal.log_lost(&error, LostRecord::CutResponse);
         }
     }
 
@@ -199,7 +203,10 @@ impl Gateway {
             return None;
         }
         self.metrics.streams_cut.add(1);
-        tracing::info!(principal = %caller.principal.id, "a stream was revoked");
+        tracing::info!(
+            event = "stream.revoked", principal = %caller.principal.id,
+            "event stream ended by a revocation"
+        );
         let denied = || {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             Failure::Denied(ItemKind::Tool, denial)

@@ -198,7 +198,7 @@ impl Gateway {
                 Ok(feed) => feeds.push(feed),
                 Err(error) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(%error, "a server is not listened to");
+                    tracing::warn!(event = "subscription.failed", %error, "subscription failed");
                 }
             }
         }
@@ -513,7 +513,10 @@ impl SessionForwarder {
             Ok(feed) => feed,
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(server = %server.name(), %error, "the server is not listened to");
+                tracing::warn!(
+                    event = "subscription.failed", server = %server.name(), %error,
+                    "subscription could not be renewed"
+                );
                 return None;
             }
         };

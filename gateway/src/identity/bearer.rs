@@ -147,11 +147,14 @@ impl IssuerState {
             let known = self.ring.is_known();
             if !known && !missing {
                 tracing::warn!(
-                    issuer = %name,
-                    "the keys of this issuer cannot be read; its tokens are refused until they can"
+                    event = "issuer.keys_unavailable", issuer = %name,
+                    "no keys of the issuer: its tokens are rejected until its keys can be read"
                 );
             } else if known && missing {
-                tracing::info!(issuer = %name, "the keys of this issuer were read");
+                tracing::info!(
+                    event = "issuer.keys_available", issuer = %name,
+                    "the keys of the issuer were read"
+                );
             }
             missing = !known;
             tokio::time::sleep(pause).await;
@@ -504,12 +507,12 @@ impl TokenValidator {
         if verified.generation.is_none() {
             // Without room here, the token has no reserved room when it is introspected again.
             if self.memory.regulars.insert(name, verified.ends).is_err() {
-                tracing::debug!("there is no more room for tokens that are known to be good");
+                tracing::debug!("the cache of verified tokens is full");
             }
         }
         if !has_room || self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
             // Without room in the cache, the token is validated for every request: slower, but correct.
-            tracing::debug!("a token is not remembered");
+            tracing::debug!("a verified token was not cached");
         }
         Ok(verified)
     }
@@ -573,10 +576,8 @@ impl TokenValidator {
     fn refuse_as_differing(&self, resource: &ProtectedResource, error: TokenError) -> TokenError {
         if let Some(suppressed) = self.memory.differing.allow(self.clock.instant()) {
             tracing::warn!(
-                resource = %resource.uri,
-                %error,
-                suppressed,
-                "token_readers_differ: a token was refused because only one of its two readers accepts it"
+                event = "token.readers_differ", resource = %resource.uri, %error, suppressed,
+                "token rejected: only one of the two token parsers accepts it"
             );
         }
         error
@@ -600,7 +601,10 @@ impl TokenValidator {
         let answer = introspection.authority.ask(&form).await;
         let answer = answer.map_err(|error| {
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::warn!(issuer = %known.settings.name, %error, "a token could not be asked about");
+            tracing::warn!(
+                event = "token.introspection_failed", issuer = %known.settings.name, %error,
+                "token introspection failed"
+            );
             TokenError::Unavailable
         })?;
         let claims = answer.root();

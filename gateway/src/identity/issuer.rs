@@ -239,7 +239,10 @@ impl KeyRing {
             Ok((text, age)) => self.keep(text, age),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
+                tracing::warn!(
+                    event = "issuer.keys_fetch_failed", issuer = %self.issuer, %error,
+                    "the keys of the issuer could not be read"
+                );
             }
         }
     }
@@ -248,7 +251,10 @@ impl KeyRing {
         let keys = match jwk::keys(text.clone()) {
             Ok(keys) => keys,
             Err(error) => {
-                tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
+                tracing::warn!(
+                    event = "issuer.keys_fetch_failed", issuer = %self.issuer, %error,
+                    "the keys of the issuer could not be read"
+                );
                 return;
             }
         };
@@ -263,7 +269,7 @@ impl KeyRing {
         self.held.store(Some(Arc::new(CachedKeys { keys, text, read, good_for, generation })));
         self.good_until.store(until, Ordering::Release);
         self.generation.store(generation, Ordering::Release);
-        tracing::debug!(issuer = %self.issuer, generation, "the keys of an issuer were read");
+        tracing::debug!(issuer = %self.issuer, generation, "the keys of the issuer were read");
     }
 
     async fn load(&self) -> Result<(Bytes, Option<Duration>), KeyFetchError> {

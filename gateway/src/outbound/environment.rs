@@ -165,10 +165,13 @@ impl Environment {
             let mut roots = RootCertStore::empty();
             let found = rustls_native_certs::load_native_certs();
             for error in found.errors {
-                tracing::warn!(%error, "trust anchors");
+                tracing::warn!(
+                    event = "tls.trust_anchors_unreadable", %error,
+                    "trust anchors of the operating system could not be read"
+                );
             }
             let (good, bad) = roots.add_parsable_certificates(found.certs);
-            tracing::debug!(good, bad, "trust anchors");
+            tracing::debug!(good, bad, "trust anchors loaded");
             Arc::new(roots)
         };
         Arc::clone(self.machine.get_or_init(read))

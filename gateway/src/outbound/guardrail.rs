@@ -163,10 +163,9 @@ impl GuardrailClient {
         let length = question.value.raw().len() + question.beside.len();
         if length > self.most {
             tracing::warn!(
-                guardrail = &*self.name,
-                length,
+                event = "guardrail.message_too_long", guardrail = &*self.name, length,
                 most = self.most,
-                "a message is longer than a guardrail is asked about"
+                "the message is longer than the guardrail accepts"
             );
             return Err(self.finding("cannot be asked: the message is too long"));
         }
@@ -174,7 +173,11 @@ impl GuardrailClient {
             Ok(None) => Ok(None),
             Ok(Some(reason)) => Err(self.finding(&format!("denies: {reason}"))),
             Err(error) => {
-                tracing::warn!(guardrail = &*self.name, error = %crate::base::error_chain::ErrorChain(&error), "a guardrail gave no answer");
+                tracing::warn!(
+                    event = "guardrail.failed", guardrail = &*self.name,
+                    error = %crate::base::error_chain::ErrorChain(&error),
+                    "the guardrail gave no verdict"
+                );
                 let finding = self.finding("gave no answer");
                 match self.on_failure {
                     GuardrailFailure::Deny => Err(finding),

@@ -257,17 +257,23 @@ impl SecretStore {
             Ok(is_other) => {
                 good.add(1);
                 if *is_other {
-                    tracing::info!(%from, "a secret has changed, and the new one is used");
+                    tracing::info!(
+                        event = "secret.changed", %from,
+                        "a secret has changed; the new value is in use"
+                    );
                 }
                 if was_failing {
-                    tracing::info!(%from, "a secret can be read again");
+                    tracing::info!(event = "secret.readable", %from, "a secret can be read again");
                 }
             }
             Err(error) => {
                 bad.add(1);
                 if !was_failing {
                     let error = ErrorChain(error);
-                    tracing::error!(%error, "a secret could not be read again; that of before is used");
+                    tracing::error!(
+                        event = "secret.refresh_failed", %error,
+                        "a secret could not be read again; keeping the previous value"
+                    );
                 }
             }
         }
@@ -299,7 +305,10 @@ impl SecretStore {
                         () = ending.halting() => Ok(()),
                     };
                     if done == Err(file::FileTaskError::Late) {
-                        tracing::warn!(from = name, "a secret is not read in time");
+                        tracing::warn!(
+                            event = "secret.refresh_timeout", from = name,
+                            "reading a secret takes longer than its time limit"
+                        );
                     }
                 });
             }
@@ -448,7 +457,7 @@ fn late() -> io::Error {
 /// Kills a program that was not reaped, with its process group.
 fn stop(child: &mut Child) {
     if let Err(error) = kill_process_group(Pid::from_child(child), Signal::KILL) {
-        tracing::debug!(%error, "a program for a secret has no process group yet");
+        tracing::debug!(%error, "the program that prints a secret has no process group yet");
         drop(child.kill());
     }
     drop(child.wait());

@@ -313,9 +313,8 @@ pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a SandboxPlan)
 #[must_use]
 pub fn privileged() -> Option<&'static str> {
     geteuid().is_root().then_some(
-        "the gateway runs as root: do not run it as root, but as a user of its own, so that a program without a sandbox \
-         cannot read its memory; and the kernel does not bound the number of processes of root, so that \
-         `sandbox.processes` has no effect",
+        "do not run it as root, but as a separate user: a program without a sandbox could read its memory, and the \
+         kernel does not limit the number of processes of root, so `sandbox.processes` has no effect",
     )
 }
 

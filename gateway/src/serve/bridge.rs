@@ -569,7 +569,7 @@ impl Bridge {
                 if let Some(event) = instead
                     && out.try_send(&event) != Ok(true)
                 {
-                    tracing::debug!("an error was lost with the stream of its client");
+                    tracing::debug!("an error was dropped: the stream of its client has ended");
                 }
                 None
             }
@@ -578,7 +578,10 @@ impl Bridge {
         let Some(why) = why else { return };
         if !self.cut.is_cancelled() {
             let door = &*self.door.name;
-            tracing::info!(listener = door, peer = %self.peer.address, why, "a client that does not read was cut off");
+            tracing::info!(
+                event = "stdio.client_stalled", listener = door, peer = %self.peer.address, why,
+                "client disconnected: it does not read"
+            );
             self.gateway.metrics.streams_cut.add(1);
         }
         self.cut();

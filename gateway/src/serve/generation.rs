@@ -182,8 +182,8 @@ impl CurrentGeneration {
         former.gateway.tasks.retire();
         if !outdated.is_empty() {
             tracing::info!(
-                seconds = LAST_CALLS.as_secs(),
-                "programs may do less than before: those of former configurations are ended"
+                event = "sandbox.tightened", seconds = LAST_CALLS.as_secs(),
+                "stopping programs of the previous configuration: their sandbox is now stricter"
             );
         }
         for gateway in outdated {

@@ -205,8 +205,8 @@ impl McpService {
             if let Some(suppressed) = NO_PEER.allow(now.gateway.clock.instant()) {
                 let listener = &door.name;
                 tracing::error!(
-                    %listener, suppressed,
-                    "a request was refused, because the application that mounts the gateway did not name its client"
+                    event = "request.no_client_address", %listener, suppressed,
+                    "request refused: the application that mounts the gateway gave no client address"
                 );
             }
             return Err(Box::new(encode::empty(StatusCode::INTERNAL_SERVER_ERROR)));

@@ -184,7 +184,10 @@ impl ReplySender {
         };
         if let Err(error) = sent {
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::warn!(server = %self.upstream.name, %error, "a question was not answered");
+            tracing::warn!(
+                event = "server.reply_failed", server = %self.upstream.name, %error,
+                "the reply to a server request was not sent"
+            );
         }
     }
 }
@@ -756,7 +759,10 @@ impl Drop for CallAnswer {
                     let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {
                         let error = crate::base::error_chain::ErrorChain(&error);
-                        tracing::debug!(server = %upstream.name, %error, "not cancelled");
+                        tracing::debug!(
+                            server = %upstream.name, %error,
+                            "the cancellation was not sent"
+                        );
                     }
                 });
             }

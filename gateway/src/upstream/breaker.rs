@@ -109,7 +109,10 @@ impl Breaker {
         if !seen && failures >= self.bounds.failures.get() && pause(0) {
             self.counts.opened();
             let server = self.counts.name();
-            tracing::warn!(server, "the server keeps failing: the circuit is open");
+            tracing::warn!(
+                event = "server.circuit_open", server,
+                "circuit breaker opened: the server keeps failing"
+            );
         }
     }
 
@@ -125,7 +128,10 @@ impl Breaker {
         }
         if open && self.until.swap(0, Ordering::AcqRel) > 0 {
             let server = self.counts.name();
-            tracing::info!(server, "the server answers again: the circuit is closed");
+            tracing::info!(
+                event = "server.circuit_closed", server,
+                "circuit breaker closed: the server responds again"
+            );
         }
     }
 

@@ -311,7 +311,7 @@ impl Upstream {
         self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, Duration::ZERO));
         // Without room in the cache, the list is read for every request: slower, not wrong.
         if let Err(full) = self.shelves.insert(whom, Arc::clone(&shelf)) {
-            tracing::debug!(server = %self.name, %full, "the lists of a session are not kept");
+            tracing::debug!(server = %self.name, %full, "the lists of a session are not cached");
         }
         Ok(shelf)
     }
@@ -359,7 +359,7 @@ impl Upstream {
             // A concurrent reader of the same list may have set a share first; this one is then dropped.
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
-                tracing::debug!(server = %self.name, %none, "a list is not kept");
+                tracing::debug!(server = %self.name, %none, "a list is not cached");
                 return false;
             }
         }
@@ -381,7 +381,11 @@ impl Upstream {
             // A concurrent reader of the same list may have set a share first; this one is then dropped.
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
-                tracing::warn!(server = %self.name, kind = listing.kind().as_str(), %none, "a list is not kept: it is read for every request");
+                tracing::warn!(
+                    event = "catalog.not_cached", server = %self.name,
+                    kind = listing.kind().as_str(), %none,
+                    "a list is not cached: it is read for every request"
+                );
                 return false;
             }
         }
@@ -458,7 +462,10 @@ impl Upstream {
             Ok(found) => found.hellos.iter().for_each(|hello| self.compare(hello)),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::debug!(server = %self.name, %error, "what capable clients are offered is not known");
+                tracing::debug!(
+                    server = %self.name, %error,
+                    "the lists for clients with capabilities could not be read"
+                );
             }
         }
         for kind in ItemKind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {

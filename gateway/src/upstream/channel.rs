@@ -257,8 +257,8 @@ impl Channel {
         self.counts.stalled();
         let server = self.counts.name();
         tracing::warn!(
-            server,
-            "the server takes nothing of what is sent to it: the channel is ended"
+            event = "channel.stalled", server,
+            "channel closed: the server stopped reading"
         );
     }
 
@@ -290,7 +290,10 @@ impl Channel {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {
                     let (server, error) =
                         (self.counts.name(), crate::base::error_chain::ErrorChain(&error));
-                    tracing::warn!(server, %error, suppressed, "a cancellation or a refusal was not sent");
+                    tracing::warn!(
+                        event = "channel.send_failed", server, %error, suppressed,
+                        "a cancellation or a refusal was not sent"
+                    );
                 }
             }
         }
@@ -314,8 +317,9 @@ impl Channel {
                     let method: String = question.method.chars().take(NAME).collect();
                     let method = method.escape_debug();
                     tracing::warn!(
-                        server = %name, %method, suppressed, why = self.desk.serves().refuses(), allowed_by,
-                        "a question of the server was refused: it belongs to no one call whose client can be asked"
+                        event = "server_request.unattributed", server = %name, %method, suppressed,
+                        why = self.desk.serves().refuses(), allowed_by,
+                        "server request refused: it cannot be attributed to a call"
                     );
                 }
                 let why = self.desk.serves().refuses();
@@ -323,7 +327,10 @@ impl Channel {
             }
             DeliveryOutcome::Stray => {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {
-                    tracing::warn!(server = %name, suppressed, "a response nobody waits for was dropped");
+                    tracing::warn!(
+                        event = "server.stray_response", server = %name, suppressed,
+                        "response dropped: no request waits for it"
+                    );
                 }
             }
         }

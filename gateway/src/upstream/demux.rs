@@ -386,7 +386,7 @@ impl Demux {
                 match id.and_then(|id| self.waiting().remove(&id)) {
                     Some(request) => self.respond(&request, response),
                     None if id.is_some_and(|id| self.given_up().remove(&id)) => {
-                        tracing::debug!("the answer to a request that was given up was dropped");
+                        tracing::debug!("the response to an abandoned request was dropped");
                     }
                     None => return DeliveryOutcome::Stray,
                 }
@@ -512,7 +512,7 @@ impl Demux {
                     // An error means that there are no listeners.
                     drop(self.heard.send(Arc::new(told)));
                 }
-                Err(none) => tracing::debug!(%none, "a notification was not taken"),
+                Err(none) => tracing::debug!(%none, "a notification was dropped"),
             },
         }
     }
@@ -611,7 +611,7 @@ fn reported(progress: &Mutex<QueuedProgress>) -> MutexGuard<'_, QueuedProgress> 
 /// Queues an entry without waiting, so a request that does not read its messages loses them.
 fn hand(request: &PendingRequest, queued: Queued) {
     if let Err(error) = request.messages.try_send(queued) {
-        tracing::debug!(%error, "a message was not taken");
+        tracing::debug!(%error, "a message was dropped");
     }
 }
 

@@ -357,7 +357,7 @@ impl Upstream {
             Ok(_) => change.keep(),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::debug!(server = %self.name, %error, "the log level was not set");
+                tracing::debug!(server = %self.name, %error, "the log level could not be set");
             }
         }
     }

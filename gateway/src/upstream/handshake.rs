@@ -179,7 +179,10 @@ impl Upstream {
         let known = Arc::new(self.noted(found)?);
         let legacy = self.protocol == ServerProtocol::Auto && known.hello.era == Era::Legacy;
         self.is_legacy.store(legacy, Ordering::Relaxed);
-        tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
+        tracing::info!(
+            event = "server.reached", server = %self.name, era = known.hello.era.as_str(),
+            "server reached"
+        );
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
             if self.met.swap(generation, Ordering::Relaxed) != generation {
@@ -370,7 +373,10 @@ impl Upstream {
                     return Err(error);
                 }
                 let why = crate::base::error_chain::ErrorChain(&error);
-                tracing::info!(server = %self.name, error = %why, "the program speaks the modern era alone");
+                tracing::info!(
+                    event = "server.modern_only", server = %self.name, error = %why,
+                    "the program supports the modern era only"
+                );
                 self.modern_alone.store(true, Ordering::Relaxed);
                 Ok(None)
             }
@@ -395,8 +401,8 @@ impl Upstream {
         opened.unwrap_or_else(|error| {
             let error = crate::base::error_chain::ErrorChain(&error);
             tracing::warn!(
-                server = %self.name, %error,
-                "a legacy session has no process of its own: what the program asks is refused"
+                event = "server.process_shared", server = %self.name, %error,
+                "no separate process for a legacy session: server requests of the program are refused"
             );
             None
         })

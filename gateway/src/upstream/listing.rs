@@ -415,7 +415,10 @@ impl PageCollector {
             }
             let kind = self.kind.as_str();
             if wire::is_misspelled(definition, &DEFINITION) {
-                tracing::warn!(server = %self.server, kind, "one with a misspelled member was left out");
+                tracing::warn!(
+                    event = "definition.dropped", server = %self.server, kind,
+                    "definition dropped: a member name is a variant spelling of a protocol member"
+                );
                 continue;
             }
             let former = self.former.as_deref();
@@ -428,7 +431,10 @@ impl PageCollector {
                     let name = masking::secrets(&name);
                     let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default();
                     let name = name.escape_debug();
-                    tracing::warn!(server = %self.server, kind, %name, %error, "one was left out");
+                    tracing::warn!(
+                        event = "definition.dropped", server = %self.server, kind, %name, %error,
+                        "definition dropped: invalid"
+                    );
                 }
             }
         }

@@ -28,9 +28,9 @@ pub(super) async fn read(
         && let Some(suppressed) = MARKED.allow(Instant::now().into_std())
     {
         tracing::warn!(
-            server,
-            suppressed,
-            "the server has set keys of `_meta` that begin with `dev.portcullis/`, or the code -31403 of an error, as only the gateway may; they were removed"
+            event = "server.reserved_member", server, suppressed,
+            "the server has set `_meta` keys that begin with `dev.portcullis/`, or the error code -31403, \
+             which are reserved for the gateway; they were removed"
         );
     }
     Ok(read)

@@ -223,7 +223,10 @@ impl Feed {
                         return Ok(ServerMessage::Told(Arc::clone(&told.notification)));
                     }
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
-                        tracing::warn!(server = %self.upstream.name, missed, "notifications were missed");
+                        tracing::warn!(
+                            event = "notification.missed", server = %self.upstream.name, missed,
+                            "notifications of the server were missed"
+                        );
                         continue;
                     }
                     Err(broadcast::error::RecvError::Closed) => {
@@ -326,7 +329,7 @@ impl Drop for Feed {
                     upstream.subscription(method::UNSUBSCRIBE, &uri, &party, leg.as_ref()).await;
                 if let Err(error) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::debug!(%error, "a subscription was not ended");
+                    tracing::debug!(%error, "a subscription could not be ended");
                 }
             }
         });

@@ -161,9 +161,9 @@ impl ServerLog {
     pub(super) fn progress_dropped(&self, server: &ServerName) {
         if self.counts.progress_dropped() {
             tracing::warn!(
-                %server,
-                "progress was dropped: it names no request of its session that is under way and wants it, or too much waits \
-                 for the request; what is dropped from now on is counted and not logged"
+                event = "notification.progress_dropped", %server,
+                "progress dropped: it names no request in flight that asked for it, or too much progress \
+                 waits; further drops are only counted"
             );
         }
     }

@@ -137,7 +137,10 @@ impl ProcessStarter {
         };
         let channel = Channel::new(generation, serves, &self.terms, held);
         let ChannelTerms { name, limits, noise, intake, .. } = &self.terms;
-        tracing::info!(server = %name, pid = child.id(), "program started");
+        tracing::info!(
+            event = "program.started", server = %name, pid = child.id(),
+            "program started"
+        );
         self.tasks.spawn_service(write(stdin, Arc::clone(&channel)));
         let known_as: Arc<str> = name.as_str().into();
         let reader = OutputReader {
@@ -280,7 +283,10 @@ impl OutputReader {
             fair.took(text.len());
             if text.iter().all(u8::is_ascii_whitespace) {
                 if let Err(error) = blanks.count(1, Instant::now()) {
-                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    tracing::warn!(
+                        event = "program.stopped", server = %name, %error,
+                        "the program is stopped"
+                    );
                     channel.lose();
                     return;
                 }
@@ -294,7 +300,10 @@ impl OutputReader {
                 }
                 Err(error @ FromServerError::Memory { .. }) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    tracing::warn!(
+                        event = "program.stopped", server = %name, %error,
+                        "the program is stopped"
+                    );
                     channel.lose();
                     return;
                 }
@@ -303,7 +312,10 @@ impl OutputReader {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     // A valid message in between resets the count.
                     if let Some(suppressed) = noise.allow(Instant::now()) {
-                        tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
+                        tracing::warn!(
+                            event = "server.invalid_message", server = %name, %error, suppressed,
+                            "program wrote a line that is not a JSON-RPC message"
+                        );
                     }
                     if garbage > GARBAGE {
                         channel.lose();
@@ -330,12 +342,21 @@ enum LineError {
 impl LineError {
     fn log(self, name: &ServerName) {
         match self {
-            Self::Closed => tracing::info!(server = %name, "the program closed its output"),
+            Self::Closed => tracing::info!(
+                event = "program.output_closed", server = %name,
+                "the program closed its output"
+            ),
             Self::TooLong => {
-                tracing::warn!(server = %name, "the program wrote a line that is longer than `limits.responseBody`");
+                tracing::warn!(
+                    event = "program.line_too_long", server = %name,
+                    "the program wrote a line that is longer than `limits.responseBody`"
+                );
             }
             Self::NoRoom => {
-                tracing::warn!(server = %name, "there was no room for a line that the program wrote");
+                tracing::warn!(
+                    event = "program.memory_limit", server = %name,
+                    "response memory limit reached while reading a line of the program"
+                );
             }
         }
     }
@@ -393,7 +414,10 @@ impl ErrorOutputReader {
                 fair.took(line.len());
                 if let Some(suppressed) = noise.allow(Instant::now()) {
                     let text = server_log::shown(&line, &given);
-                    tracing::info!(server = %name, text = %text, suppressed, "the program says");
+                    tracing::info!(
+                        event = "program.output", server = %name, text = %text, suppressed,
+                        "program output"
+                    );
                 }
                 tail.look(&line, &given);
                 tail.push(line);
@@ -485,15 +509,28 @@ impl ProcessEnd {
         match (status.is_some_and(|status| !status.success()), by, said.mend()) {
             (true, EndedBy::Itself, Some(mend)) => {
                 let why = said.closed.as_ref().map(DeniedPath::said);
-                tracing::warn!(server = %name, status = ended, why, mend = %mend, last = %last, "program ended with an error");
+                tracing::warn!(
+                    event = "program.failed", server = %name, status = ended, why, mend = %mend,
+                    last = %last,
+                    "program ended with an error"
+                );
             }
             (true, EndedBy::Itself, None) => {
-                tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
+                tracing::warn!(
+                    event = "program.failed", server = %name, status = ended, last = %last,
+                    "program ended with an error"
+                );
             }
             (true, EndedBy::Us, _) => {
-                tracing::debug!(server = %name, status = ended, last = %last, "program ended with an error when it was closed");
+                tracing::debug!(
+                    server = %name, status = ended, last = %last,
+                    "program ended with an error when it was closed"
+                );
             }
-            (false, ..) => tracing::info!(server = %name, status = ended, "program ended"),
+            (false, ..) => tracing::info!(
+                event = "program.ended", server = %name, status = ended,
+                "program ended"
+            ),
         }
     }
 }

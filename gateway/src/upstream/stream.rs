@@ -113,7 +113,10 @@ impl SessionStream {
                     if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
                         let (server, error) =
                             (&self.upstream.name, crate::base::error_chain::ErrorChain(&error));
-                        tracing::warn!(%server, %error, suppressed, "not a message");
+                        tracing::warn!(
+                            event = "server.invalid_message", %server, %error, suppressed,
+                            "server sent an event that is not a JSON-RPC message"
+                        );
                     }
                 }
             }
@@ -133,7 +136,10 @@ impl SessionStream {
                 if let Err(error @ UpstreamError::Protocol(_)) = &ended
                     && let Some(suppressed) = UNREAD.allow(Instant::now().into_std())
                 {
-                    tracing::warn!(server = %self.upstream.name, %error, suppressed, "a stream was broken off");
+                    tracing::warn!(
+                        event = "stream.broken", server = %self.upstream.name, %error, suppressed,
+                        "event stream broken"
+                    );
                 }
                 self.answer = None;
                 if let Some((_, pause)) = lost {
@@ -167,7 +173,7 @@ impl SessionStream {
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::debug!(server = %self.upstream.name, %error, "no stream");
+                tracing::debug!(server = %self.upstream.name, %error, "no event stream");
             }
         }
         Ok(())

@@ -391,7 +391,10 @@ impl Http2Exchange {
         if let Err(stopped) = sent {
             // The connection drops its part of the body with the stream.
             self.watch.release(stream);
-            tracing::debug!(error = %crate::base::error_chain::ErrorChain(&stopped), "an answer was not sent");
+            tracing::debug!(
+                error = %crate::base::error_chain::ErrorChain(&stopped),
+                "a response was not sent completely"
+            );
         }
     }
 
