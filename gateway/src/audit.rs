@@ -177,7 +177,7 @@ pub struct Journal {
     policy: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
     ids: RecordIds,
-    /// A sink has failed, and no record of length `lacking` was written since.
+    /// Set when a sink fails; cleared when a record at least `lacking` bytes long is written.
     failing: AtomicBool,
     /// Length of the longest record that failed since then, in bytes; at most [`PROBED`].
     lacking: AtomicUsize,
@@ -457,7 +457,7 @@ impl Journal {
         Ok(OpenRecord { open, stage: PhantomData })
     }
 
-    /// Writes the intent of a call to every sink.
+    /// Writes the intent of a call. Fails if a sink that must not lose records refuses it.
     fn announce(&self, record: &mut Record) -> Result<(), AuditError> {
         let line = record.intent(&self.chain);
         let captured = record.captured.as_ref();
@@ -470,8 +470,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records an exchange that ended before anything was sent. With an authenticated caller it has a record of its
-    /// own; others are summarised.
+    /// Records an exchange that had no open record, such as a refused request or a ping. An exchange of an
+    /// authenticated caller has a separate record; others are summarised.
     ///
     /// # Errors
     /// If a sink does not accept the record.
@@ -733,22 +733,22 @@ impl Journal {
         event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
     }
 
-    /// Appends a record. `opens` is the room that an opening record and its later lines need: without that room it is
-    /// refused. A record of what has happened is written wherever there is room.
-    fn append(&self, line: Vec<u8>, opens: Option<RequiredRoom>) -> Result<(), AuditError> {
+    /// Appends a record. `reserve` is checked first for a record that starts a call. Records of finished work are
+    /// written to every sink with room.
+    fn append(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         let bytes = line.len();
-        let written = self.taken(line, opens);
+        let written = self.taken(line, reserve);
         self.counted_as(written, bytes)
     }
 
     /// Appends a record without counting the result.
-    fn taken(&self, line: Vec<u8>, opens: Option<RequiredRoom>) -> Result<(), AuditError> {
+    fn taken(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &AuditEvent<'_>| self.line(event);
         let turned = ledger.turn(|| self.clock.now());
-        let room = opens.map_or(Ok(()), |room| ledger.room(room));
+        let room = reserve.map_or(Ok(()), |room| ledger.room(room));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);
         if turned {
@@ -1069,7 +1069,7 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 /// [`Upstream::call`]: crate::upstream::Upstream::call
 pub type Intent = OpenRecord<Announced>;
 
-/// An open audit record. It is closed once, at the latest when it is dropped; `S` says what the log has of it so far.
+/// An open audit record. It is closed once, at the latest when it is dropped. `S` is its stage: intent written or not.
 #[derive(Debug)]
 #[must_use = "an entry that is dropped is recorded as cancelled"]
 pub struct OpenRecord<S> {
@@ -1103,7 +1103,7 @@ impl<S> OpenRecord<S> {
     /// Records how the exchange ended.
     ///
     /// # Errors
-    /// If a sink does not take the record. What was called has happened then; what was only read need not be shown.
+    /// If a sink does not accept the record. A sent call cannot be undone; the result of a read is withheld.
     pub fn close(mut self, ending: ExchangeEnd) -> Result<(), AuditError> {
         self.open.end(ending)
     }

@@ -502,7 +502,7 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
             let error = ErrorChain(&error);
             if plan.required {
                 possible = false;
-                say(&format!("{grave}: the sandbox of the server `{name}` cannot be had: {error}"));
+                say(&format!("{grave}: cannot set up the sandbox of server `{name}`: {error}"));
             } else {
                 say(&format!(
                     "warning: the sandbox of the server `{name}` is not complete on this machine: {error}"

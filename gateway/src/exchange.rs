@@ -193,7 +193,7 @@ struct AuthenticatedRequest {
 }
 
 impl Gateway {
-    /// Runs one exchange. Each exchange is recorded exactly once, regardless of its outcome.
+    /// Runs one exchange. It leaves one `exchange` record, or is counted in a `refusals` record.
     pub async fn exchange<B>(
         self: Arc<Self>,
         door: Arc<Admission>,
@@ -574,7 +574,7 @@ impl Gateway {
         collected.unwrap_or(Err(HttpFailure::BodyTime.into()))
     }
 
-    /// How long ago something was started.
+    /// The time since `started`.
     fn since(&self, started: Instant) -> Duration {
         self.clock.instant().saturating_duration_since(started)
     }
@@ -602,7 +602,7 @@ impl Gateway {
 
     /// Whether the policy lets `principal` receive a server's notification of this extension method now.
     fn may_notify(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
-        // A client could take such a name for a message of the protocol, if it is not the name of one.
+        // Names that are not well-formed extension methods could be mistaken for protocol methods.
         method::form(name) == method::Form::Extension
             && self
                 .policy

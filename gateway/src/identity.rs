@@ -96,13 +96,13 @@ pub enum AuthnError {
     #[error("the credential is not known")]
     Unknown,
     /// The listener accepts anonymous callers only, but the request has a credential.
-    #[error("a credential, where the listener takes anonymous callers alone")]
+    #[error("this listener accepts no credentials")]
     Unwanted,
     /// The request has more than one credential.
     #[error("more than one credential")]
     Ambiguous,
     /// A proxy forwarded a certificate that cannot be parsed.
-    #[error("the certificate that was told cannot be read")]
+    #[error("the forwarded client certificate cannot be parsed")]
     Forwarded,
     /// The caller, its client or its token is revoked.
     #[error("the caller was revoked")]

@@ -55,8 +55,8 @@ const LIKENESSES: usize = 10_000;
 const LISTS: usize = 8;
 /// Size limit of these lists that belong to single callers, in bytes; the latest one is kept regardless of its size.
 const LISTS_BYTES: usize = 16 * 1024 * 1024;
-/// Most former definitions of one item that are remembered; from then on every change of the item counts as a return
-/// to one of them.
+/// Most former definitions of one item that are remembered. Once there are this many, any further change counts as
+/// alternation.
 const FORMER: usize = 8;
 /// Most changes of one definition that are reported.
 const TOLD: usize = 8;
@@ -664,7 +664,7 @@ impl PinMonitor {
                     event = "lockfile.missing", %error,
                     "no lockfile: trust on first use is active"
                 );
-                self.record("pins", "there is no lockfile: only what was said first is approved");
+                self.record("pins", "no lockfile: trust on first use is active");
                 self.take(&mut held, Lockfile::default());
             }
             Err(error) => self.close(&mut held, &ErrorChain(&error).to_string()),
@@ -688,7 +688,7 @@ impl PinMonitor {
                 "the lockfile cannot be used: every definition is withheld"
             );
             self.metrics.lockfile_unread.add(1);
-            self.record("pins", "the lockfile cannot be used: nothing is approved");
+            self.record("pins", "the lockfile cannot be used: every definition is withheld");
             held.closed = Some(error.into());
         }
     }
@@ -927,7 +927,7 @@ impl PinMonitor {
         if fresh {
             let action = self.settings.on_inconsistent();
             self.act(held, place, action);
-            let what = "it was this before, then something else: it differs between callers, replicas or times";
+            let what = "the definition alternates between versions (per caller, per replica or over time)";
             let next = self.volatile_step(place, &members, Regeneration::Returned);
             let code = PinViolation::Inconsistent.code();
             let report = ChangeReport { place, code, action, digest: Some(digest), what };
@@ -1065,7 +1065,7 @@ impl PinMonitor {
     fn restless(&self, held: &mut PinState, place: &ItemKey) -> bool {
         let fresh = held.pins.quarantined.insert(place.0.clone());
         if fresh {
-            let what = "more of it has changed than anybody reads";
+            let what = "too many changes to list";
             let (code, action) = (PinViolation::Quarantined.code(), DriftAction::QuarantineServer);
             self.tell(&ChangeReport { place, code, action, digest: None, what }, None);
         }

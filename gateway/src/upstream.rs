@@ -1,5 +1,5 @@
-//! The MCP servers behind the gateway: connections, sessions, catalogs and calls. The exchange calls this module; a
-//! call needs a permit from the policy and an open audit record, and there is no way to make one without them.
+//! The MCP servers behind the gateway: connections, sessions, catalogs and calls. The exchange calls this module. A
+//! call takes a [`Cleared`] permit and an [`Intent`]: the policy permits it, and the audit log has its intent.
 //!
 //! Every public function that sends something to a server says which proof it takes, or why none. Where a caller is the
 //! reason, it is a [`ReadEntry`] or an [`Intent`] and what the policy minted: a [`ServerPermit`] for what is about the
@@ -110,8 +110,8 @@ pub use subscription::{
     ListenedItems, NotificationFilter, RESOURCES, changed, flag, listening_bytes,
 };
 
-/// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
-/// the same content differ in those digits alone.
+/// The first JSON-RPC id used towards a server. Ids have ten digits, so two responses with the same content differ only
+/// in the id, at a fixed offset.
 const FIRST_ID: i64 = 1_000_000_000;
 
 /// At most one line about what a sandbox denies to calls is logged in this time.
@@ -152,7 +152,7 @@ pub struct Upstream {
     next_id: AtomicI64,
     known: ArcSwapOption<ServerState>,
     probing: SingleFlight,
-    /// `known` by caller, for a server that is reached with the credentials of callers only.
+    /// The [`ServerState`] by caller, for a server that is reached with the credentials of callers only.
     known_by: BoundedMap<GatewaySessionKey, CallerServerState>,
     /// The server is reached with the credentials of callers only, never with the gateway's own.
     asks_callers: bool,
@@ -697,7 +697,7 @@ impl Upstream {
     /// bytes that the notification holds until it is sent.
     ///
     /// # Errors
-    /// If the server does not take it, or the permit is for something else.
+    /// If the server does not take it, or internal error: the permit does not match this server or request.
     pub async fn tell(
         self: &Arc<Self>,
         permit: Cleared,
@@ -1056,7 +1056,8 @@ impl ConfiguredHeaders {
 }
 
 /// A proof is for another server, or for something else.
-const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");
+const MISDIRECTED: UpstreamError = UpstreamError::Protocol("internal error: the permit does not match this server or \
+                                                            request");
 
 /// How connections to `uri` of a server are made.
 ///

@@ -206,7 +206,7 @@ const MISTAKES: [Mistake; 38] = [
             ("0f5b000000000000000000000000000000000000000000000000000000000000", CHANGE_ME),
         ],
         at: CHANGE_ME,
-        message: "the key with this hash is a word that everybody tries, and `main` is open to other machines",
+        message: "the key with this hash is a well-known password, and `main` is open to other machines",
         help: "make a key with `portcullis keygen`, and write its hash here",
     },
     Mistake {

@@ -760,7 +760,7 @@ fn a_server_that_was_found_to_be_legacy_is_not_asked_for_its_era_again() {
     changed.policy = changed.policy.replace("open", "opened");
     changed.write(&file, gateway.audit());
     gateway.hang_up();
-    gateway.says("another configuration is in force");
+    gateway.says("configuration applied");
     worked();
     assert!(server.count("initialize") > opened, "it was not met again");
     assert_eq!(server.count("server/discover"), 1);

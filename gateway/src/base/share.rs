@@ -113,8 +113,8 @@ pub enum ShareError {
     },
 }
 
-/// A common bound on the bytes that several [`Shares`] take together, in total and per payer. Each of them keeps its
-/// own bounds as well.
+/// A common bound on the bytes taken from several [`Shares`], in total and per payer. Each of them keeps its own bounds
+/// as well.
 pub type Ceiling = Shares<Payer>;
 
 /// A ceiling, and how shares are charged to it.

@@ -12,9 +12,9 @@
 //! the token: each answers a random number of the other side with an HMAC under the token. After that, the client's
 //! process only copies bytes.
 //!
-//! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it
-//! takes a place, at little cost: see `refusals`. Other processes of the user can hold places without proving
-//! anything, but cannot keep clients out: see `greetings`.
+//! Descendants of the gateway process are refused first, at little cost: a program behind the gateway is not a client
+//! of it. See `refusals`. Other processes of the user can hold places without proving anything, but cannot keep clients
+//! out: see `greetings`.
 
 mod greetings;
 mod refusals;
@@ -87,7 +87,7 @@ pub enum AttachError {
     Greeting,
     /// The gateway does not prove that it knows the token.
     #[error(
-        "what answers for the running gateway does not prove that it is that gateway; it was not shown the key"
+        "the process on the gateway's socket failed the handshake; the API key was not sent"
     )]
     Unproved,
     /// The gateway runs, but its socket cannot be used.

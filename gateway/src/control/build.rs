@@ -117,7 +117,7 @@ pub enum StartError {
         cause: UpstreamError,
     },
     /// The required sandbox of a program is not available.
-    #[error("the sandbox of the server `{name}` cannot be had")]
+    #[error("cannot set up the sandbox of server `{name}`")]
     Sandbox {
         /// The name of the server.
         name: Box<str>,

@@ -30,7 +30,7 @@ pub enum JoseError {
     #[error("the token is longer than {LONGEST} bytes")]
     Long,
     /// It does not have three parts.
-    #[error("the token has not three parts")]
+    #[error("the token does not have three parts")]
     Parts,
     /// A part is not canonical base64url.
     #[error("a part of the token is not Base64 for URLs")]
@@ -48,10 +48,10 @@ pub enum JoseError {
     #[error("the signature does not fit")]
     Signature,
     /// The signature matches, but `jsonwebtoken` refuses this registered claim.
-    #[error("the second reader refuses `{0}`")]
+    #[error("the second parser rejects `{0}`")]
     Claim(&'static str),
     /// `jsonwebtoken` refuses what is accepted here, or reads something else.
-    #[error("the second reader refuses {0}")]
+    #[error("the second parser rejects {0}")]
     Differs(&'static str),
 }
 
@@ -338,7 +338,7 @@ pub fn text(claims: Value<'_>, name: &str) -> Result<Option<Box<str>>, ClaimType
 
 /// A claim is present but has the wrong type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a member is not of the type it should be of")]
+#[error("wrong JSON type")]
 pub struct ClaimTypeError;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Decodes a client's message into an [`ClientOperation`], independent of the protocol era. The exchange calls it for each message.
+//! Decodes a client's message into a [`ClientOperation`], independent of the protocol era. The exchange calls it for
+//! each message.
 //!
 //! The era is decided once, by one table, from the version header, the version in the body and the method; combinations
 //! that leave it open are rejected (threats PV-12, PV-16, PV-17, PV-19).
@@ -154,7 +155,7 @@ pub fn read(
             }
             Era::Modern => {}
             Era::Legacy if asked.inputs.is_some() || asked.state.is_some() => {
-                return Err(Failure::Params("nothing was asked that this could be the answer to"));
+                return Err(Failure::Params("`inputResponses` and `requestState` are not supported before 2026-07-28"));
             }
             Era::Legacy => {}
         }
@@ -276,7 +277,7 @@ fn other(
     let used = || used(RequestOperation::Other, method, params).map(Box::new);
     match (method::form(method), kind) {
         (Form::Malformed, _) => {
-            Err(Failure::Shape("the method is not written as the specification writes methods"))
+            Err(Failure::Shape("malformed method name"))
         }
         (Form::Request, MessageKind::Notification) => {
             Err(Failure::Shape("a request of the protocol has an `id`"))
@@ -370,8 +371,7 @@ fn used(
     }
     if key.is_some() {
         let name = name.filter(|name| !name.contains('\0'));
-        let missing = Failure::Params("what it is about is not given, or is not a string");
-        ask.name = name.ok_or(missing)?.into();
+        ask.name = name.ok_or(Failure::Params(missing_name(verb)))?.into();
     }
     Ok(ask)
 }
@@ -393,6 +393,23 @@ const fn naming_member(verb: RequestOperation) -> Option<&'static str> {
         RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => Some("ref"),
         RequestOperation::Task(_) => Some("taskId"),
         RequestOperation::Other => None,
+    }
+}
+
+/// The message if that member is not usable.
+const fn missing_name(verb: RequestOperation) -> &'static str {
+    match verb {
+        RequestOperation::Call | RequestOperation::Get => {
+            "`params.name` is missing, not a string, or has a NUL in it"
+        }
+        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
+            "`params.uri` is missing, not a string, or has a NUL in it"
+        }
+        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
+            "`params.ref` has no `name` or `uri`, or it is not a string, or has a NUL in it"
+        }
+        RequestOperation::Task(_) => "`params.taskId` is missing, not a string, or has a NUL in it",
+        RequestOperation::Other => "the params name nothing",
     }
 }
 

@@ -19,7 +19,7 @@ use crate::mcp::wire::Object;
 /// Longest member name that is repeated in a text, in bytes.
 const NAME: usize = 64;
 /// Replaces a name that is longer or is not a plain word: a peer chose it, and the model must not read it.
-const UNNAMED: &str = "(a name that is not repeated here)";
+const UNNAMED: &str = "(name omitted)";
 
 /// A denied tool call, as its caller sees it in the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,10 +96,10 @@ fn cause(failure: &Failure) -> Option<String> {
         Failure::Unsent(finding) => format!("denied: {}", found(finding)),
         Failure::Withheld(finding) => {
             let detector = finding.detector.name();
-            format!("denied: what the server said was withheld: {detector}")
+            format!("denied: the server's result was withheld: {detector}")
         }
         Failure::Refused(refusal) => {
-            format!("denied: the server may not ask this: {}", refusal.reason.note())
+            format!("denied: the server request is not allowed: {}", refusal.reason.note())
         }
         _ => return None,
     };
@@ -122,7 +122,7 @@ const fn sentence(reason: &Reason) -> &'static str {
         Reason::Scope(..) => "it needs a token with more scopes",
         Reason::Proof(..) => "it needs a token with proof of possession",
         Reason::Arguments(_) => "the arguments are not as they have to be",
-        Reason::Content(_) => "what was given may not be sent",
+        Reason::Content(_) => "the input may not be sent",
         Reason::Unknown(_)
         | Reason::Definition(_)
         | Reason::Shadowed(_)
@@ -163,13 +163,13 @@ fn found(finding: &Finding) -> String {
             about_argument(&finding.at, &plain(&finding.note))
         }
         // The guardrail's note is free text and may repeat the arguments.
-        Detector::Guardrail => "a guardrail does not let this pass".to_owned(),
+        Detector::Guardrail => "a guardrail blocked the request".to_owned(),
         detector => {
             let note = match &finding.note {
                 Cow::Borrowed(note) => format!(": {note}"),
                 Cow::Owned(_) => String::new(),
             };
-            format!("what was given is not sent: {}{place}{note}", detector.name())
+            format!("the input was blocked: {}{place}{note}", detector.name())
         }
     }
 }

@@ -51,7 +51,7 @@ pub enum Failure {
     #[error("too many requests at once")]
     Overload,
     /// The caller, or its address, has used up its share of a resource.
-    #[error("over `limits.{}`", .0.setting())]
+    #[error("limit `limits.{}` reached", .0.setting())]
     Share(Quota),
     /// The body is not one well-formed JSON-RPC message.
     #[error("could not decode the message")]
@@ -92,16 +92,15 @@ pub enum Failure {
     /// A detector withheld the server's result.
     #[error("withheld: {0}")]
     Withheld(Finding),
-    /// A detector stopped what the client sends: a response to a server's request, or arguments that a guardrail
-    /// denies.
+    /// The client's input was blocked by a detector or a guardrail.
     #[error("not sent: {0}")]
     Unsent(Finding),
     /// The policy does not let the server send this request to clients.
-    #[error("the server may not ask this: {0}")]
+    #[error("the server request is not allowed: {0}")]
     Refused(Refusal),
     /// The server requires a client capability that the client did not declare: that capability, as JSON of
     /// `capabilities`.
-    #[error("the server asks what needs `{0}` of a client that does not offer it")]
+    #[error("the server request requires `{0}`, a capability that the client does not declare")]
     Unasked(&'static str),
     /// The client did not answer an elicitation or sampling request.
     #[error("the client did not answer the server")]
@@ -276,8 +275,8 @@ impl Failure {
         }
     }
 
-    /// Whether such requests are counted instead of recorded one by one when there are many, although their caller is
-    /// known: the caller may use nothing, or used a path nobody may use. Both are decided before the body is read.
+    /// Whether such a refusal may be summarised even for an authenticated caller: everything is revoked, the caller is
+    /// revoked, or no route has the path. All are decided before the body is read.
     #[must_use]
     pub const fn is_turned_away(&self) -> bool {
         match self {
@@ -423,7 +422,7 @@ impl Failure {
             Self::Withheld(finding) => refused(&withheld(finding)),
             Self::Unsent(finding) => refused(&unsent(finding)),
             Self::Refused(refusal) => {
-                refused(&format!("the server may not ask this: {}", refusal.reason.note()))
+                refused(&format!("the server request is not allowed: {}", refusal.reason.note()))
             }
             Self::Unasked(capability) => unasked(capability, era),
             Self::Unanswered => plain(
@@ -434,7 +433,7 @@ impl Failure {
             Self::Audit(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
-                "the gateway cannot record this, so it does not do it",
+                "audit log unavailable; the request was not processed",
             ),
             Self::Upstream(error) => self.told_of_server(error, era),
         }
@@ -456,7 +455,7 @@ impl Failure {
             UpstreamError::Memory(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
-                "too many bytes of answers are being read; the call was made, and its answer is withheld",
+                "response memory limit reached; the call was made and its result is withheld",
             ),
             UpstreamError::Full(_) => {
                 let public = plain(
@@ -569,7 +568,7 @@ fn no_session(error: &SessionError) -> PublicError {
 /// The message about a result that was withheld.
 fn withheld(finding: &Finding) -> String {
     // The place of the finding contains names that the server chose; it is for the audit record only.
-    format!("what the server said was withheld: {}", finding.detector.name())
+    format!("the server's result was withheld: {}", finding.detector.name())
 }
 
 /// The message about what the client gave and the server did not get.
@@ -577,9 +576,9 @@ fn unsent(finding: &Finding) -> String {
     match finding.detector {
         // The note of a guardrail is free text of somebody else.
         Detector::Guardrail => {
-            "what was given was not sent: a guardrail does not let this pass".to_owned()
+            "the request was blocked by a guardrail".to_owned()
         }
-        _ => format!("what was given was not sent: {finding}"),
+        _ => format!("the request was blocked: {finding}"),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! SPEC 2025-03-26 basic#batching. Each message is an exchange of its own, with its own decision and record. A batch
 //! has a single response, so no stream is opened and notifications on the way are dropped. The response waits for the
-//! slowest message; what was revoked in the meantime is replaced with an error.
+//! slowest message. The answer to a call whose right was revoked meanwhile is replaced with an error, and every answer
+//! if the caller was revoked.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

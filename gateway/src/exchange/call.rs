@@ -43,7 +43,7 @@ use crate::upstream::{
     listening_bytes,
 };
 
-/// A permit of a list in the place of one of a use.
+/// The policy returned a list permit for a call (a bug).
 const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is for a list"));
 /// The log level for legacy clients that set none.
 const LEVEL: &str = r#""info""#;
@@ -501,16 +501,16 @@ impl Gateway {
             meta: ask.meta,
         };
         let verb = call.verb;
-        let beside = beside(ask.inputs, &arrived.party(at).client, record);
+        let extras = request_extras(ask.inputs, &arrived.party(at).client, record);
         let state = ask.state.map(|text| self.opened_state(arrived, &call, &text));
         let arguments = call.arguments.clone();
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
-        let bytes = bytes.saturating_add(beside.bytes());
+        let bytes = bytes.saturating_add(extras.bytes());
         let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
         // Decided under the facts as they are now: reading the definitions may have added approvals and conflicts.
         let admit =
             move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
-                policy.admit_with(facts, caller, offers.as_deref(), call, &beside, budget)
+                policy.admit_with(facts, caller, offers.as_deref(), call, &extras, budget)
             };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
@@ -646,8 +646,8 @@ impl Gateway {
         Ok(found)
     }
 
-    /// The decision about a name that leads to no server. The caller is told the same in any case; the record has the
-    /// reason why no server was asked, if it is the same for every server that could have the name.
+    /// The decision about a name that leads to no server. The caller always gets `unknown`. The record gets the denial
+    /// if all candidate servers share it.
     fn without_target(
         &self,
         arrived: &DecodedRequest,
@@ -683,7 +683,7 @@ impl Gateway {
         (decision, denial)
     }
 
-    /// Whether the gateway keeps the subscription itself, because it has no session with the server.
+    /// Whether the gateway emulates the subscription: the client has no session of its own with the server.
     fn is_ours(&self, arrived: &DecodedRequest, admitted: &PermittedUse<Cleared>) -> bool {
         matches!(admitted.verb, RequestOperation::Subscribe | RequestOperation::Unsubscribe)
             && arrived.leg(admitted.at).is_none()
@@ -725,19 +725,18 @@ impl Gateway {
     }
 }
 
-/// What is sent to the server besides the params, for inspection: the client's responses, its description and the trace
-/// context.
-fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> RequestExtras {
-    let mut beside = RequestExtras { answers, ..RequestExtras::default() };
+/// Client info, trace context and input responses, inspected together with the params.
+fn request_extras(answers: Option<Fragment>, client: &Client, record: &Record) -> RequestExtras {
+    let mut extras = RequestExtras { answers, ..RequestExtras::default() };
     if !client.says_nothing() {
-        beside.client.extend(client.said_info().map(Into::into));
-        beside.client.push(client.capabilities().into());
+        extras.client.extend(client.said_info().map(Into::into));
+        extras.client.push(client.capabilities().into());
     }
     if let Some(PropagatedContext { parent, state }) = record.trace.told() {
-        beside.trace.push(parent);
-        beside.trace.extend(state);
+        extras.trace.push(parent);
+        extras.trace.extend(state);
     }
-    beside
+    extras
 }
 
 /// What the caller chose in a request, for guardrails: JSON that stands in for the arguments if there are none, and the

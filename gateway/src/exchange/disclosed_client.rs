@@ -52,7 +52,7 @@ impl Gateway {
             caller: Arc::clone(caller),
             client: Arc::clone(client),
         };
-        // Read before the inspection, so that what detectors learn during it is not taken for known.
+        // Taken before inspecting: detectors may learn new values meanwhile, and this result must then count as stale.
         let (now, of_all) = (self.clock.instant(), self.policy.learned());
         let of_caller = || self.policy.learned_of(caller);
         let before = self.introductions.find(&said);

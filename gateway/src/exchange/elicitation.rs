@@ -52,7 +52,7 @@ const HOLDER: [&str; 10] = [
 
 /// The failure for what a server asks in names that some clients would read otherwise.
 const fn misspelled() -> Failure {
-    Failure::Upstream(UpstreamError::Protocol("the server asks with a member in another spelling"))
+    Failure::Upstream(UpstreamError::Protocol("an entry of `inputRequests` has a member in another spelling"))
 }
 
 /// Whether a client could take `error` for one that requires URL elicitation, also one that reads names loosely.

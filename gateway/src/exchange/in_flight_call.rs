@@ -70,7 +70,7 @@ pub(super) struct UpstreamCall {
     pub(super) answer: Box<CallAnswer>,
     /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) tool: Box<str>,
-    /// The binding of its request state, if the arguments are no longer kept.
+    /// What the sealed `requestState` is bound to; set once the arguments are dropped.
     pub(super) bound: Option<RequestStateBinding>,
     /// Requests of a legacy server that the client has not answered.
     pub(super) waiting: Vec<InputRequest<Shown>>,
@@ -157,8 +157,8 @@ impl UpstreamCall {
         }
     }
 
-    /// The names of the server in a result, and the names on the route in their place; what the server says of itself
-    /// and was not approved, and what stands for it. Resource links in the result become readable for the caller.
+    /// Replacements in a result: route names for server names, and the configured name for an unapproved `serverInfo`.
+    /// Resource links in the result become readable for the caller.
     fn renamed(&self, result: &Shown) -> Vec<Replacement> {
         let value = result.value();
         self.gateway.linked(&self.caller, self.server.name(), value);
@@ -864,7 +864,7 @@ enum FirstAnswer {
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one at the end of a stream, and nobody keeps it"
+    reason = "constructed once per stream and never stored"
 )]
 enum StreamEnd {
     /// With a response as the last event.

@@ -144,8 +144,8 @@ impl Gateway {
         self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
     }
 
-    /// The servers that may be asked for a list, with the permits. The record gets the decision that counts: that about
-    /// the last server that may be asked or, if none may, the last decision.
+    /// The servers that may be asked for a list, with the permits. Records the last decision that allows, or the last
+    /// denial if all servers are denied.
     fn listable<'a>(
         &self,
         arrived: &'a DecodedRequest,

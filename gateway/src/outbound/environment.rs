@@ -40,7 +40,7 @@ pub enum EnvironmentError {
     #[error("the key in `{0}` cannot sign")]
     Key(Box<str>),
     /// The secret from this source is not valid in a header.
-    #[error("the secret from {0} cannot stand in a header")]
+    #[error("the secret from {0} contains characters not allowed in a header")]
     Header(String),
     /// A secret begins with the prefix that is configured for its header.
     #[error(

@@ -88,7 +88,7 @@ pub struct GuardrailRequest<'a> {
     pub beside: &'a str,
 }
 
-/// Proof that the guardrails of a route let a request pass. [`Cleared`] takes it.
+/// Proof that the guardrail check of a request is done: passed, skipped, or failed open. [`Cleared`] takes it.
 ///
 /// [`Cleared`]: crate::upstream::Cleared
 #[derive(Debug)]

@@ -293,7 +293,7 @@ pub(super) fn named<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
-/// Whether the end of a request's body is where every reader looks for it.
+/// Whether the message framing is unambiguous (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramingCheck {
     /// It is.
@@ -303,7 +303,7 @@ pub(super) enum FramingCheck {
 }
 
 impl FramingCheck {
-    /// What the next request head on an HTTP/1.1 connection says.
+    /// The framing check of the next request on the connection.
     pub(super) fn of_http1(heads: &FramingCounts) -> Self {
         if heads.next_is_good() { Self::Sound } else { Self::Ambiguous }
     }

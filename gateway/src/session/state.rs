@@ -109,8 +109,7 @@ pub struct SessionStates {
     clock: Arc<dyn Clock>,
 }
 
-/// The right of a session to an entry among the conversations. Taken before any work that may need the entry, so that
-/// nothing is refused after it was done.
+/// Reservation of an entry in [`SessionStates`], taken before work that may need it.
 #[derive(Debug)]
 pub struct SessionSlot {
     key: SessionKey,

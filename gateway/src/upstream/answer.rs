@@ -1,5 +1,5 @@
 //! The answer of an upstream server to a call, read step by step by the exchange: notifications, elicitation and
-//! sampling requests, and the final outcome. Dropping an [`CallAnswer`] that has not ended cancels the call.
+//! sampling requests, and the final outcome. Dropping a [`CallAnswer`] that has not ended cancels the call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -356,7 +356,7 @@ impl CallAnswer {
                 Ok(None)
             }
             Message::Request(_) if self.era() == Era::Modern => {
-                Err(UpstreamError::Protocol("the server asks in mid-answer"))
+                Err(UpstreamError::Protocol("a modern server sent a request on the response stream"))
             }
             Message::Request(request) => {
                 let key = request.id.to_string().into();
@@ -679,7 +679,7 @@ fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
     matches!(result, Err(error) if !matches!(error, UpstreamError::Timeout(_)))
 }
 
-/// The next message on the session's stream; pending forever without a `ticket`. A response there that found no room
+/// The next message on the session's stream; pending forever without an `inbox`. A response there that found no room
 /// yields `None`, because the response belongs on the connection of the request.
 async fn aside(ticket: &mut Option<RequestInbox>) -> Option<Message> {
     match ticket {
@@ -701,18 +701,21 @@ fn questions(result: &Fragment) -> Result<Vec<InputRequest>, UpstreamError> {
         return wrong("`requestState` is not a string");
     }
     if asked.is_none() && state.is_none() {
-        return wrong("the server asks for input and does not say for which");
+        return wrong("an `input_required` result has neither `inputRequests` nor `requestState`");
     }
     let document = result.document();
     let mut questions = Vec::new();
     for (key, question) in asked.into_iter().flat_map(Value::members) {
         if wire::is_misspelled(question, &wire::SERVER_REQUEST) {
-            return wrong("the server asks with a member in another spelling");
+            return wrong("an entry of `inputRequests` has a member in another spelling");
         }
         let method = question.get("method").and_then(Value::as_str);
-        let Some(method) = method.filter(|_| questions.len() < AT_ONCE) else {
-            return wrong("the server asks what is no question, or too much at once");
+        let Some(method) = method else {
+            return wrong("an entry of `inputRequests` has no `method`");
         };
+        if questions.len() >= AT_ONCE {
+            return wrong("`inputRequests` has more than 32 entries");
+        }
         let params = question.get("params").map(|params| params.fragment(&document));
         let (key, method) = (key.into(), method.into());
         questions.push(InputRequest { key, id: None, method, params });

@@ -23,8 +23,7 @@ use crate::mcp::wire::Message;
 use crate::metrics::ServerMetrics;
 use crate::stream::body::Segments;
 
-/// The minimum number of requests that may wait for their answers on one channel, and that number for each request
-/// that the gateway has in progress.
+/// A channel holds at most `max(limits.inFlight, REQUESTS) * REQUESTS_OF_EACH` pending requests.
 const REQUESTS: usize = 64;
 const REQUESTS_OF_EACH: usize = 4;
 /// Interval of checks whether a stalled channel must be given up.
@@ -236,10 +235,10 @@ impl Channel {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Resolves when a server that has read nothing since `since` must be given up. A server that does one thing at a
-    /// time does not read while it works, so it is given up in two cases: it was silent for `answerTime` and no call
-    /// that it received is waiting; or messages are refused because of it, and every call that it received has had
-    /// its `totalTime`.
+    /// Resolves when the channel to a server that has read nothing since `since` must be closed. A single-threaded
+    /// server does not read while it works, so the channel is closed in two cases: the server sent nothing for
+    /// `limits.answerTime`, and no call that it received is pending; or messages were refused because its queue is
+    /// full, and every call that it received has had `limits.totalTime`.
     pub(super) async fn stalls(&self, since: Instant) {
         let longest = self.limits.total_time.max(self.limits.answer_time);
         loop {

@@ -39,7 +39,7 @@ use crate::session::rate_limiter::WithinRate;
 /// [`Upstream::call`]: super::Upstream::call
 /// [`Upstream::tell`]: super::Upstream::tell
 #[derive(Debug)]
-#[must_use = "a request that is cleared is sent or refused"]
+#[must_use = "an unused `Cleared` is a request that is not sent"]
 pub struct Cleared {
     permit: Permit,
 }
@@ -50,13 +50,13 @@ impl Cleared {
         Self { permit }
     }
 
-    /// What the definition says of itself that its server is held to.
+    /// The tool's `readOnlyHint`.
     #[must_use]
     pub fn hint(&self) -> ReadOnlyHint {
         self.permit.hint()
     }
 
-    /// The request, for a call that was sent before and goes on now: nothing can be sent with it.
+    /// The request of a call that is being resumed. Consumes the proof, so nothing can be sent with it.
     #[must_use]
     pub fn into_call(self) -> ClientRequest {
         let (call, _) = self.permit.spend();

@@ -45,7 +45,7 @@ const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// The caller has no token that could be exchanged.
-    #[error("the caller came without a token to get another for")]
+    #[error("the caller has no token to exchange")]
     Subject,
     /// The authorization server did not issue a token.
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub enum CredentialError {
     #[error("the authorization server gave {0}")]
     Given(&'static str),
     /// So many assertions were used that no other one can be noted as used.
-    #[error("too many assertions are in use, so that another one is not used")]
+    #[error("assertion replay cache is full")]
     Assertions(#[source] MapFull),
 }
 

@@ -59,11 +59,12 @@ impl ConnectionScope {
     pub(super) const fn refuses(self) -> &'static str {
         match self {
             Self::Everybody => {
-                "callers share this process or connection, so nobody can be asked; it takes `sharing: perSession` in the \
-                 configuration of the gateway"
+                "server requests are not possible on a process or connection that callers share; set `sharing: \
+                 perSession` in the configuration of the gateway"
             }
             Self::Caller => {
-                "it is not clear which call is meant, or its client cannot be asked; name the call by its progress token"
+                "the server request cannot be attributed to a call whose client supports it; include the progress \
+                 token of the call"
             }
             Self::Session => "no call is under way whose client can be asked",
         }
@@ -114,7 +115,7 @@ struct PendingRequest {
 }
 
 /// The queued messages of one recipient, without the response. All their bytes count against the share of the caller,
-/// apart from the first few that an [`ResponseAccounts`] does not count.
+/// apart from the first few that [`ResponseAccounts`] do not count.
 #[derive(Debug)]
 struct Backlog(Mutex<BacklogState>);
 
@@ -242,8 +243,8 @@ pub(super) struct RequestInbox {
 }
 
 impl Demux {
-    /// A desk for at most `limit` requests to `server` at a time. Responses, and the queued messages of its callers,
-    /// count against `answers`.
+    /// A demultiplexer for at most `limit` pending requests to `server`. Responses, and the queued messages of its
+    /// callers, count against `answers`.
     pub(super) fn new(
         serves: ConnectionScope,
         limit: usize,
@@ -579,7 +580,7 @@ enum UnnamedMessage {
 /// What is left to do after a message was delivered.
 #[derive(Debug)]
 pub(super) enum DeliveryOutcome {
-    /// Nothing: it was delivered, or it is for no recipient.
+    /// Nothing is left to do: delivered, dropped for lack of room, or for no recipient.
     Done,
     /// Nothing, but progress was dropped: it belongs to no request that wants it, or the queue of its request had no
     /// room.
@@ -727,7 +728,7 @@ mod tests {
         desk_with(serves, 32 * MIB)
     }
 
-    /// A desk of whose answers one caller may have `each` bytes.
+    /// A demultiplexer of whose responses one caller may hold `each` bytes.
     fn desk_with(serves: ConnectionScope, each: usize) -> Arc<Demux> {
         let answers = Arc::new(ResponseAccounts::new(usize::MAX, each, usize::MAX));
         let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");

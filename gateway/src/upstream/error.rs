@@ -57,7 +57,7 @@ pub enum UpstreamError {
     #[error("the program keeps ending; it is started again in {0:?}")]
     Backoff(Duration),
     /// The program does not read its input.
-    #[error("the program does not take requests")]
+    #[error("the request queue of the program is full: it does not read its input")]
     Stalled,
     /// Too many bytes wait to be sent to the server: of this caller, or in total.
     #[error("too many bytes wait to be sent to the server")]
@@ -90,13 +90,13 @@ pub enum UpstreamError {
     #[error("{0}")]
     Protocol(&'static str),
     /// Too many bytes of answers are in memory: of this server, of this caller, or in total.
-    #[error("too many bytes of answers are being read")]
+    #[error("response memory limit reached (`limits.answers`)")]
     Memory(#[source] ShareError),
     /// No process of the server is free for this caller.
     #[error("no process of the server is free for this caller")]
     Processes(#[source] ShareError),
     /// There are too many sessions with the server.
-    #[error("more sessions than are kept")]
+    #[error("session limit reached")]
     Crowded,
     /// The server refused `initialize` or `subscriptions/listen`.
     #[error("the server refused the handshake")]

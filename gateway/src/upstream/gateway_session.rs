@@ -53,8 +53,8 @@ impl OnBehalfOf {
         }
     }
 
-    /// The cache key for lists where the server keeps no session. It covers the capabilities of the client, which a
-    /// server may make its lists depend on, and not the client's name.
+    /// The cache key for lists of a server without sessions. It covers the capabilities of the client, which a server
+    /// may make its lists depend on, and not the client's name.
     pub(super) fn asker(&self) -> CapabilityKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         let can = sha256(self.client.capabilities().as_bytes());
@@ -106,7 +106,7 @@ impl GatewaySessionKey {
     }
 }
 
-/// The desk of a client's own session. Alive only while a call waits at it or its stream is read.
+/// The demultiplexer of a client's own session. Alive only while a call waits in it or its stream is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WeakDemux(Weak<Demux>);
 
@@ -134,7 +134,7 @@ pub(super) struct GatewaySession {
 }
 
 impl GatewaySession {
-    /// A session that is not opened yet; its calls wait at `desk`.
+    /// A session that is not opened yet; its calls wait in `demux`.
     fn new(desk: Arc<Demux>) -> Self {
         Self {
             leg: ArcSwapOption::empty(),
@@ -168,9 +168,8 @@ impl GatewaySession {
     }
 }
 
-/// The log level of a server, changed before the server is asked, so that concurrent calls ask once. Dropped without
-/// [`Self::keep`], because the server could not be asked or the call was cancelled meanwhile, it is undone: the next call
-/// asks again, unless another one has set a level in between.
+/// A guard for a log level that is stored before the server is asked for it, so that concurrent calls ask once. Reverts
+/// the level on drop unless [`Self::keep`] was called or another call has set a level.
 struct LevelChange<'a> {
     level: &'a AtomicUsize,
     before: usize,
@@ -366,8 +365,8 @@ impl Upstream {
         Demux::new(serves, WAITING, &self.name, &self.answers, &self.counts)
     }
 
-    /// The desk of a client's own session, where its calls wait for progress on the stream of the session. Shared
-    /// while any user keeps it; `None` without a session id or if there are too many.
+    /// The demultiplexer of a client's own session, where its calls wait for progress on the stream of the session.
+    /// Shared while any user keeps it; `None` without a session id or if there are too many.
     pub(super) fn desk(&self, party: &OnBehalfOf, leg: &UpstreamSession) -> Option<Arc<Demux>> {
         leg.id.as_ref()?;
         let key = (party.key(), leg.clone());

@@ -242,7 +242,8 @@ impl Upstream {
                 let code = error.value().get("code").and_then(Value::as_i64);
                 let modern = [code::HEADER_MISMATCH, code::MISSING_CAPABILITY].map(i64::from);
                 if code.is_some_and(|code| modern.contains(&code)) {
-                    return Err(UpstreamError::Protocol("the server does not accept our requests"));
+                    return Err(UpstreamError::Protocol("the server rejected `server/discover` (header mismatch or \
+                                                        missing capability)"));
                 }
                 Ok(None)
             }
@@ -286,7 +287,7 @@ impl Upstream {
         let agreed = result.value().get("protocolVersion").and_then(Value::as_str);
         let agreed = agreed.and_then(|text| ProtocolVersion::parse(&text));
         let Some(version) = agreed.filter(|version| version.era() == Era::Legacy) else {
-            return Err(UpstreamError::Protocol("the server wants a revision we do not speak"));
+            return Err(UpstreamError::Protocol("unsupported `protocolVersion` in the `initialize` result"));
         };
         let leg = UpstreamSession { version, id: session };
         self.notify(&request::initialized(party, &leg), deadline).await?;

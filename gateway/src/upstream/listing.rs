@@ -33,7 +33,8 @@ const VIEWED: usize = 4 * 1024 * 1024;
 const COPIES: usize = 2;
 /// Estimated overhead in bytes of a definition, beside its text.
 const BESIDE: usize = 512;
-/// Members of a result that clients read; all but `_meta` the gateway writes itself. A list under another spelling of its name would be one that nothing has judged.
+/// Members of a result that clients read; all but `_meta` the gateway writes itself. A list under a variant spelling
+/// would bypass inspection.
 const PAGE: [&str; 9] = [
     "nextCursor",
     "resultType",

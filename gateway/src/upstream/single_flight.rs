@@ -23,23 +23,23 @@ pub(super) struct SingleFlight {
 struct SharedFailure {
     when: Instant,
     code: &'static str,
-    /// When the pause of the circuit breaker ends, if the circuit was open.
-    alone: Option<Instant>,
+    /// When the pause of the circuit breaker ends, if it was open.
+    open_until: Option<Instant>,
 }
 
 impl SharedFailure {
     fn new(error: &UpstreamError) -> Self {
         let when = Instant::now();
-        let alone = match error {
+        let open_until = match error {
             UpstreamError::Open(wait) => Some(when + *wait),
             _ => None,
         };
-        Self { when, code: error.code(), alone }
+        Self { when, code: error.code(), open_until }
     }
 
     /// The error for another caller.
     fn again(self) -> UpstreamError {
-        match self.alone {
+        match self.open_until {
             Some(until) => UpstreamError::Open(until.saturating_duration_since(Instant::now())),
             None => UpstreamError::Shared(self.code),
         }

@@ -40,7 +40,7 @@ use facts::CurrentFacts;
 pub use facts::Facts;
 pub use questions::Standing;
 pub use sending::Answerable;
-use sending::OutgoingCall;
+use sending::{NameOrigin, OutgoingCall};
 pub use showing::EarlyMessage;
 pub use shown::{Shown, StoredWords};
 use standing::{Viewer, rule_name};
@@ -627,7 +627,8 @@ impl Policy {
     ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
-        let listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        let is_listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        let name = if is_listed { NameOrigin::Server } else { NameOrigin::Caller };
         let offer = offer
             .filter(|_| matches!(call.verb, RequestOperation::Call | RequestOperation::Task(_)));
         if let Some(offer) = offer {
@@ -636,7 +637,7 @@ impl Policy {
         let ruling = self.decide(facts, principal, catalog, call, budget);
         match ruling.outcome {
             Ok(permit) => {
-                let sent = OutgoingCall { facts, offer, listed, beside };
+                let sent = OutgoingCall { facts, offer, name, beside };
                 self.sendable(principal, sent, ruling.decision, permit, budget)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
@@ -691,7 +692,7 @@ impl Policy {
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
             Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
-                if let Some(ruling) = self.unattended(&call, &seen) {
+                if let Some(ruling) = self.approval_denial(&call, &seen) {
                     return ruling;
                 }
                 let permit = Permit {
@@ -733,7 +734,7 @@ impl Policy {
         let AccessDecision { decision: decided, contact, .. } = decided;
         match decided.effect {
             Effect::Allow(rule) => {
-                if let Some(ruling) = self.unattended(&call, &seen) {
+                if let Some(ruling) = self.approval_denial(&call, &seen) {
                     return ruling;
                 }
                 Ruling {
@@ -765,9 +766,9 @@ impl Policy {
         }
     }
 
-    /// The denial of a call that a person has to approve, since there is no way to ask one; `None` if no approval is
+    /// The denial of a call that requires the approval of a person, which cannot be asked for; `None` if none is
     /// required.
-    fn unattended(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
+    fn approval_denial(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
         let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
         if !known.approval_required || !call.verb.takes_arguments() {
             return None;

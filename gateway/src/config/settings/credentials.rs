@@ -268,7 +268,8 @@ impl SettingsCompiler<'_> {
             _ => {
                 let help = "give exactly one of `header`, `clientCredentials`, `tokenExchange` and \
                             `identityAssertion`";
-                self.report(at, "it is not clear what the server is shown", help);
+                self.report(at, "exactly one of `header`, `clientCredentials`, `tokenExchange` and \
+                                 `identityAssertion` is required", help);
                 None
             }
         }
@@ -423,7 +424,7 @@ impl SettingsCompiler<'_> {
         if issuers.filter(|issuer| issuer.introspection.is_some()).count() > 1 {
             let help = "name the issuers of this route under `oauth.issuers`";
             let message =
-                "two issuers could be asked about a token, and one of them must not see it";
+                "a token could be introspected by more than one issuer";
             self.report(&format!("{at}/oauth"), message, help);
         }
     }

@@ -44,7 +44,7 @@ const SAMPLING: usize = 64 * 1024;
 
 impl SettingsCompiler<'_> {
     pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<ServerSettings> {
-        self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
+        self.filled("/servers", &raws, "add at least one server");
         let mut seen = BTreeSet::new();
         let server = |(n, mut raw): (usize, RawServer)| {
             let at = format!("/servers/{n}");
@@ -451,7 +451,7 @@ impl SettingsCompiler<'_> {
                     let program = command.program.display().to_string();
                     let message = format!("the program `{}` is not run", program.escape_debug());
                     if let Err(error) = command.may_run() {
-                        let help = "name a program that is there, and that nobody else can replace";
+                        let help = "use an existing program that only root or this user can write";
                         self.report(&at, format!("{message}: {error}"), help);
                     }
                     continue;
@@ -464,12 +464,12 @@ impl SettingsCompiler<'_> {
                 }
                 Ok(text) if exposure == Exposure::Network && is_well_known(&text) => {
                     let message = format!(
-                        "the secret in {place} is a word that everybody tries, and a listener is open to other machines"
+                        "the secret in {place} is a well-known password, and a listener is open to other machines"
                     );
                     self.report(
                         &at,
                         message,
-                        "put one there that was drawn at random: `openssl rand -hex 32`",
+                        "generate one: `openssl rand -hex 32`",
                     );
                     continue;
                 }
@@ -480,7 +480,7 @@ impl SettingsCompiler<'_> {
                 Ok(_) => continue,
                 Err(why) => why,
             };
-            let message = format!("the secret is to be in {place}: {why}");
+            let message = format!("secret not found in {place}: {why}");
             let help =
                 "put it there; `validate --elsewhere` checks a configuration for another machine";
             self.report(&at, message, help);

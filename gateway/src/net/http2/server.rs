@@ -457,13 +457,13 @@ impl Http2Exchange {
 #[derive(Debug, thiserror::Error)]
 enum BodySendError {
     /// The client has reset the stream or disconnected.
-    #[error("its client gave it up")]
+    #[error("stream reset by the client")]
     Reset,
     /// The client takes less than [`TAKEN`] bytes within the time limit.
-    #[error("its client does not take it")]
+    #[error("the client stopped reading")]
     Slow,
     /// The authorization of the stream has ended.
-    #[error("it was cut off")]
+    #[error("the authorization of the stream has ended")]
     CutOff(#[source] CutOff),
     /// The stream or the connection failed.
     #[error("the stream broke")]
