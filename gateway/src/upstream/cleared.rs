@@ -50,7 +50,7 @@ impl Cleared {
         Self { permit }
     }
 
-    /// The tool's `readOnlyHint`.
+    /// What the definition of the tool says in `readOnlyHint`.
     #[must_use]
     pub fn hint(&self) -> ReadOnlyHint {
         self.permit.hint()
