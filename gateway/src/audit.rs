@@ -174,7 +174,7 @@ pub struct Journal {
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    policy: ArcSwap<Box<str>>,
+    config_digest: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
     ids: RecordIds,
     /// Set when a sink fails; cleared when a record at least `lacking` bytes long is written.
@@ -186,7 +186,7 @@ pub struct Journal {
     /// Counts refused requests of unauthenticated callers.
     refusals: RefusalCounters,
     /// Counts refused requests that upstream servers send outside of calls.
-    unasked: RefusalCounters,
+    server_refusals: RefusalCounters,
     /// Notified when a file was rotated, because an old one may have expired.
     turned: Notify,
     observers: Vec<Arc<dyn Observer>>,
@@ -255,7 +255,7 @@ pub struct JournalParts {
     /// Returns the free space of a file's volume.
     pub volume: SpaceProbe,
     /// The version of the configuration, for records that belong to no exchange.
-    pub policy: String,
+    pub config_digest: String,
     /// The key of argument digests; a random one if `None`.
     pub digest_key: Option<Vec<u8>>,
     /// How refused requests of unauthenticated callers are summarised.
@@ -309,7 +309,7 @@ impl Journal {
             checkpoints,
             checkpoint_file,
             volume,
-            policy,
+            config_digest,
             digest_key,
             refusals,
             observers,
@@ -334,7 +334,7 @@ impl Journal {
             syncing: Mutex::default(),
             clock,
             metrics,
-            policy: ArcSwap::from_pointee(policy.into()),
+            config_digest: ArcSwap::from_pointee(config_digest.into()),
             digest_key: hmac::Key::new(
                 hmac::HMAC_SHA256,
                 digest_key.as_deref().unwrap_or(&seed.key),
@@ -345,7 +345,7 @@ impl Journal {
             scarce: AtomicBool::new(false),
             refusals: RefusalCounters::new(refusals),
             // Servers are not bounded here: the configuration bounds their number.
-            unasked: RefusalCounters::new(settings::RefusalSettings {
+            server_refusals: RefusalCounters::new(settings::RefusalSettings {
                 tracked: usize::MAX,
                 ..refusals
             }),
@@ -365,11 +365,11 @@ impl Journal {
     fn start(&self, before: PreviousRun) -> Result<(), AuditError> {
         let PreviousRun { crashed, torn } = before;
         let mut ledger = self.ledger();
-        let mut write = |event: &AuditEvent<'_>| self.line(event);
+        let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         // Gaps of the sinks are recorded first.
         ledger.mend(&mut write);
         let (key, tree) = (ledger.public(), ledger.tree().clone());
-        let line = self.line(&AuditEvent {
+        let line = self.event_line(&AuditEvent {
             event: "start",
             crashed,
             bytes: torn.map(|(bytes, _)| bytes),
@@ -382,7 +382,7 @@ impl Journal {
         // A signed checkpoint right after the start shows that the gateway wrote this log.
         let written = written.and_then(|()| ledger.checkpoint(&mut write));
         drop(ledger);
-        self.counted(written)
+        self.count_write(written)
     }
 
     /// Writes the first checkpoints to the separate file; the start fails if that fails.
@@ -414,20 +414,20 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record; then the new configuration must not take effect.
-    pub fn applied(&self, policy: &str) -> Result<(), AuditError> {
-        let former = self.policy.swap(Arc::new(policy.into()));
-        let event = self.event(&AuditEvent { event: "applied", ..AuditEvent::default() });
-        event.inspect_err(|_| self.policy.store(former))
+    pub fn record_config_applied(&self, config_digest: &str) -> Result<(), AuditError> {
+        let former = self.config_digest.swap(Arc::new(config_digest.into()));
+        let event = self.write_event(&AuditEvent { event: "applied", ..AuditEvent::default() });
+        event.inspect_err(|_| self.config_digest.store(former))
     }
 
     /// Number of records in the chain, plus requests that are or will be summarised.
     #[must_use]
     pub fn accounted(&self) -> u64 {
-        self.ledger().tree().size() + self.refusals.counted() + self.unasked.counted()
+        self.ledger().tree().size() + self.refusals.counted() + self.server_refusals.counted()
     }
 
     /// Sets or removes a temporary observer, which receives the exchanges that are on record.
-    pub fn watched_by(&self, witness: Option<Box<dyn Observer>>) {
+    pub fn set_witness(&self, witness: Option<Box<dyn Observer>>) {
         self.witness.store(witness.map(Arc::new));
     }
 
@@ -445,7 +445,7 @@ impl Journal {
     }
 
     /// Opens the audit record of an exchange. Nothing is written before the exchange ends, so the proof suffices for
-    /// requests that only read; [`ReadEntry::announce`] makes it one for a call.
+    /// requests that only read; [`ReadEntry::log_intent`] makes it one for a call.
     ///
     /// # Errors
     /// If a sink failed and still does. Then nothing may be sent.
@@ -458,15 +458,15 @@ impl Journal {
     }
 
     /// Writes the intent of a call. Fails if a sink that must not lose records refuses it.
-    fn announce(&self, record: &mut Record) -> Result<(), AuditError> {
+    fn log_intent(&self, record: &mut Record) -> Result<(), AuditError> {
         let line = record.intent(&self.chain);
         let captured = record.captured.as_ref();
         let room = captured.map_or(RequiredRoom::of(&line), |captured| RequiredRoom {
-            usual: line.len().saturating_sub(captured.announced()),
-            once: captured.announced() + captured.due,
+            usual: line.len().saturating_sub(captured.intent_bytes()),
+            once: captured.intent_bytes() + captured.due,
         });
         self.append(line, Some(room))?;
-        record.announced = true;
+        record.intent_logged = true;
         Ok(())
     }
 
@@ -475,10 +475,10 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn refused(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+    pub fn record_unopened(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         match record.principal {
-            Some(_) => self.ended(record, ending),
-            None => self.turned_away(record, ending),
+            Some(_) => self.record_exchange(record, ending),
+            None => self.record_summarised(record, ending),
         }
     }
 
@@ -486,25 +486,34 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn turned_away(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
-        self.among(&self.refusals, &RefusalKind::of(record, ending), record, ending)
+    pub fn record_summarised(
+        &self,
+        record: &Record,
+        ending: ExchangeEnd,
+    ) -> Result<(), AuditError> {
+        self.record_or_summarise(&self.refusals, &RefusalKind::of(record, ending), record, ending)
     }
 
     /// Records a refused request that `server` sent outside of a call, summarised with others like it.
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn unasked(
+    pub fn record_server_request(
         &self,
         server: &str,
         record: &Record,
         ending: ExchangeEnd,
     ) -> Result<(), AuditError> {
-        self.among(&self.unasked, &RefusalKind::of_server(server, ending), record, ending)
+        self.record_or_summarise(
+            &self.server_refusals,
+            &RefusalKind::of_server(server, ending),
+            record,
+            ending,
+        )
     }
 
     /// Records the first of a kind, and counts those after it.
-    fn among(
+    fn record_or_summarise(
         &self,
         refusals: &RefusalCounters,
         kind: &RefusalKind,
@@ -517,7 +526,7 @@ impl Journal {
             refusals.count(kind, at);
         } else if refusals.is_alone(kind, at) {
             // A record that fails is counted for the summary as well, although another sink may have it.
-            return self.ended(record, ending).inspect_err(|_| refusals.count(kind, at));
+            return self.record_exchange(record, ending).inspect_err(|_| refusals.count(kind, at));
         }
         self.metrics.audit_summarised.add(1);
         self.count(record, ending, now);
@@ -526,14 +535,16 @@ impl Journal {
     }
 
     /// Writes the record of an exchange that has ended, and counts it.
-    fn ended(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+    fn record_exchange(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
         if record.is_over_budget()
             && let Some(suppressed) = COSTLY.allow(now)
         {
             tracing::warn!(
-                event = "inspection.budget_exceeded", server = record.server.as_deref(), suppressed,
+                event = "inspection.budget_exceeded",
+                server = record.server.as_deref(),
+                suppressed,
                 "message withheld: inspecting it exceeds `limits.inspectionWork` and `limits.inspectionWorkPerByte`"
             );
         }
@@ -562,23 +573,23 @@ impl Journal {
             return;
         }
         let now = self.clock.instant();
-        for refusals in [&self.refusals, &self.unasked] {
+        for refusals in [&self.refusals, &self.server_refusals] {
             let due = match which {
                 DueSummaries::Expired => refusals.due(now),
                 DueSummaries::All => refusals.all(now),
             };
             let mut left = due.into_iter();
             for summary in left.by_ref() {
-                let Err(error) = self.summary(&summary) else { continue };
+                let Err(error) = self.record_summary(&summary) else { continue };
                 refusals.give_back(&summary, now);
-                self.complain(Err(error));
+                self.log_failure(Err(error));
                 break;
             }
             left.for_each(|summary| refusals.give_back(&summary, now));
         }
     }
 
-    fn summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
+    fn record_summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
         let RefusalSummary { kind, count, since } = summary;
         let RefusalKind { address, outcome, reason, detail, status } = kind;
         let (server, address) = match address {
@@ -595,7 +606,7 @@ impl Journal {
             detail: *detail,
             status: *status,
         });
-        self.event(&AuditEvent { event: "refusals", counted, ..AuditEvent::default() })
+        self.write_event(&AuditEvent { event: "refusals", counted, ..AuditEvent::default() })
     }
 
     fn count(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
@@ -606,7 +617,7 @@ impl Journal {
             self.metrics.credential_refused(detail);
         }
         let what = record.operated(ending);
-        let upstream = record.sent.map(|_| record.upstream);
+        let upstream = record.sent_at.map(|_| record.upstream_duration);
         self.metrics.operation(&what, total, upstream);
         self.metrics.ran(record.asked());
         for observer in &self.observers {
@@ -626,7 +637,8 @@ impl Journal {
         for spool in &self.spools {
             if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
                 tracing::warn!(
-                    event = "audit.delivery_incomplete", sink = AuditSink::name(spool),
+                    event = "audit.delivery_incomplete",
+                    sink = AuditSink::name(spool),
                     "the last audit records were not delivered before the time limit"
                 );
             }
@@ -635,14 +647,15 @@ impl Journal {
 
     fn end(&self) {
         self.summarise(DueSummaries::All);
-        if let Err(error) = self.event(&AuditEvent { event: "stop", ..AuditEvent::default() }) {
+        if let Err(error) = self.write_event(&AuditEvent { event: "stop", ..AuditEvent::default() })
+        {
             tracing::error!(
                 event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
                 "the `stop` record was not written"
             );
         }
-        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
-        self.complain(self.counted(signed));
+        let signed = self.ledger().checkpoint(&mut |event| self.event_line(event));
+        self.log_failure(self.count_write(signed));
     }
 
     /// Records that a start was given up before anything was served, so that the next start does not report a crash.
@@ -676,7 +689,7 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn revoked(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
+    pub fn record_revoked(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
         self.revocation("revoked", what, by)
     }
 
@@ -684,7 +697,7 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn reinstated(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
+    pub fn record_lifted(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
         self.revocation("reinstated", what, by)
     }
 
@@ -694,7 +707,7 @@ impl Journal {
         what: &str,
         by: RevocationSource,
     ) -> Result<(), AuditError> {
-        self.event(&AuditEvent {
+        self.write_event(&AuditEvent {
             event,
             what: Some(what),
             source: Some(by.as_str()),
@@ -706,8 +719,8 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn noted(&self, event: &str, what: &str) -> Result<(), AuditError> {
-        self.event(&AuditEvent { event, what: Some(what), ..AuditEvent::default() })
+    pub fn record_event(&self, event: &str, what: &str) -> Result<(), AuditError> {
+        self.write_event(&AuditEvent { event, what: Some(what), ..AuditEvent::default() })
     }
 
     /// Probes the sinks with a record as long as the longest that failed: room for a short record alone is not enough
@@ -715,38 +728,38 @@ impl Journal {
     fn probe(&self) -> Result<(), AuditError> {
         let filler = "-".repeat(self.lacking.load(Ordering::Acquire));
         let what = Some(&*filler).filter(|filler| !filler.is_empty());
-        let line = self.line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
+        let line = self.event_line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
         let room = RequiredRoom::of(&line);
-        match self.taken(line, Some(room)) {
-            Ok(()) => self.counted_as(Ok(()), PROBED),
+        match self.write_line(line, Some(room)) {
+            Ok(()) => self.count_write_of(Ok(()), PROBED),
             // The probe is longer than the record that failed.
-            Err(error) => self.counted(Err(error)),
+            Err(error) => self.count_write(Err(error)),
         }
     }
 
-    fn event(&self, event: &AuditEvent<'_>) -> Result<(), AuditError> {
-        self.append(self.line(event), None)
+    fn write_event(&self, event: &AuditEvent<'_>) -> Result<(), AuditError> {
+        self.append(self.event_line(event), None)
     }
 
-    fn line(&self, event: &AuditEvent<'_>) -> Vec<u8> {
+    fn event_line(&self, event: &AuditEvent<'_>) -> Vec<u8> {
         let now = self.clock.now();
-        event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
+        event.write(&self.chain, &self.ids.next(now), now, &self.config_digest.load())
     }
 
     /// Appends a record. `reserve` is checked first for a record that starts a call. Records of finished work are
     /// written to every sink with room.
     fn append(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         let bytes = line.len();
-        let written = self.taken(line, reserve);
-        self.counted_as(written, bytes)
+        let written = self.write_line(line, reserve);
+        self.count_write_of(written, bytes)
     }
 
     /// Appends a record without counting the result.
-    fn taken(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
+    fn write_line(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger();
-        let mut write = |event: &AuditEvent<'_>| self.line(event);
+        let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         let turned = ledger.turn(|| self.clock.now());
         let room = reserve.map_or(Ok(()), |room| ledger.room(room));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
@@ -758,13 +771,17 @@ impl Journal {
     }
 
     /// Counts the result of a record whose length does not matter.
-    fn counted(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
-        self.counted_as(written, 0)
+    fn count_write(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
+        self.count_write_of(written, 0)
     }
 
     /// Counts the result of a record of `bytes` bytes. The success of a record that is shorter than the one that
     /// failed does not end the failure.
-    fn counted_as(&self, written: Result<(), AuditError>, bytes: usize) -> Result<(), AuditError> {
+    fn count_write_of(
+        &self,
+        written: Result<(), AuditError>,
+        bytes: usize,
+    ) -> Result<(), AuditError> {
         let bytes = bytes.min(PROBED);
         match written {
             Ok(()) => {
@@ -786,7 +803,7 @@ impl Journal {
         }
     }
 
-    fn complain(&self, written: Result<(), AuditError>) {
+    fn log_failure(&self, written: Result<(), AuditError>) {
         if let Err(error) = written {
             self.log_lost(&error, LostRecord::Event);
         }
@@ -815,7 +832,7 @@ impl Journal {
     }
 
     /// Runs the journal's periodic work (flush, sign, remove expired files) until the gateway stops.
-    pub async fn tend(self: Arc<Self>, tasks: Tasks) {
+    pub async fn run_background(self: Arc<Self>, tasks: Tasks) {
         let mut turn = tokio::time::interval(TURN);
         let mut count = 0_u64;
         loop {
@@ -830,8 +847,8 @@ impl Journal {
                 false => RetentionCheck::Later,
             };
             let tended = tokio::task::spawn_blocking(move || match due {
-                true => journal.turn(retention),
-                false => journal.retire(),
+                true => journal.run_interval(retention),
+                false => journal.remove_expired(),
             });
             if tended.await.is_err() {
                 tracing::error!(
@@ -845,21 +862,22 @@ impl Journal {
     }
 
     /// Does the work of one interval.
-    fn turn(&self, retention: RetentionCheck) {
-        self.watch();
-        self.watch_checkpoints();
+    fn run_interval(&self, retention: RetentionCheck) {
+        self.check_files();
+        self.check_checkpoint_file();
         self.summarise(DueSummaries::Expired);
         if retention == RetentionCheck::Now {
-            self.retire();
+            self.remove_expired();
         }
         let now = self.clock.instant();
-        let signed = self.ledger().checkpoint_at(now, &mut |event| self.line(event));
+        let signed = self.ledger().checkpoint_at(now, &mut |event| self.event_line(event));
         if let Some(signed) = signed {
-            self.complain(self.counted(signed));
+            self.log_failure(self.count_write(signed));
         }
         if let Some(suppressed) = LOST.left(now) {
             tracing::error!(
-                event = "audit.write_failed", suppressed,
+                event = "audit.write_failed",
+                suppressed,
                 "more audit records were not written"
             );
         }
@@ -867,13 +885,13 @@ impl Journal {
     }
 
     /// Checks that the files of sinks are intact and that their volumes have room.
-    fn watch(&self) {
+    fn check_files(&self) {
         let mut scarce = false;
-        self.watch_foreign();
+        self.check_foreign_appends();
         let watches = self.ledger().watches();
         for (n, watch) in watches {
             if watch.known.is_some() || watch.lost().is_some() {
-                self.look(n);
+                self.check_file(n);
             } else {
                 scarce |= watch.is_scarce(self.volume);
             }
@@ -895,22 +913,22 @@ impl Journal {
 
     /// Checks whether another process has appended to a file. Calls continue: the gateway's own lines are whole, and
     /// `audit verify` tells them apart.
-    fn watch_foreign(&self) {
-        let told = self.ledger().foreign(&mut |event| self.line(event));
+    fn check_foreign_appends(&self) {
+        let told = self.ledger().foreign(&mut |event| self.event_line(event));
         for (sink, bytes, recorded) in told {
             self.metrics.audit_foreign.add(1);
             tracing::error!(
                 event = "audit.file_foreign", %sink, bytes,
                 "another process has appended to the audit file"
             );
-            self.complain(self.counted(recorded));
+            self.log_failure(self.count_write(recorded));
         }
     }
 
     /// Checks a file again under the lock, while nothing is written: it may just have been rotated.
-    fn look(&self, n: usize) {
+    fn check_file(&self, n: usize) {
         let now = self.clock.now();
-        let loss = self.ledger().look(n, now, &mut |event| self.line(event));
+        let loss = self.ledger().look(n, now, &mut |event| self.event_line(event));
         let Some(LostFile { sink, what, is_new, then }) = loss else { return };
         if is_new {
             self.metrics.audit_files_lost.add(1);
@@ -934,14 +952,14 @@ impl Journal {
                     event = "audit.file_lost", %sink, %what,
                     "the audit file is lost: a new one was created"
                 );
-                self.complain(self.counted(recorded));
+                self.log_failure(self.count_write(recorded));
             }
         }
     }
 
     /// Checks that the file of checkpoints is intact. Calls continue without it, because the log has its own
     /// checkpoints.
-    fn watch_checkpoints(&self) {
+    fn check_checkpoint_file(&self) {
         let Some(CheckpointFileLoss { what, is_new, begun }) =
             self.checkpoint_file.as_ref().and_then(CheckpointWriter::look)
         else {
@@ -951,7 +969,7 @@ impl Journal {
         if is_new {
             self.metrics.audit_files_lost.add(1);
             let (sink, what) = (Some(sink), Some(&*words));
-            self.complain(self.event(&AuditEvent {
+            self.log_failure(self.write_event(&AuditEvent {
                 event: "lost",
                 sink,
                 what,
@@ -984,7 +1002,7 @@ impl Journal {
         }
         owed.retain(|(sink, file)| {
             let Err(cause) = file.sync_data() else { return false };
-            self.complain(self.counted(Err(AuditError::Sink { sink: sink.clone(), cause })));
+            self.log_failure(self.count_write(Err(AuditError::Sink { sink: sink.clone(), cause })));
             true
         });
         if let Some(file) = &self.checkpoint_file {
@@ -1001,7 +1019,7 @@ impl Journal {
         self.metrics.audit_held.store(held, Ordering::Relaxed);
     }
 
-    fn retire(&self) {
+    fn remove_expired(&self) {
         let kept = self.ledger().kept();
         let now = self.clock.now();
         for (file, rotation) in kept {
@@ -1015,8 +1033,8 @@ impl Journal {
                     what: Some(&name),
                     ..AuditEvent::default()
                 };
-                if let Err(error) = self.event(&event) {
-                    return self.complain(Err(error));
+                if let Err(error) = self.write_event(&event) {
+                    return self.log_failure(Err(error));
                 }
                 if let Err(error) = std::fs::remove_file(&path) {
                     // Recorded and tried again when the next file expires.
@@ -1032,14 +1050,14 @@ impl Journal {
 
 /// Stage of an [`OpenRecord`] whose intent is not in the log: requests that only read may be sent.
 #[derive(Debug)]
-pub struct Unannounced(());
+pub struct IntentPending(());
 
 /// Stage of an [`OpenRecord`] whose intent every required sink has taken: the call may be sent.
 #[derive(Debug)]
-pub struct Announced(());
+pub struct IntentLogged(());
 
 /// Proof that an exchange will be on record: enough to read from a server, not to call it.
-pub type ReadEntry = OpenRecord<Unannounced>;
+pub type ReadEntry = OpenRecord<IntentPending>;
 
 /// Proof that the intent of a call is in the log: [`Upstream::call`] takes nothing less.
 ///
@@ -1049,7 +1067,7 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 /// # async fn announced(
 /// #     upstream: Arc<Upstream>, cleared: Cleared, entry: ReadEntry, caller: OnBehalfOf, options: CallOptions,
 /// # ) {
-/// let Ok(intent) = entry.announce() else { return };
+/// let Ok(intent) = entry.log_intent() else { return };
 /// drop(upstream.call(cleared, &intent, caller, options).await);
 /// # }
 /// ```
@@ -1067,7 +1085,7 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 /// ```
 ///
 /// [`Upstream::call`]: crate::upstream::Upstream::call
-pub type Intent = OpenRecord<Announced>;
+pub type Intent = OpenRecord<IntentLogged>;
 
 /// An open audit record. It is closed once, at the latest when it is dropped. `S` is its stage: intent written or not.
 #[derive(Debug)]
@@ -1089,9 +1107,9 @@ impl ReadEntry {
     ///
     /// # Errors
     /// If a sink does not take the intent. Then nothing may be sent, and the record is lost.
-    pub fn announce(self) -> Result<Intent, AuditError> {
+    pub fn log_intent(self) -> Result<Intent, AuditError> {
         let OpenRecord { mut open, .. } = self;
-        if let Err(error) = open.journal.announce(&mut open.record) {
+        if let Err(error) = open.journal.log_intent(&mut open.record) {
             open.is_closed = true;
             return Err(error);
         }
@@ -1129,7 +1147,7 @@ impl Open {
             return Ok(());
         }
         let lost = |error: &AuditError| self.journal.log_lost(error, LostRecord::Exchange);
-        self.journal.ended(&self.record, ending).inspect_err(lost)
+        self.journal.record_exchange(&self.record, ending).inspect_err(lost)
     }
 }
 

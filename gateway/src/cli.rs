@@ -410,7 +410,7 @@ fn validate(file: &Path, format: OutputFormat, target: TargetMachine) -> ExitCod
 fn programs(settings: &Settings) -> impl Iterator<Item = (&ServerSettings, Option<&SandboxPlan>)> {
     settings.servers.iter().filter_map(|server| match &server.reach {
         ServerTransport::Stdio(program) => Some((server, program.sandbox.as_ref())),
-        ServerTransport::Http(_) | ServerTransport::Old(_) => None,
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) => None,
     })
 }
 
@@ -521,7 +521,7 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
 fn questions(settings: &Settings) {
     for server in &settings.servers {
         let stdio = matches!(server.reach, ServerTransport::Stdio(_));
-        if !stdio || server.asks.is_nothing() {
+        if !stdio || server.server_requests.is_nothing() {
             continue;
         }
         let speaks = match (server.sharing, server.protocol) {

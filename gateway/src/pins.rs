@@ -327,26 +327,26 @@ impl PinMonitor {
     ) -> Result<Self, LockError> {
         let (held, shading) = (Mutex::default(), Mutex::default());
         let epoch = AtomicU64::new(0);
-        let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
-        let mut held = keeper.held();
-        held.pins.mode = keeper.settings.mode;
-        held.pins.resources = Arc::clone(&keeper.settings.resources);
-        held.pins.volatile = Arc::clone(&keeper.settings.volatile);
+        let pin_monitor = Self { policy, settings, journal, metrics, epoch, held, shading };
+        let mut held = pin_monitor.held();
+        held.pins.mode = pin_monitor.settings.mode;
+        held.pins.resources = Arc::clone(&pin_monitor.settings.resources);
+        held.pins.volatile = Arc::clone(&pin_monitor.settings.volatile);
         for (server, offer, version) in own.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
         }
         held.first = own;
-        if keeper.acts() {
-            held.stamp = Some(LockfileStamp::of(&keeper.settings.file));
-            match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
+        if pin_monitor.acts() {
+            held.stamp = Some(LockfileStamp::of(&pin_monitor.settings.file));
+            match lockfile::read(&pin_monitor.settings.file, &pin_monitor.settings.approvers) {
                 Ok((lock, text)) => {
-                    keeper.found(&text);
-                    keeper.take(&mut held, lock);
+                    pin_monitor.found(&text);
+                    pin_monitor.take(&mut held, lock);
                 }
-                Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
+                Err(LockError::Missing(_)) if pin_monitor.settings.trust_on_first_use => {}
                 Err(error @ LockError::Missing(_)) => {
-                    keeper.metrics.lockfile_usable.store(0, Ordering::Relaxed);
+                    pin_monitor.metrics.lockfile_usable.store(0, Ordering::Relaxed);
                     tracing::error!(
                         event = "lockfile.missing", %error,
                         "no lockfile: every definition is withheld"
@@ -355,20 +355,20 @@ impl PinMonitor {
                 Err(error) => return Err(error),
             }
         }
-        if keeper.acts() && keeper.settings.trust_on_first_use {
+        if pin_monitor.acts() && pin_monitor.settings.trust_on_first_use {
             tracing::warn!(
                 event = "pins.trust_on_first_use",
                 "`pins.trustOnFirstUse` is on: the first definition of each item is approved; for development only"
             );
         }
-        keeper.expect(&mut held);
-        keeper.publish(&held);
+        pin_monitor.expect(&mut held);
+        pin_monitor.publish(&held);
         drop(held);
-        keeper.shade();
-        Ok(keeper)
+        pin_monitor.shade();
+        Ok(pin_monitor)
     }
 
-    /// Continues from the keeper of another configuration: takes over the definitions approved on first use, and which
+    /// Continues from the pin monitor of another configuration: takes over the definitions approved on first use, and which
     /// changes were reported. All other state is found again when the lists are read again, which happens
     /// before any of them is used.
     pub fn succeed(&self, former: &Self) {
@@ -519,7 +519,8 @@ impl PinMonitor {
         if told > EXCUSED {
             let more = told - EXCUSED;
             tracing::warn!(
-                event = "lockfile.exceptions_unrecorded", more,
+                event = "lockfile.exceptions_unrecorded",
+                more,
                 "not every accepted finding of the lockfile was written to the audit log"
             );
             self.record("definition", &format!("{more} more findings are accepted"));
@@ -605,7 +606,7 @@ impl PinMonitor {
     }
 
     fn record(&self, event: &str, what: &str) {
-        if let Err(error) = self.journal.noted(event, what) {
+        if let Err(error) = self.journal.record_event(event, what) {
             tracing::error!(
                 event = "audit.write_failed", error = %ErrorChain(&error),
                 "audit event not written"
@@ -620,8 +621,8 @@ impl PinMonitor {
         }
         let (mut watch, aside) = (FileWatch::new(tasks), FileTasks::default());
         while let Some(turn) = watch.next().await {
-            let keeper = Arc::clone(&self);
-            let looked = aside.run(LOOK, move || keeper.look(turn)).await;
+            let pin_monitor = Arc::clone(&self);
+            let looked = aside.run(LOOK, move || pin_monitor.look(turn)).await;
             let (why, held) = match looked {
                 Ok(()) => continue,
                 Err(FileTaskError::Broken) => {
@@ -680,8 +681,8 @@ impl PinMonitor {
     fn close(&self, held: &mut PinState, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
         held.sets_aside();
-        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
-        held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
+        let Pins { mode, identity_mismatches, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, identity_mismatches, ..self.settings.approving(Arc::default()) };
         if held.closed.as_deref() != Some(error) {
             tracing::error!(
                 event = "lockfile.unusable", %error,
@@ -695,7 +696,7 @@ impl PinMonitor {
 
     /// Whether the identity of `server` is not the approved one, and the policy enforces it.
     #[must_use]
-    pub fn is_stranger(&self, server: &ServerName) -> bool {
+    pub fn is_identity_mismatch(&self, server: &ServerName) -> bool {
         self.policy.facts().unfit_server(server) == Some(PinViolation::Identity)
     }
 
@@ -712,19 +713,19 @@ impl PinMonitor {
             self.publish(&held);
         }
         drop(held);
-        !self.is_stranger(name)
+        !self.is_identity_mismatch(name)
     }
 
     fn compare_identity(&self, held: &mut PinState, server: &str, identity: &str) -> bool {
         let locked = held.pins.lock.servers.get(server);
         let expected = locked.and_then(|locked| locked.identity.clone());
-        let stranger = expected
+        let is_mismatch = expected
             .as_deref()
             .is_some_and(|expected| expected != identity || identity.starts_with(UNREADABLE));
-        if !stranger {
-            return held.pins.strangers.remove(server);
+        if !is_mismatch {
+            return held.pins.identity_mismatches.remove(server);
         }
-        if held.pins.strangers.insert(server.into()) {
+        if held.pins.identity_mismatches.insert(server.into()) {
             let expected = expected.unwrap_or_default();
             let what = changed_identity(server, &expected, identity);
             tracing::error!(
@@ -927,7 +928,8 @@ impl PinMonitor {
         if fresh {
             let action = self.settings.on_inconsistent();
             self.act(held, place, action);
-            let what = "the definition alternates between versions (per caller, per replica or over time)";
+            let what =
+                "the definition alternates between versions (per caller, per replica or over time)";
             let next = self.volatile_step(place, &members, Regeneration::Returned);
             let code = PinViolation::Inconsistent.code();
             let report = ChangeReport { place, code, action, digest: Some(digest), what };

@@ -383,7 +383,9 @@ fn a_program_in_use_ends_when_more_files_are_protected_from_programs() {
             "\n- {id: more, effect: allow, principals: ['*'], servers: ['*'], tools: [other]}",
         );
         changed(&gateway, &config, &file, 1);
-        assert!(lives() && !gateway.said().contains("stopping programs of the previous configuration"));
+        assert!(
+            lives() && !gateway.said().contains("stopping programs of the previous configuration")
+        );
         // The program runs in a sandbox that does not know of this file, and the call has no end.
         let env = format!(", env: [{{name: KEY, fromFile: '{}'}}]}}", at("key"));
         config.servers = format!("{}{env}", config.servers.strip_suffix('}').unwrap());

@@ -339,7 +339,10 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
         let held = || gateway.metric_now("portcullis_answers_held_bytes");
         eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();
-        assert!(over["error"]["message"].as_str().unwrap().contains("response memory limit reached"), "{over}");
+        assert!(
+            over["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{over}"
+        );
         let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "big";
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
         assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {kind}");
@@ -395,7 +398,10 @@ fn what_is_read_of_the_pages_of_a_list_takes_of_the_shares_before_the_list_is_wh
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
         let told = ana.ask("tools/list", json!({})).json();
-        assert!(told["error"]["message"].as_str().unwrap().contains("response memory limit reached"), "{told}");
+        assert!(
+            told["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{told}"
+        );
         let is = |record: &Value| {
             record["reason"] == "upstream-memory" && record["method"] == "tools/list"
         };
@@ -433,7 +439,10 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
         // Both texts have about the same length.
         assert!(ana.call("long", &json!({})).json()["result"].is_object(), "{era:?} {events}");
         let told = ana.call("many", &json!({})).json();
-        assert!(told["error"]["message"].as_str().unwrap().contains("response memory limit reached"), "{told}");
+        assert!(
+            told["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{told}"
+        );
         let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "many";
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
         assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {events}");
@@ -638,7 +647,10 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
         eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
         assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?}");
         let over = bob.call("big", &json!({})).json();
-        assert!(over["error"]["message"].as_str().unwrap().contains("response memory limit reached"), "{over}");
+        assert!(
+            over["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{over}"
+        );
         drop(release);
         drop(stalled);
     }

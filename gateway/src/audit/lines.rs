@@ -77,7 +77,8 @@ impl Observer for TerminalLines {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             tracing::warn!(
-                event = "audit.lines_dropped", lost,
+                event = "audit.lines_dropped",
+                lost,
                 "request lines were dropped from the terminal; the audit log has them"
             );
         }

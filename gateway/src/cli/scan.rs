@@ -193,7 +193,9 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     let (settings, surveys) = pin::ask(which)?;
     let mut found = Vec::new();
     for survey in &surveys {
-        for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
+        for said in
+            survey.server_infos.iter().filter_map(|server_info| server_info.instructions.as_ref())
+        {
             let of = format!("{}/server", survey.server);
             for finding in detection::inspect::text(said.value(), &WorkBudget::unlimited()) {
                 let at = format!("/instructions{}", finding.at);

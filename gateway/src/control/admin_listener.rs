@@ -134,10 +134,12 @@ fn source(address: IpAddr) -> IpAddr {
 pub async fn serve(api: AdminApi, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(
-            event = "admin.listener_failed", %error,
-            "the listener of the admin API has failed"
-        ),
+        Err(error) => {
+            return tracing::error!(
+                event = "admin.listener_failed", %error,
+                "the listener of the admin API has failed"
+            );
+        }
     };
     let (tasks, metrics) = (api.tasks.clone(), Arc::clone(&api.metrics));
     let clock = Arc::clone(&api.live.now().gateway.clock);

@@ -86,9 +86,7 @@ pub enum AttachError {
     #[error("the key in `PORTCULLIS_API_KEY` or the route has a line end in it")]
     Greeting,
     /// The gateway does not prove that it knows the token.
-    #[error(
-        "the process on the gateway's socket failed the handshake; the API key was not sent"
-    )]
+    #[error("the process on the gateway's socket failed the handshake; the API key was not sent")]
     Unproved,
     /// The gateway runs, but its socket cannot be used.
     #[error(

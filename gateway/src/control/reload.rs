@@ -91,7 +91,7 @@ pub struct Reloader {
 
 #[derive(Debug)]
 struct ReloadState {
-    keeper: Arc<PinMonitor>,
+    pin_monitor: Arc<PinMonitor>,
     digest: String,
     sections: SectionDigests,
     at: SystemTime,
@@ -129,7 +129,7 @@ pub struct ReloadTargets {
 #[derive(Debug)]
 pub struct ConfigInForce {
     /// Its comparison of definitions.
-    pub keeper: Arc<PinMonitor>,
+    pub pin_monitor: Arc<PinMonitor>,
     /// Its digest.
     pub digest: String,
     /// The digests of its sections.
@@ -145,12 +145,13 @@ impl Reloader {
         in_force: ConfigInForce,
     ) -> Self {
         let ReloadTargets { lasting, live, switch } = targets;
-        let ConfigInForce { keeper, digest, sections } = in_force;
+        let ConfigInForce { pin_monitor, digest, sections } = in_force;
         let at = lasting.clock.now();
         // The file may have changed since it was read, so it is checked once more.
         let (tried, seen, again, error) = (None, None, None, None);
         let unread = None;
-        let held = ReloadState { keeper, digest, sections, at, tried, seen, unread, again, error };
+        let held =
+            ReloadState { pin_monitor, digest, sections, at, tried, seen, unread, again, error };
         let turn = Arc::default();
         Self { source, lasting, live, switch, held: Mutex::new(held), turn }
     }
@@ -200,10 +201,9 @@ impl Reloader {
                     event = "config.unreadable", %error,
                     "the configuration cannot be read; keeping the previous configuration"
                 ),
-                None => tracing::warn!(
-                    event = "config.readable",
-                    "the configuration can be read again"
-                ),
+                None => {
+                    tracing::warn!(event = "config.readable", "the configuration can be read again")
+                }
             }
             held.unread = unread;
         }
@@ -230,7 +230,7 @@ impl Reloader {
                     "configuration rejected; keeping the previous configuration"
                 );
                 self.lasting.metrics.reloaded(false, now);
-                if let Err(error) = self.lasting.journal.noted("rejected", &what) {
+                if let Err(error) = self.lasting.journal.record_event("rejected", &what) {
                     tracing::error!(
                         event = "audit.write_failed", error = %ErrorChain(&error),
                         "audit event not written"
@@ -306,9 +306,9 @@ impl Reloader {
             self.held().tried = digest;
             return Err(ReloadError::Restart(changed));
         }
-        let keeper = Arc::clone(&self.held().keeper);
+        let pin_monitor = Arc::clone(&self.held().pin_monitor);
         let now = self.live.now();
-        let built = self.lasting.build(settings, Some((&now.gateway, &keeper)))?;
+        let built = self.lasting.build(settings, Some((&now.gateway, &pin_monitor)))?;
         let renamed = now.gateway.renamed_by(&built.generation.gateway);
         drop(now);
         if decided.swap(true, Ordering::AcqRel) {
@@ -316,12 +316,12 @@ impl Reloader {
         }
         for what in renamed {
             tracing::warn!(event = "config.names_changed", note = %what, "configuration");
-            self.lasting.journal.noted("renamed", &what).map_err(ReloadError::Record)?;
+            self.lasting.journal.record_event("renamed", &what).map_err(ReloadError::Record)?;
         }
-        self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
+        self.lasting.journal.record_config_applied(&built.digest).map_err(ReloadError::Record)?;
         self.lasting.begin(&built.work);
         let mut held = self.held();
-        (held.keeper, held.digest) = (built.keeper(), built.digest.clone());
+        (held.pin_monitor, held.digest) = (built.pin_monitor(), built.digest.clone());
         (held.sections, held.at) = (sections, self.lasting.clock.now());
         (held.error, held.tried, held.again) = (None, digest, None);
         drop(held);

@@ -252,8 +252,8 @@ impl RevocationManager {
                 "revocations changed in the file"
             );
             let recorded = match act {
-                RevocationAction::Revoke => journal.revoked(&what, RevocationSource::File),
-                RevocationAction::Lift => journal.reinstated(&what, RevocationSource::File),
+                RevocationAction::Revoke => journal.record_revoked(&what, RevocationSource::File),
+                RevocationAction::Lift => journal.record_lifted(&what, RevocationSource::File),
             };
             if let Err(error) = recorded {
                 tracing::error!(

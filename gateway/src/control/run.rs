@@ -51,7 +51,7 @@ pub struct RunningGateway {
     /// The address of the operator's listener.
     pub ops: Option<SocketAddr>,
     live: Arc<CurrentGeneration>,
-    old: Arc<HttpSseServer>,
+    http_sse: Arc<HttpSseServer>,
     lasting: Arc<ProcessState>,
     threads: Vec<JoinHandle<()>>,
     /// What begins when the client at standard input is admitted; `None` once it has, and for other gateways.
@@ -160,13 +160,13 @@ fn assemble(
     sockets: BoundSockets,
 ) -> Result<RunningGateway, StartError> {
     let BoundSockets { listeners, ops: ops_listener } = sockets;
-    let world = lasting.world(&lasting.tasks);
+    let environment = lasting.environment(&lasting.tasks);
     let ops_door = settings.ops.as_ref().map(Admission::of_operator);
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
-    let token = token.map(|token| world.live(token)).transpose()?;
+    let token = token.map(|token| environment.live(token)).transpose()?;
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
     let built = lasting.build(settings, None)?;
-    let (keeper, digest) = (built.keeper(), built.digest.clone());
+    let (pin_monitor, digest) = (built.pin_monitor(), built.digest.clone());
     let deferred = match serves {
         ServedClients::OverNetwork | ServedClients::OfApplication => {
             lasting.begin(&built.work);
@@ -194,11 +194,11 @@ fn assemble(
             live: Arc::clone(&live),
             switch: Arc::clone(&switch),
         };
-        begin_reloads(source, reloaded, ConfigInForce { keeper, digest, sections })
+        begin_reloads(source, reloaded, ConfigInForce { pin_monitor, digest, sections })
     });
     let tester = begin_selftests(lasting, &live);
     let ops = ops_listener.as_ref().map(local);
-    if let Some((listener, door)) = ops_listener.zip(ops_door) {
+    if let Some((listener, admission)) = ops_listener.zip(ops_door) {
         let ops = AdminApi {
             metrics: Arc::clone(&lasting.metrics),
             journal: Arc::clone(&lasting.journal),
@@ -208,14 +208,14 @@ fn assemble(
             reloader,
             tester,
             token,
-            door: Arc::new(door),
+            admission: Arc::new(admission),
             beats: Arc::clone(&beats),
         };
         tasks.spawn(admin_listener::serve(ops, listener));
     }
     let shares = shares(&listeners, workers)?;
-    let old = Arc::new(HttpSseServer::new(lasting.limits.sessions));
-    let (serving, sessions, tasks_of) = (Arc::clone(&live), Arc::clone(&old), tasks.clone());
+    let http_sse = Arc::new(HttpSseServer::new(lasting.limits.sessions));
+    let (serving, sessions, tasks_of) = (Arc::clone(&live), Arc::clone(&http_sse), tasks.clone());
     let threads = tasks.workers(workers, &beats, move |worker| {
         for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
             // Each worker has its own, so that a request changes no count that all workers share.
@@ -225,7 +225,7 @@ fn assemble(
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
     let (lasting, deferred) = (Arc::clone(lasting), Mutex::new(deferred));
-    Ok(RunningGateway { listeners: shown, ops, live, old, lasting, threads, deferred })
+    Ok(RunningGateway { listeners: shown, ops, live, http_sse, lasting, threads, deferred })
 }
 
 /// Begins the background work that every gateway needs. Returns the heartbeats of the workers.
@@ -236,7 +236,7 @@ fn begin_upkeep(
     workers: usize,
 ) -> Arc<Heartbeats> {
     let tasks = &lasting.tasks;
-    tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
+    tasks.spawn_service(Arc::clone(&lasting.journal).run_background(tasks.clone()));
     tasks.spawn_service(Arc::clone(switch).tend());
     tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
     let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
@@ -272,10 +272,10 @@ fn shown_listeners(
     lasting: &Arc<ProcessState>,
 ) -> Vec<(Arc<str>, SocketAddr, bool)> {
     let mut shown = Vec::new();
-    for (door, bound) in live.now().doors.iter().zip(&lasting.bound) {
-        shown.push((Arc::clone(&door.name), bound.address, bound.acceptor.is_some()));
+    for (admission, bound) in live.now().admissions.iter().zip(&lasting.bound) {
+        shown.push((Arc::clone(&admission.name), bound.address, bound.acceptor.is_some()));
         if let Some(acceptor) = &bound.acceptor {
-            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
+            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&admission.name));
             lasting.tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
         }
     }
@@ -296,7 +296,8 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
         lasting.metrics.resources_lacking.store(u64::from(lack.is_some()), Ordering::Relaxed);
         match (lacked, lack) {
             (None, Some(lack)) => tracing::error!(
-                event = "process.limit_reached", lack,
+                event = "process.limit_reached",
+                lack,
                 "file descriptor or thread limit reached: new connections are refused; raise the limit, or \
                  find the program or user that exhausts it"
             ),
@@ -312,7 +313,8 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
         for worker in stalled.difference(&known) {
             lasting.metrics.worker_stalls.add(1);
             tracing::error!(
-                event = "worker.stalled", worker,
+                event = "worker.stalled",
+                worker,
                 "worker stalled: its connections wait, and liveness fails until it recovers; see \
                  docs/operations.md, \"Alive and ready\""
             );
@@ -359,8 +361,9 @@ impl RunningGateway {
     /// listener.
     #[must_use]
     pub fn service(&self, name: &str) -> Option<McpService> {
-        let at = self.live.now().doors.iter().position(|door| &*door.name == name)?;
-        Some(McpService::new(&self.live, &self.old, &self.lasting.tasks, at))
+        let at =
+            self.live.now().admissions.iter().position(|admission| &*admission.name == name)?;
+        Some(McpService::new(&self.live, &self.http_sse, &self.lasting.tasks, at))
     }
 
     /// Also serves `portcullis stdio` processes that use the configuration `config`; they find this gateway by the

@@ -152,7 +152,8 @@ impl Observer for SelftestObserver {
             return;
         }
         let decided = record.decision().into_iter().flat_map(|decision| &decision.findings);
-        let found = decided.chain(&record.found).map(|finding| finding.detector).collect();
+        let found =
+            decided.chain(&record.server_findings).map(|finding| finding.detector).collect();
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.in_servers());
         let reason = ending.reason.or_else(|| record.reason());
@@ -244,9 +245,9 @@ impl SelftestRunner {
         let now = self.live.now();
         let selftest = now.selftest.clone()?;
         let witness = SelftestObserver::default();
-        self.journal.watched_by(Some(Box::new(witness.clone())));
+        self.journal.set_witness(Some(Box::new(witness.clone())));
         let rows = tokio::time::timeout(LIMIT, self.attack(&now, &selftest, witness)).await;
-        self.journal.watched_by(None);
+        self.journal.set_witness(None);
         let mut rows = rows.unwrap_or_else(|_late| vec![broken("it took longer than a minute")]);
         for row in &mut rows {
             let name = row.name();
@@ -254,7 +255,7 @@ impl SelftestRunner {
             let named = |except: &String| *except == name || except == of_control;
             row.excepted = selftest.except.iter().any(named);
         }
-        let configuration = Arc::clone(&now.gateway.configuration);
+        let configuration = Arc::clone(&now.gateway.config_digest);
         let report = SelftestReport { at: self.clock.now(), configuration, rows };
         self.tell(&report);
         *self.last() = Some((TestedGeneration(Arc::downgrade(&now)), report.clone()));
@@ -292,7 +293,8 @@ impl SelftestRunner {
         };
         if bad.is_empty() {
             tracing::info!(
-                event = "selftest.passed", attacks = report.rows.len(),
+                event = "selftest.passed",
+                attacks = report.rows.len(),
                 "self-test passed"
             );
         } else {
@@ -301,7 +303,7 @@ impl SelftestRunner {
                 "self-test failed"
             );
         }
-        if let Err(error) = self.journal.noted("selftest", &what) {
+        if let Err(error) = self.journal.record_event("selftest", &what) {
             tracing::error!(
                 event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
                 "audit event not written"

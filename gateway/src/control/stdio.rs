@@ -107,9 +107,9 @@ impl StdioServer {
             credentials.insert(AUTHORIZATION, value);
         }
         let scheme = if key.is_some() { AuthScheme::ApiKey } else { AuthScheme::Anonymous };
-        let door = Arc::new(Admission::plain("stdio".into(), vec![scheme]));
+        let admission = Arc::new(Admission::plain("stdio".into(), vec![scheme]));
         let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
-        let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
+        let room = gateway.session_states.room(&Holder::network(nowhere.address.ip()));
         let (queue, messages) = queue(StreamBounds { events: WAITING, ..room });
         let patience = match tenancy {
             Tenancy::Single => None,
@@ -117,7 +117,7 @@ impl StdioServer {
         };
         let on_reload = OnReload::Continues;
         let out = ClientOutput { queue, write: |message| message, patience, on_reload };
-        let bridge = Bridge::new(Arc::clone(&gateway), door, nowhere, path, out);
+        let bridge = Bridge::new(Arc::clone(&gateway), admission, nowhere, path, out);
         let has_key = key.is_some();
         if let Err(status) = bridge.admitted(&credentials).await {
             return Err(refused(status, has_key));

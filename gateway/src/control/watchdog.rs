@@ -99,7 +99,7 @@ fn end(journal: Arc<Journal>) {
     let (done, wait) = mpsc::channel();
     let written = thread::Builder::new().name("last-record".to_owned()).spawn(move || {
         let what = "work under way did not end in time and was abandoned";
-        if let Err(error) = journal.noted("stop", what) {
+        if let Err(error) = journal.record_event("stop", what) {
             tracing::error!(
                 event = "audit.write_failed", error = %ErrorChain(&error),
                 "the `stop` record was not written"

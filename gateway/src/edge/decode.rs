@@ -155,7 +155,9 @@ pub fn read(
             }
             Era::Modern => {}
             Era::Legacy if asked.inputs.is_some() || asked.state.is_some() => {
-                return Err(Failure::Params("`inputResponses` and `requestState` are not supported before 2026-07-28"));
+                return Err(Failure::Params(
+                    "`inputResponses` and `requestState` are not supported before 2026-07-28",
+                ));
             }
             Era::Legacy => {}
         }
@@ -276,9 +278,7 @@ fn other(
 ) -> Result<ClientOperation, Failure> {
     let used = || used(RequestOperation::Other, method, params).map(Box::new);
     match (method::form(method), kind) {
-        (Form::Malformed, _) => {
-            Err(Failure::Shape("malformed method name"))
-        }
+        (Form::Malformed, _) => Err(Failure::Shape("malformed method name")),
         (Form::Request, MessageKind::Notification) => {
             Err(Failure::Shape("a request of the protocol has an `id`"))
         }

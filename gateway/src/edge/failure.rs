@@ -234,7 +234,7 @@ impl Failure {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Http(failure) => failure.reason(),
-            Self::Authn(stranger) => stranger.error.code(),
+            Self::Authn(failure) => failure.error.code(),
             Self::StepUp(denial, _) => denial.reason.code(),
             Self::Everything => "everything-revoked",
             Self::Route(_) => "unknown-route",
@@ -281,7 +281,7 @@ impl Failure {
     pub const fn is_turned_away(&self) -> bool {
         match self {
             Self::Route(_) | Self::Everything => true,
-            Self::Authn(stranger) => matches!(stranger.error, AuthnError::Revoked),
+            Self::Authn(failure) => matches!(failure.error, AuthnError::Revoked),
             Self::Http(_)
             | Self::StepUp(..)
             | Self::Rate(_)
@@ -322,13 +322,15 @@ impl Failure {
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::Rate(wait) | Self::Upstream(UpstreamError::Open(wait)) => Some(seconds(*wait)),
+            Self::Rate(wait) | Self::Upstream(UpstreamError::CircuitOpen(wait)) => {
+                Some(seconds(*wait))
+            }
             Self::Overload
             | Self::Share(_)
             | Self::Audit(_)
-            | Self::Upstream(UpstreamError::Full(_))
+            | Self::Upstream(UpstreamError::SendQueueFull(_))
             | Self::Session(SessionError::Seal) => Some(SOON),
-            Self::Authn(stranger) if stranger.error.is_ours() => Some(SOON),
+            Self::Authn(failure) if failure.error.is_ours() => Some(SOON),
             _ => None,
         }
     }
@@ -342,7 +344,7 @@ impl Failure {
             | Self::Withheld(_)
             | Self::Unsent(_)
             | Self::Refused(_) => ExchangeOutcome::Denied,
-            Self::Authn(stranger) if stranger.error.is_ours() => ExchangeOutcome::Failed,
+            Self::Authn(failure) if failure.error.is_ours() => ExchangeOutcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
             | Self::Overload
@@ -352,7 +354,7 @@ impl Failure {
         };
         let status = public.status.as_u16();
         let detail = match self {
-            Self::Authn(stranger) => stranger.error.detail(),
+            Self::Authn(failure) => failure.error.detail(),
             _ => None,
         };
         ExchangeEnd {
@@ -385,7 +387,7 @@ impl Failure {
             |message: &str| self.with_reason(plain(StatusCode::OK, code::DENIED, message));
         match self {
             Self::Http(failure) => failure.told(),
-            Self::Authn(stranger) => stranger.told(),
+            Self::Authn(failure) => failure.told(),
             Self::StepUp(denial, challenge) => step_up(denial, challenge.as_deref().cloned()),
             Self::Everything => plain(
                 StatusCode::FORBIDDEN,
@@ -457,7 +459,7 @@ impl Failure {
                 code::INTERNAL,
                 "response memory limit reached; the call was made and its result is withheld",
             ),
-            UpstreamError::Full(_) => {
+            UpstreamError::SendQueueFull(_) => {
                 let public = plain(
                     of_request(StatusCode::SERVICE_UNAVAILABLE),
                     code::INTERNAL,
@@ -465,7 +467,7 @@ impl Failure {
                 );
                 self.with_reason(public)
             }
-            UpstreamError::Open(wait) => {
+            UpstreamError::CircuitOpen(wait) => {
                 let message =
                     format!("the server keeps failing; try again in {} s", seconds(*wait));
                 let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
@@ -575,9 +577,7 @@ fn withheld(finding: &Finding) -> String {
 fn unsent(finding: &Finding) -> String {
     match finding.detector {
         // The note of a guardrail is free text of somebody else.
-        Detector::Guardrail => {
-            "the request was blocked by a guardrail".to_owned()
-        }
+        Detector::Guardrail => "the request was blocked by a guardrail".to_owned(),
         _ => format!("the request was blocked: {finding}"),
     }
 }

@@ -55,7 +55,7 @@ impl Gateway {
         // Taken before inspecting: detectors may learn new values meanwhile, and this result must then count as stale.
         let (now, of_all) = (self.clock.instant(), self.policy.learned());
         let of_caller = || self.policy.learned_of(caller);
-        let before = self.introductions.find(&said);
+        let before = self.checked_clients.find(&said);
         let current = before.as_ref().filter(|passed| passed.is_current(of_all, of_caller));
         let (told, found, learned) = match current {
             Some(passed) => {
@@ -84,7 +84,7 @@ impl Gateway {
         }
         let (client, of_all) = (Arc::clone(&told), AtomicU64::new(of_all));
         let passed = CheckedClient { client, found, agreed, learned, of_all };
-        self.introductions.keep(said, Arc::new(passed));
+        self.checked_clients.keep(said, Arc::new(passed));
         Ok(told)
     }
 

@@ -57,7 +57,7 @@ pub fn is_named(certificate: &VerifiedCertificate, patterns: &[Pattern]) -> bool
 #[derive(Debug)]
 pub enum ForwardedCertificate {
     /// The sender is not a trusted proxy, so the header is ignored.
-    Stranger,
+    UntrustedPeer,
     /// The trusted proxy forwards no certificate.
     None,
     /// The trusted proxy forwards this certificate.
@@ -81,7 +81,7 @@ pub fn told(
     let named =
         forwarded.names.is_empty() || own.is_some_and(|own| is_named(own, &forwarded.names));
     if !placed || !named {
-        return ForwardedCertificate::Stranger;
+        return ForwardedCertificate::UntrustedPeer;
     }
     let header = match forwarded.header {
         ForwardedHeader::ClientCert => "client-cert",

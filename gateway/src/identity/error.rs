@@ -109,7 +109,9 @@ pub enum ClaimError {
     #[error("the claim at `claims.groups` is not a list of at most 512 names")]
     Groups,
     /// Its groups are not in the token.
-    #[error("the groups are not in the token: there were too many, and it refers to another source")]
+    #[error(
+        "the groups are not in the token: there were too many, and it refers to another source"
+    )]
     GroupsElsewhere,
     /// Its roles are malformed, or too many.
     #[error("the claim at `claims.roles` is not a list of at most 512 names")]

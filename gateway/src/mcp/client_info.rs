@@ -57,18 +57,18 @@ impl Client {
         &GATEWAY
     }
 
-    /// The gateway itself, with the capabilities for every server request that `asks` allows, so that the server lists
+    /// The gateway itself, with the capabilities for every server request that `server_requests` allows, so that the server lists
     /// what it offers to such clients. The gateway answers none of these requests.
     #[must_use]
-    pub fn capable_of(asks: &ServerRequestPolicy) -> Arc<Self> {
-        let can = Abilities::of(asks);
+    pub fn capable_of(server_requests: &ServerRequestPolicy) -> Arc<Self> {
+        let can = Abilities::of(server_requests);
         Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
     }
 
-    /// Whether the client supports any server request that `asks` allows.
+    /// Whether the client supports any server request that `server_requests` allows.
     #[must_use]
-    pub fn answers_any(&self, asks: &ServerRequestPolicy) -> bool {
-        let (can, may) = (self.can, Abilities::of(asks));
+    pub fn answers_any(&self, server_requests: &ServerRequestPolicy) -> bool {
+        let (can, may) = (self.can, Abilities::of(server_requests));
         can.form && may.form
             || can.url && may.url
             || can.sampling && may.sampling
@@ -193,13 +193,13 @@ pub fn capability_for(asked: &str) -> &'static str {
 }
 
 impl Abilities {
-    /// Abilities that cover every server request that `asks` allows.
-    const fn of(asks: &ServerRequestPolicy) -> Self {
+    /// Abilities that cover every server request that `server_requests` allows.
+    const fn of(server_requests: &ServerRequestPolicy) -> Self {
         Self {
-            form: asks.forms.is_some(),
-            url: asks.urls.is_some(),
-            sampling: asks.sampling.is_some(),
-            roots: asks.roots,
+            form: server_requests.forms.is_some(),
+            url: server_requests.urls.is_some(),
+            sampling: server_requests.sampling.is_some(),
+            roots: server_requests.roots,
             sampling_tools: false,
             tasks: false,
             sampling_task: false,

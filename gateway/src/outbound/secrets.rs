@@ -306,7 +306,8 @@ impl SecretStore {
                     };
                     if done == Err(file::FileTaskError::Late) {
                         tracing::warn!(
-                            event = "secret.refresh_timeout", from = name,
+                            event = "secret.refresh_timeout",
+                            from = name,
                             "reading a secret takes longer than its time limit"
                         );
                     }

@@ -45,7 +45,7 @@ pub fn begin(service: &McpService, listener: &std::net::TcpListener) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => service.tasks().spawn(serve(service.clone(), listener)),
         Err(error) => {
-            let listener = service.now().map(|(_, door)| Arc::clone(&door.name));
+            let listener = service.now().map(|(_, admission)| Arc::clone(&admission.name));
             tracing::error!(
                 event = "listener.socket_failed", listener = listener.as_deref(), %error,
                 "a worker could not clone the listening socket"
@@ -61,7 +61,7 @@ async fn serve(service: McpService, listener: TcpListener) {
             accepted = listener.accept() => accepted,
             () = tasks.stopping() => return,
         };
-        let Some((now, door)) = service.now() else { return };
+        let Some((now, admission)) = service.now() else { return };
         let gateway = &now.gateway;
         match accepted {
             Ok((stream, address)) => {
@@ -72,7 +72,7 @@ async fn serve(service: McpService, listener: TcpListener) {
                     Err(error) => {
                         gateway.metrics.connections_refused.add(1);
                         if let Some(suppressed) = CLOSED.allow(gateway.clock.instant()) {
-                            let (listener, peer) = (&door.name, address.ip());
+                            let (listener, peer) = (&admission.name, address.ip());
                             tracing::warn!(
                                 event = "connection.refused", %listener, %peer, %error, suppressed,
                                 "connection refused"
@@ -85,7 +85,7 @@ async fn serve(service: McpService, listener: TcpListener) {
             }
             Err(error) => {
                 tracing::warn!(
-                    event = "listener.accept_failed", listener = %door.name, %error,
+                    event = "listener.accept_failed", listener = %admission.name, %error,
                     "a connection could not be accepted"
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -97,7 +97,7 @@ async fn serve(service: McpService, listener: TcpListener) {
 /// Counts a connection and serves it, after a TLS handshake where the listener has TLS. The stages are boxed, so that a
 /// connection takes memory only for the stage it is in.
 async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
-    let Some((now, door)) = service.now() else { return };
+    let Some((now, admission)) = service.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
     let metrics = Arc::clone(&now.gateway.metrics);
     // The connection may outlive this configuration.
@@ -107,7 +107,7 @@ async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: 
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let stream = WriteTimeout::new(LingeringClose::new(stream), limits.write_time);
-    match &door.tls {
+    match &admission.tls {
         None => Box::pin(connection(service, limits, stream, peer)).await,
         Some(acceptor) => {
             let shaken =
@@ -137,7 +137,7 @@ async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: 
                         let (peer, error) =
                             (peer.address, crate::base::error_chain::ErrorChain(&error));
                         tracing::info!(
-                            event = "tls.handshake_failed", listener = %door.name, %peer, %error,
+                            event = "tls.handshake_failed", listener = %admission.name, %peer, %error,
                             suppressed,
                             "TLS handshake failed"
                         );
@@ -221,11 +221,11 @@ async fn multiplexed<S>(service: McpService, limits: Limits, stream: S, mut peer
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Some((now, door)) = service.now() else { return };
+    let Some((now, admission)) = service.now() else { return };
     let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
-    let (listener, address) = (Arc::clone(&door.name), peer.address);
+    let (listener, address) = (Arc::clone(&admission.name), peer.address);
     // The connection may outlive this configuration.
-    drop((now, door));
+    drop((now, admission));
     let terms = limits.http2_of_clients();
     let (tasks, vouched) = (service.tasks().clone(), Arc::new(AuthenticationSignal::default()));
     peer.vouched = Some(Arc::clone(&vouched));

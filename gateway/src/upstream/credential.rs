@@ -110,15 +110,15 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl TokenClient {
-    fn new(world: &Environment, grant: &TokenRequest) -> Result<Box<Self>, EnvironmentError> {
+    fn new(environment: &Environment, grant: &TokenRequest) -> Result<Box<Self>, EnvironmentError> {
         Ok(Box::new(Self {
-            authority: OauthClient::new(world, &grant.place, &grant.client, None)?,
+            authority: OauthClient::new(environment, &grant.place, &grant.client, None)?,
             id: grant.client.id.clone(),
             scopes: grant.scopes.clone(),
             resource: grant.resource.clone(),
             audience: grant.audience.clone(),
             actor: grant.actor,
-            metrics: Arc::clone(&world.metrics),
+            metrics: Arc::clone(&environment.metrics),
         }))
     }
 
@@ -175,37 +175,37 @@ pub(super) fn header(
 
 impl Credentials {
     pub(super) fn new(
-        world: &Environment,
+        environment: &Environment,
         settings: Option<&ServerCredential>,
         limits: &Limits,
     ) -> Result<Self, EnvironmentError> {
         let kind = match settings {
             None => CredentialKind::Nothing,
             Some(ServerCredential::Header { name, prefix, secret }) => {
-                let secret = world.live(secret)?;
+                let secret = environment.live(secret)?;
                 header(name, prefix, &secret)?;
                 CredentialKind::Header { name: name.clone(), prefix: prefix.clone(), secret }
             }
             Some(ServerCredential::Client(grant)) => {
-                CredentialKind::Client(TokenClient::new(world, grant)?)
+                CredentialKind::Client(TokenClient::new(environment, grant)?)
             }
             Some(ServerCredential::Exchange(grant)) => {
-                CredentialKind::Exchange(TokenClient::new(world, grant)?)
+                CredentialKind::Exchange(TokenClient::new(environment, grant)?)
             }
             Some(ServerCredential::Assertion { provider, issuer, server }) => {
                 CredentialKind::Assertion {
-                    provider: TokenClient::new(world, provider)?,
+                    provider: TokenClient::new(environment, provider)?,
                     issuer: issuer.clone(),
-                    server: TokenClient::new(world, server)?,
+                    server: TokenClient::new(environment, server)?,
                 }
             }
         };
         Ok(Self {
             kind,
             tokens: BoundedMap::new(limits.tokens),
-            shares: Arc::clone(&world.quotas.exchanged),
+            shares: Arc::clone(&environment.quotas.exchanged),
             used: BoundedMap::new(limits.tokens),
-            clock: Arc::clone(&world.clock),
+            clock: Arc::clone(&environment.clock),
         })
     }
 
@@ -233,7 +233,7 @@ impl Credentials {
         let token = match &self.kind {
             CredentialKind::Nothing => return Ok(None),
             CredentialKind::Header { name, prefix, secret } => {
-                let value = header(name, prefix, secret).map_err(UpstreamError::World)?;
+                let value = header(name, prefix, secret).map_err(UpstreamError::Environment)?;
                 return Ok(Some((name.clone(), value)));
             }
             // Boxed, because these are large, and the futures of all calls would have room for them.

@@ -122,12 +122,12 @@ impl HttpSseClient {
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Err(UpstreamError::ContentType);
         }
-        let ChannelTerms { name, limits, intake, .. } = &self.terms;
+        let ChannelTerms { name, limits, response_memory, .. } = &self.terms;
         let decoder = sse::SseDecoder::new(limits.response_body);
         let (waiting, limit) = (std::collections::VecDeque::new(), limits.response_body);
         let body = response.into_body();
         let (fair, blanks) = (ReadBudget::new(), BlankLines::new());
-        let received = intake.begin(&name.as_str().into(), None);
+        let received = response_memory.begin(&name.as_str().into(), None);
         let mut stream =
             EventStream { link, body, decoder, waiting, limit, fair, blanks, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;

@@ -68,7 +68,7 @@ pub(super) struct RequestContext<'a> {
     /// The name and capabilities of the client. A legacy server knows them already.
     pub(super) client: &'a Client,
     /// The session; `None` for a modern server, where each message is self-contained.
-    pub(super) leg: Option<&'a UpstreamSession>,
+    pub(super) upstream_session: Option<&'a UpstreamSession>,
     /// The access token of the caller.
     pub(super) subject: Option<&'a Arc<SubjectToken>>,
     /// The id of the caller.
@@ -76,21 +76,25 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl OnBehalfOf {
-    /// The sender of a message of this party in the session `leg`.
-    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a UpstreamSession>) -> RequestContext<'a> {
+    /// The sender of a message on behalf of this caller in the session `upstream_session`.
+    pub(super) fn speaker<'a>(
+        &'a self,
+        upstream_session: Option<&'a UpstreamSession>,
+    ) -> RequestContext<'a> {
         let (subject, caller) = (self.subject.as_ref(), self.caller());
-        RequestContext { client: &self.client, leg, subject, caller }
+        RequestContext { client: &self.client, upstream_session, subject, caller }
     }
 }
 
 impl<'a> RequestContext<'a> {
     /// The gateway itself, towards a server of unknown era.
-    pub(super) fn stranger() -> Self {
-        Self { client: Client::gateway(), leg: None, subject: None, caller: None }
+    pub(super) fn unknown_era() -> Self {
+        Self { client: Client::gateway(), upstream_session: None, subject: None, caller: None }
     }
 
     pub(super) fn version(self) -> ProtocolVersion {
-        self.leg.map_or(ProtocolVersion::V2026July, |leg| leg.version)
+        self.upstream_session
+            .map_or(ProtocolVersion::V2026July, |upstream_session| upstream_session.version)
     }
 
     pub(super) fn era(self) -> Era {
@@ -98,7 +102,7 @@ impl<'a> RequestContext<'a> {
     }
 
     pub(super) fn session(self) -> Option<&'a str> {
-        self.leg.and_then(|leg| leg.id.as_deref())
+        self.upstream_session.and_then(|upstream_session| upstream_session.id.as_deref())
     }
 
     fn meta(self, meta: &mut Object<'_>) {
@@ -133,7 +137,7 @@ pub struct CallOptions {
     /// The arguments that are mirrored in headers.
     pub mirrored: Vec<HeaderArgument>,
     /// The client accepts elicitation, sampling and roots requests during the call.
-    pub asks: bool,
+    pub accepts_requests: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
     /// The trace context to propagate.
@@ -145,7 +149,7 @@ pub struct CallOptions {
 impl CallOptions {
     /// The messages before the response that the client accepts.
     pub(super) const fn takes(&self) -> AcceptedMessages {
-        AcceptedMessages { questions: self.asks, progress: self.progress }
+        AcceptedMessages { questions: self.accepts_requests, progress: self.progress }
     }
 
     /// The time limit of this call, at most `total`.
@@ -163,22 +167,25 @@ pub(super) fn discover<'a>(id: i64, speaker: RequestContext<'a>) -> Outgoing<'a>
 pub(super) fn initialize<'a>(
     id: i64,
     version: ProtocolVersion,
-    party: &'a OnBehalfOf,
+    on_behalf: &'a OnBehalfOf,
     session: Option<&'a str>,
 ) -> Outgoing<'a> {
-    let client = &party.client;
+    let client = &on_behalf.client;
     let body = body(Some(id), method::INITIALIZE, |params, _long| {
         params.text("protocolVersion", version.as_str());
         params.raw("capabilities", client.capabilities());
         params.raw("clientInfo", client.info());
     });
     let outgoing = outgoing(Some(id), method::INITIALIZE, version, session, body);
-    Outgoing { subject: party.subject.as_ref(), caller: party.caller(), ..outgoing }
+    Outgoing { subject: on_behalf.subject.as_ref(), caller: on_behalf.caller(), ..outgoing }
 }
 
 /// Builds the `notifications/initialized` message.
-pub(super) fn initialized<'a>(party: &'a OnBehalfOf, leg: &'a UpstreamSession) -> Outgoing<'a> {
-    message(None, method::INITIALIZED, party.speaker(Some(leg)), |_| {})
+pub(super) fn initialized<'a>(
+    on_behalf: &'a OnBehalfOf,
+    upstream_session: &'a UpstreamSession,
+) -> Outgoing<'a> {
+    message(None, method::INITIALIZED, on_behalf.speaker(Some(upstream_session)), |_| {})
 }
 
 /// Builds `notifications/cancelled` for the request `id`.
@@ -208,7 +215,7 @@ pub(super) fn list<'a>(
 pub(super) fn call<'a>(
     id: i64,
     call: &'a ItemRequest,
-    manner: &CallOptions,
+    options: &CallOptions,
     speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
@@ -227,24 +234,24 @@ pub(super) fn call<'a>(
             long.member(params, "arguments", arguments);
         }
         long.copy(params, &call.extra);
-        if let Some(inputs) = manner.inputs.as_ref().filter(|_| modern) {
+        if let Some(inputs) = options.inputs.as_ref().filter(|_| modern) {
             long.member(params, "inputResponses", inputs.fragment());
         }
-        if let Some(state) = manner.state.as_ref().filter(|_| modern) {
+        if let Some(state) = options.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
         }
-        if !modern && call.meta.is_empty() && !manner.progress && manner.trace.is_none() {
+        if !modern && call.meta.is_empty() && !options.progress && options.trace.is_none() {
             return;
         }
         let mut meta = Object::open(params.key("_meta"));
         speaker.meta(&mut meta);
-        if let Some(level) = manner.level.as_ref().filter(|_| modern) {
+        if let Some(level) = options.level.as_ref().filter(|_| modern) {
             meta.raw(meta::LOG_LEVEL, level);
         }
-        if manner.progress {
+        if options.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
-        if let Some(PropagatedContext { parent, state }) = manner.trace.as_deref() {
+        if let Some(PropagatedContext { parent, state }) = options.trace.as_deref() {
             meta.text(meta::TRACE_PARENT, parent);
             if let Some(state) = state {
                 meta.text(meta::TRACE_STATE, state);
@@ -254,10 +261,10 @@ pub(super) fn call<'a>(
         meta.close();
     });
     let name = key.filter(|_| call.verb.kind() != ItemKind::Method).map(|_| &*call.name);
-    let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
-    let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
-    let share = manner.share.clone();
-    Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
+    let mirrored = if modern { mirrored(call, &options.mirrored) } else { Vec::new() };
+    let trace = options.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
+    let share = options.share.clone();
+    Outgoing { name, mirrored, takes: options.takes(), trace, share, ..outgoing }
 }
 
 /// The method of a request, and the member of its parameters that has the name of the item.

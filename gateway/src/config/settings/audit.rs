@@ -283,7 +283,11 @@ impl SettingsCompiler<'_> {
             _ => {
                 let help =
                     "give exactly one of `file: PATH`, `stdout: true`, `http`, `otlp` and `syslog`";
-                self.report(at, "a sink has exactly one of `file`, `stdout`, `http`, `otlp` and `syslog`", help);
+                self.report(
+                    at,
+                    "a sink has exactly one of `file`, `stdout`, `http`, `otlp` and `syslog`",
+                    help,
+                );
                 return None;
             }
         };
@@ -299,8 +303,7 @@ impl SettingsCompiler<'_> {
         let own = matches!(to, SinkTarget::File(..) | SinkTarget::Stdout | SinkTarget::Otlp(..));
         if formatted != SinkFormat::Portcullis && own {
             let help = "`portcullis audit export --format ocsf` converts a file";
-            let message =
-                "`format: ocsf` cannot be verified, so files, standard output and OTLP do not support it";
+            let message = "`format: ocsf` cannot be verified, so files, standard output and OTLP do not support it";
             self.report(&format!("{at}/format"), message, help);
         }
         let (format, full) = (raw.format, raw.on_full);

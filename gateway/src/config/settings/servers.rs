@@ -72,8 +72,9 @@ impl SettingsCompiler<'_> {
             let egress = self.egress(&at, &raw);
             let (tls, credential, headers) = self.shown(&at, &mut raw);
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
-            let asks = std::mem::take(&mut raw.server_requests);
-            let asks = self.asks(&format!("{at}/serverRequests"), asks);
+            let server_requests = std::mem::take(&mut raw.server_requests);
+            let server_requests =
+                self.server_requests(&format!("{at}/serverRequests"), server_requests);
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
@@ -90,7 +91,7 @@ impl SettingsCompiler<'_> {
                 credential,
                 headers,
                 circuit_breaker,
-                asks,
+                server_requests,
                 resources,
                 overrides,
             })
@@ -124,7 +125,7 @@ impl SettingsCompiler<'_> {
     }
 
     /// Compiles the `serverRequests` of a server.
-    fn asks(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
+    fn server_requests(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
         let RawServerRequests { forms, urls, sampling, roots } = raw;
         let forms = forms.map(|raw| FormPolicy {
             secrets: match raw.secrets {
@@ -258,7 +259,7 @@ impl SettingsCompiler<'_> {
         }
         uri.map(|uri| match raw.transport {
             RawTransport::StreamableHttp => ServerTransport::Http(uri),
-            RawTransport::HttpSse => ServerTransport::Old(uri),
+            RawTransport::HttpSse => ServerTransport::HttpSse(uri),
         })
     }
 
@@ -466,11 +467,7 @@ impl SettingsCompiler<'_> {
                     let message = format!(
                         "the secret in {place} is a well-known password, and a listener is open to other machines"
                     );
-                    self.report(
-                        &at,
-                        message,
-                        "generate one: `openssl rand -hex 32`",
-                    );
+                    self.report(&at, message, "generate one: `openssl rand -hex 32`");
                     continue;
                 }
                 Ok(text) if repeats_scheme(&prefix, &text) => {
@@ -617,8 +614,15 @@ impl SettingsCompiler<'_> {
             }
             self.exchanged(&at, &found, servers, &oauth, listeners);
             let guardrails = self.guardrails(&at, raw.guardrails);
-            let old = raw.http_sse;
-            routes.push(RouteSettings { path, servers: found, prefix, old, oauth, guardrails });
+            let http_sse = raw.http_sse;
+            routes.push(RouteSettings {
+                path,
+                servers: found,
+                prefix,
+                http_sse,
+                oauth,
+                guardrails,
+            });
         }
         routes
     }

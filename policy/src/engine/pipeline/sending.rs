@@ -108,8 +108,7 @@ impl Policy {
         let mut blocked = None;
         decision.ran.note(Control::Arguments);
         // Names are not rewritten, because the decision was about them.
-        let name =
-            (origin == NameOrigin::Caller).then_some((place(call.verb), &*call.name));
+        let name = (origin == NameOrigin::Caller).then_some((place(call.verb), &*call.name));
         let keys = call.extra.iter().map(|(key, _)| ("/params", &**key));
         let keys = keys.chain(call.meta.iter().map(|(key, _)| ("/_meta", &**key)));
         for (at, text) in name.into_iter().chain(keys) {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::guardrails::GuardrailSubject;
-use super::unsolicited::{ServerQuestion, denied};
+use super::server_request_records::{ServerQuestion, denied};
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;
 use crate::mcp::wire::{Id, ResponseOutcome};

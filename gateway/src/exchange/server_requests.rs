@@ -73,7 +73,7 @@ impl Gateway {
             let put = put.iter().map(|(method, params)| {
                 (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
             });
-            server.asks().decide_all(put, hint, budget)
+            server.server_requests().decide_all(put, hint, budget)
         };
         let decided = self.inspect(caller, bytes, look).await;
         decided.unwrap_or_else(|error| {
@@ -95,7 +95,7 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Upstream,
         asked: InputRequired,
-        due: Option<&Expectation>,
+        expectation: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<InputRequired<Shown>, Finding> {
         let InputRequired { questions, result } = asked;
@@ -103,7 +103,7 @@ impl Gateway {
         let result = match result {
             Some(result) => {
                 let (name, bytes) = (server.name().clone(), result.value().span().len());
-                let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
+                let hidden = expectation.map(Expectation::hidden).cloned().unwrap_or_default();
                 let look = move |policy: &Policy,
                                  facts: &Facts,
                                  caller: &Arc<Principal>,
@@ -121,7 +121,7 @@ impl Gateway {
             let params = match params {
                 Some(said) => {
                     let told = EarlyMessage { part: LabelledPart::Params, said };
-                    self.heard(caller, server, told, due, found).await?
+                    self.heard(caller, server, told, expectation, found).await?
                 }
                 None => None,
             };

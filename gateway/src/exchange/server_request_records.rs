@@ -50,7 +50,9 @@ impl Gateway {
         record.method = Some(method.into());
         record.found(vec![self.not_asked(server, refusal)]);
         let ending = denied(refusal.reason.code());
-        if let Err(error) = self.journal.unasked(server.name().as_str(), &record, ending) {
+        if let Err(error) =
+            self.journal.record_server_request(server.name().as_str(), &record, ending)
+        {
             self.journal.log_lost(&error, LostRecord::ServerRequest);
         }
     }
@@ -67,7 +69,7 @@ impl Gateway {
         let mut record = self.listening(caller, route, question.server.name());
         record.method = Some(question.method.into());
         record.found(found);
-        let recorded = self.journal.refused(&record, ending);
+        let recorded = self.journal.record_unopened(&record, ending);
         if let Err(error) = &recorded {
             self.journal.log_lost(error, LostRecord::ServerRequest);
         }
