@@ -68,15 +68,15 @@ pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
 /// Prefix of argument digests.
 const DIGEST: &[u8] = b"hmac-sha256:";
 /// Maximum time for the last lines to be written when the gateway stops.
-const LAST: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which the journal flushes, signs and checks for expired files.
-const TURN: Duration = Duration::from_secs(1);
+const TEND_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between attempts to write what is left when the gateway stops.
-const AGAIN: Duration = Duration::from_millis(100);
+const STOP_RETRY: Duration = Duration::from_millis(100);
 /// Number of these intervals between checks for expired files.
-const RARELY: u64 = 10;
+const RETENTION_EVERY: u64 = 10;
 /// Maximum length of a probe record, in bytes. A failed record that is longer counts as this long.
-const PROBED: usize = 64 * 1024;
+const MAX_PROBE_BYTES: usize = 64 * 1024;
 /// Room in bytes that a request waits for in a blocking spool: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 /// Typical size of a call's record, used to ask whether the sinks would accept calls at all.
@@ -179,7 +179,7 @@ pub struct Journal {
     ids: RecordIds,
     /// Set when a sink fails; cleared when a record at least `lacking` bytes long is written.
     failing: AtomicBool,
-    /// Length of the longest record that failed since then, in bytes; at most [`PROBED`].
+    /// Length of the longest record that failed since then, in bytes; at most [`MAX_PROBE_BYTES`].
     lacking: AtomicUsize,
     /// A volume is almost full: the remaining space is reserved for records of calls.
     scarce: AtomicBool,
@@ -628,14 +628,14 @@ impl Journal {
     /// Records that the process stops, signs the last checkpoint, and waits until everything is delivered.
     pub async fn stop(self: &Arc<Self>) {
         self.end();
-        if tokio::time::timeout(LAST, self.synced()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.synced()).await.is_err() {
             tracing::warn!(
                 event = "audit.sync_failed",
                 "the last audit records or checkpoints were not synced before the time limit"
             );
         }
         for spool in &self.spools {
-            if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
+            if tokio::time::timeout(STOP_TIMEOUT, spool.drained()).await.is_err() {
                 tracing::warn!(
                     event = "audit.delivery_incomplete",
                     sink = AuditSink::name(spool),
@@ -681,7 +681,7 @@ impl Journal {
             if self.ledger().is_sent() {
                 return;
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(STOP_RETRY).await;
         }
     }
 
@@ -731,7 +731,7 @@ impl Journal {
         let line = self.event_line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
         let room = RequiredRoom::of(&line);
         match self.write_line(line, Some(room)) {
-            Ok(()) => self.count_write_of(Ok(()), PROBED),
+            Ok(()) => self.count_write_of(Ok(()), MAX_PROBE_BYTES),
             // The probe is longer than the record that failed.
             Err(error) => self.count_write(Err(error)),
         }
@@ -782,7 +782,7 @@ impl Journal {
         written: Result<(), AuditError>,
         bytes: usize,
     ) -> Result<(), AuditError> {
-        let bytes = bytes.min(PROBED);
+        let bytes = bytes.min(MAX_PROBE_BYTES);
         match written {
             Ok(()) => {
                 if self.failing.load(Ordering::Acquire)
@@ -833,7 +833,7 @@ impl Journal {
 
     /// Runs the journal's periodic work (flush, sign, remove expired files) until the gateway stops.
     pub async fn run_background(self: Arc<Self>, tasks: Tasks) {
-        let mut turn = tokio::time::interval(TURN);
+        let mut turn = tokio::time::interval(TEND_INTERVAL);
         let mut count = 0_u64;
         loop {
             let due = tokio::select! {
@@ -842,7 +842,7 @@ impl Journal {
                 () = tasks.halting() => return,
             };
             let journal = Arc::clone(&self);
-            let retention = match count.is_multiple_of(RARELY) {
+            let retention = match count.is_multiple_of(RETENTION_EVERY) {
                 true => RetentionCheck::Now,
                 false => RetentionCheck::Later,
             };

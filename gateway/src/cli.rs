@@ -855,7 +855,7 @@ struct ConfigFile {
 
 impl SettingsSource for ConfigFile {
     fn text(&self) -> io::Result<String> {
-        let text = gateway::base::file::text(&self.path, settings::LONGEST)?;
+        let text = gateway::base::file::text(&self.path, settings::MAX_CONFIG)?;
         // A program with the gateway's user id can make the file writable for all users, and so let anybody change it.
         if !self.is_open && gateway::base::file::is_open_to_all(&self.path) {
             return Err(io::Error::new(

@@ -868,8 +868,8 @@ fn identified(
 const INDEX: usize = 16 * 1024;
 
 /// Longest body of a rejected request that is read, in bytes, and the time allowed for it.
-const SHORT: u64 = 64 * 1024;
-const SOON: Duration = Duration::from_secs(1);
+const DRAIN_BYTES: u64 = 64 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads the body of a rejected request if it is short, and returns whether all of it was read. The connection has to
 /// be closed otherwise, which would fail the next request of a client that does not expect it.
@@ -877,7 +877,7 @@ async fn drained<B>(mut body: B) -> bool
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    if body.size_hint().upper().is_none_or(|most| most > SHORT) {
+    if body.size_hint().upper().is_none_or(|most| most > DRAIN_BYTES) {
         return body.is_end_stream();
     }
     let read = async {
@@ -888,5 +888,5 @@ where
         }
         true
     };
-    tokio::time::timeout(SOON, read).await.unwrap_or(false)
+    tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false)
 }

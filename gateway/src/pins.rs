@@ -43,10 +43,10 @@ use crate::metrics::{Metrics, PinCount};
 
 /// Most items of one server whose definitions are followed over time, and most changes of one
 /// server that are reported: a server with more is quarantined.
-const OF_ONE: usize = 4096;
+const MAX_ITEMS_PER_SERVER: usize = 4096;
 /// Time limit for reading the lockfile and comparing it with all lists. Until then the previous approvals
 /// apply.
-const LOOK: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most accepted findings that are reported individually.
 const EXCUSED: usize = 1000;
 /// Most shadowing conflicts, and most withheld definitions, that are reported.
@@ -57,9 +57,9 @@ const LISTS: usize = 8;
 const LISTS_BYTES: usize = 16 * 1024 * 1024;
 /// Most former definitions of one item that are remembered. Once there are this many, any further change counts as
 /// alternation.
-const FORMER: usize = 8;
+const MAX_FORMER_DEFINITIONS: usize = 8;
 /// Most changes of one definition that are reported.
-const TOLD: usize = 8;
+const MAX_REPORTED_CHANGES: usize = 8;
 /// Most reports that are remembered while lockfiles are read; beyond that, changes may be reported again.
 const REPORTED: usize = 10_000;
 
@@ -197,7 +197,7 @@ impl PinState {
         }
         let count = self.counts.entry(place.0.clone()).or_default();
         *count += 1;
-        *count <= OF_ONE && self.told.insert((place.clone(), digest))
+        *count <= MAX_ITEMS_PER_SERVER && self.told.insert((place.clone(), digest))
     }
 
     /// Whether the complete list of this server and kind was read, with the lists for all audiences.
@@ -254,7 +254,7 @@ impl PinState {
 
     /// Whether a server has exceeded the limit of changes.
     fn is_restless(&self, server: &str) -> bool {
-        self.counts.get(server).is_some_and(|count| *count > OF_ONE)
+        self.counts.get(server).is_some_and(|count| *count > MAX_ITEMS_PER_SERVER)
     }
 }
 
@@ -622,7 +622,7 @@ impl PinMonitor {
         let (mut watch, aside) = (FileWatch::new(tasks), FileTasks::default());
         while let Some(turn) = watch.next().await {
             let pin_monitor = Arc::clone(&self);
-            let looked = aside.run(LOOK, move || pin_monitor.look(turn)).await;
+            let looked = aside.run(READ_TIMEOUT, move || pin_monitor.look(turn)).await;
             let (why, held) = match looked {
                 Ok(()) => continue,
                 Err(FileTaskError::Broken) => {
@@ -897,7 +897,7 @@ impl PinMonitor {
         // The order of two concurrent readings is unknown: the next reading decides, and is
         // evaluated even if it equals this one.
         if begun < followed.seen && followed.now != digest {
-            if followed.former.len() < FORMER {
+            if followed.former.len() < MAX_FORMER_DEFINITIONS {
                 followed.former.insert(digest);
             }
             if !held.pins.inconsistent.contains(place) {
@@ -919,8 +919,9 @@ impl PinMonitor {
         let left = std::mem::replace(&mut followed.now, digest);
         // Two approved versions may be listed side by side.
         let strange = !approved(&left);
-        let back = followed.former.contains(&digest) || followed.former.len() >= FORMER;
-        if followed.former.len() < FORMER {
+        let back =
+            followed.former.contains(&digest) || followed.former.len() >= MAX_FORMER_DEFINITIONS;
+        if followed.former.len() < MAX_FORMER_DEFINITIONS {
             followed.former.insert(left);
         }
         self.epoch.fetch_add(1, Ordering::Release);
@@ -1035,7 +1036,7 @@ impl PinMonitor {
         let action = actions.max().unwrap_or(DriftAction::Hold);
         let plural = if changes.len() == 1 { "" } else { "s" };
         let mut what = format!("{} ({} change{plural})", gravest.as_str(), changes.len());
-        for change in changes.iter().take(TOLD) {
+        for change in changes.iter().take(MAX_REPORTED_CHANGES) {
             let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
             write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
         }
@@ -1083,7 +1084,7 @@ impl PinMonitor {
         digest: Option<Digest>,
         definition: &Fragment,
     ) -> bool {
-        let room = held.first.len() < OF_ONE && held.closed.is_none();
+        let room = held.first.len() < MAX_ITEMS_PER_SERVER && held.closed.is_none();
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());

@@ -28,7 +28,7 @@ use crate::mcp::protocol::ProtocolVersion;
 /// Additional data for the cipher: an id of another format version does not open.
 const FORMAT: &[u8] = b"portcullis session v2";
 /// The maximum length of an id in characters, so that it fits in a header.
-const LONGEST: usize = 6144;
+const MAX_ID: usize = 6144;
 
 /// The random key that identifies one session.
 pub type SessionKey = [u8; 16];
@@ -142,7 +142,7 @@ impl Sessions {
         }
         let id = self.sealer.seal(&owner(principal.key(), route), plain);
         let id = id.map_err(|_opaque| SessionError::Seal)?;
-        (id.len() <= LONGEST).then_some(id).ok_or(SessionError::Seal)
+        (id.len() <= MAX_ID).then_some(id).ok_or(SessionError::Seal)
     }
 
     /// Opens `id`, if it is a valid session of `principal` on `route`.

@@ -24,7 +24,7 @@ use crate::base::printable::in_a_line;
 use crate::metrics::outcome::ExchangeEnd;
 
 /// Maximum number of lines that wait to be written.
-const WAITING: usize = 1024;
+const LINE_QUEUE: usize = 1024;
 /// Maximum number of characters of a name in a line.
 const NAME: usize = 96;
 
@@ -55,7 +55,7 @@ impl TerminalLines {
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(colours: Colours) -> io::Result<Self> {
-        let (to, from) = sync_channel(WAITING);
+        let (to, from) = sync_channel(LINE_QUEUE);
         let thread = thread::Builder::new().name("lines".to_owned());
         // Not `io::stderr()` itself, whose lock would let a blocked terminal hold other threads as well.
         let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);

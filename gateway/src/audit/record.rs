@@ -35,13 +35,13 @@ use exchange_line::ExchangeLine;
 pub const FOREIGN: usize = 256;
 
 /// Maximum length of such a name that is searched for values to redact, in bytes.
-const LOOKED: usize = 64 * 1024;
+const MAX_REDACTED_NAME: usize = 64 * 1024;
 /// Numbers from here on may identify a person or an account: those have seven digits or more.
-const UNTOLD: u64 = 1_000_000;
+const MIN_REDACTED_NUMBER: u64 = 1_000_000;
 /// Maximum length of the `what` text of an event, in bytes.
 const WHAT: usize = 8 * 1024;
 /// Maximum number of findings of one exchange in a record.
-const FOUND: usize = 32;
+const MAX_FINDINGS: usize = 32;
 /// Maximum number of withheld items of a list in a record.
 pub const UNSEEN: usize = 32;
 /// The `scheme` of a caller with an access token.
@@ -293,7 +293,7 @@ impl Record {
 
     /// Adds findings in what the upstream server sent, up to the limit.
     pub fn found(&mut self, found: Vec<Finding>) {
-        let room = FOUND.saturating_sub(self.server_findings.len());
+        let room = MAX_FINDINGS.saturating_sub(self.server_findings.len());
         self.server_findings.extend(found.into_iter().take(room));
     }
 
@@ -339,7 +339,9 @@ impl Record {
     #[must_use]
     pub fn shown_id(&self, id: &Id) -> Id {
         match id {
-            Id::Number(number) if number.unsigned_abs() < UNTOLD => Id::Number(*number),
+            Id::Number(number) if number.unsigned_abs() < MIN_REDACTED_NUMBER => {
+                Id::Number(*number)
+            }
             Id::Number(number) => match self.shown(itoa::Buffer::new().format(*number)) {
                 Cow::Borrowed(_same) => Id::Number(*number),
                 Cow::Owned(shown) => Id::Text(shown.into()),
@@ -476,7 +478,7 @@ fn without<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> 
 
 fn clipped_without<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
     // The rest of a very long text is not searched, because it is not written.
-    let text = text.get(..text.floor_char_boundary(LOOKED)).unwrap_or_default();
+    let text = text.get(..text.floor_char_boundary(MAX_REDACTED_NAME)).unwrap_or_default();
     match without_values(text, contents) {
         Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
         Cow::Owned(text) => Cow::Owned(clipped(&text).to_owned()),

@@ -23,9 +23,9 @@ use crate::base::random;
 use crate::base::task::Tasks;
 
 /// Interval between checks for a changed file.
-const TURN: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for a check of files, after which the gateway goes on without its result.
-pub const LOOK: Duration = Duration::from_secs(3);
+pub const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of attempts to take a lock that another process holds, and the pause between attempts.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ impl FileWatch {
     /// Starts to watch, on the current runtime.
     #[must_use]
     pub fn new(tasks: Tasks) -> Self {
-        let turn = tokio::time::interval(TURN);
+        let turn = tokio::time::interval(WATCH_INTERVAL);
         Self { turn, hangup: signal(SignalKind::hangup()).ok(), tasks }
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::base::share::{Ceiling, Payer, Share, ShareError, ShareLimits, Shares};
 
 /// Responses of up to this many bytes are not counted.
-const FREE: usize = 16 * 1024;
+const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// Granularity of the accounting, in bytes.
 const STEP: usize = 64 * 1024;
 /// Interval between attempts while a response waits for room.
@@ -249,7 +249,7 @@ impl ResponseAccount {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), ShareError> {
-        if bytes <= FREE {
+        if bytes <= UNCOUNTED_BYTES {
             self.taken = None;
             return Ok(());
         }
@@ -290,7 +290,7 @@ impl ResponseAccount {
 mod tests {
     use std::sync::Arc;
 
-    use super::{FREE, ResponseAccounts, STEP};
+    use super::{ResponseAccounts, STEP, UNCOUNTED_BYTES};
     use crate::base::share::{ShareError, Shares};
 
     #[test]
@@ -298,12 +298,12 @@ mod tests {
         let response_memory = Arc::new(ResponseAccounts::new(4 * STEP, 3 * STEP, 2 * STEP));
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         let mut slow = response_memory.begin(&one, Some("ana"));
-        slow.holds(FREE).unwrap();
+        slow.holds(UNCOUNTED_BYTES).unwrap();
         assert_eq!(response_memory.bytes(), 0);
         slow.holds(2 * STEP).unwrap();
         let over = ShareError::Holder { limit: 2 * STEP };
-        assert_eq!(response_memory.begin(&one, Some("bob")).holds(FREE + 1), Err(over));
-        response_memory.begin(&one, Some("bob")).holds(FREE).unwrap();
+        assert_eq!(response_memory.begin(&one, Some("bob")).holds(UNCOUNTED_BYTES + 1), Err(over));
+        response_memory.begin(&one, Some("bob")).holds(UNCOUNTED_BYTES).unwrap();
         // Another server has its own share, of which the caller may take what is left of the caller's share.
         let mut second = response_memory.begin(&other, Some("ana"));
         second.holds(STEP).unwrap();
@@ -322,8 +322,8 @@ mod tests {
         // What is charged to no server's share is held all the same.
         assert_eq!(response_memory.bytes(), 2 * STEP);
         let over = ShareError::Holder { limit: 2 * STEP };
-        assert_eq!(response_memory.keep(&up, &ana, FREE + 1).err(), Some(over));
-        drop(response_memory.keep(&up, &ana, FREE).unwrap());
+        assert_eq!(response_memory.keep(&up, &ana, UNCOUNTED_BYTES + 1).err(), Some(over));
+        drop(response_memory.keep(&up, &ana, UNCOUNTED_BYTES).unwrap());
         drop(response_memory.keep(&up, &"bob".into(), STEP).unwrap());
         response_memory.begin(&up, None).holds(STEP).unwrap();
         drop(kept);
@@ -357,7 +357,7 @@ mod tests {
         reading.holds(STEP).unwrap();
         assert_eq!(response_memory.bytes(), STEP);
         let kept = reading.split();
-        reading.holds(FREE).unwrap();
+        reading.holds(UNCOUNTED_BYTES).unwrap();
         assert_eq!(response_memory.bytes(), STEP);
         drop(kept);
         assert_eq!(response_memory.bytes(), 0);

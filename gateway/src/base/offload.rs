@@ -27,7 +27,7 @@ pub const BYTES: usize = 256 * 1024 * 1024;
 /// Maximum number of those bytes that one holder may have.
 pub const BYTES_OF_ONE: usize = BYTES / 4;
 /// Maximum number of queued messages.
-const WAITING: usize = 4096;
+const MAX_QUEUED: usize = 4096;
 /// Maximum time to wait for a result, including the time in the queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much lower the priority of these threads is than that of the workers (`nice`).
@@ -195,7 +195,7 @@ impl Drop for CancelOnDrop {
 
 /// Starts half as many threads as there are processors; `None` if no thread can be started.
 fn start() -> Option<JobQueue> {
-    let queue: JobQueue = Arc::new(FairQueue::new(WAITING));
+    let queue: JobQueue = Arc::new(FairQueue::new(MAX_QUEUED));
     let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
     let mut started = 0;
     for n in 0..count {

@@ -46,7 +46,7 @@ use super::{
 };
 
 /// Time before the end of a certificate from which on a warning is given.
-const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most names that are listed of tools that a server does not have.
 const NAMED: usize = 10;
 /// Time since the Unix epoch (2026-01-01) before which a clock was never set.
@@ -510,7 +510,7 @@ fn certificates(looks: &mut DoctorReport, settings: &Settings) {
 /// Reports when a certificate expires; `mend` is the advice if that is soon.
 fn certificate_end(looks: &mut DoctorReport, thing: &str, end: SystemTime, mend: &str) {
     let said = format!("good until {}", day(end));
-    if end < SystemClock.now() + SOON {
+    if end < SystemClock.now() + EXPIRY_WARNING {
         looks.warn(thing, said, mend);
     } else {
         looks.ok(thing, said);

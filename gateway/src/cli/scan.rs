@@ -27,7 +27,7 @@ use super::pin::SurveyArgs;
 use super::{FindingsFormat, complain, pin, print, sarif, say};
 
 /// Exit code: there is a finding at least as grave as `--fail-on`.
-const FOUND: u8 = 6;
+const EXIT_FOUND: u8 = 6;
 
 #[derive(Debug, Args)]
 pub(super) struct ScanArgs {
@@ -122,7 +122,7 @@ pub(super) fn run(scan: &ScanArgs) -> ExitCode {
     });
     let grave = |least: Severity| found.iter().any(|one| one.severity >= least);
     if scan.fail_on.severity().is_some_and(grave) {
-        return ExitCode::from(FOUND);
+        return ExitCode::from(EXIT_FOUND);
     }
     failed.map_or(ExitCode::SUCCESS, ExitCode::from)
 }

@@ -469,7 +469,7 @@ pub struct RouteOauth {
 }
 
 /// Maximum size of a configuration that is read at run time, in bytes.
-pub const LONGEST: u64 = 16 * 1024 * 1024;
+pub const MAX_CONFIG: u64 = 16 * 1024 * 1024;
 
 /// Maximum size of a file that holds a secret, in bytes.
 pub const SECRET: u64 = 1024 * 1024;

@@ -32,7 +32,7 @@ use crate::control::revocation::{
 };
 use crate::control::selftest::SelftestRunner;
 use crate::edge::admission::Admission;
-use crate::edge::failure::{HttpFailure, SOON};
+use crate::edge::failure::{HttpFailure, RETRY_SOON_SECONDS};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::Metrics;
 use crate::outbound::secrets::LiveSecret;
@@ -140,7 +140,7 @@ fn restricted<S: Clone + Send + Sync + 'static>(
 /// Adds `Retry-After` to a 503 response.
 async fn with_retry_after(mut response: Response) -> Response {
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SOON_SECONDS));
     }
     response
 }

@@ -57,7 +57,7 @@ const ENDING: &str = ".running";
 /// The first line of the file: its format version.
 const FORM: &str = "portcullis-running/2";
 /// Maximum length of the file, and of a line of the handshake, in bytes.
-const LONGEST: u64 = 16 * 1024;
+const MAX_LINE: u64 = 16 * 1024;
 /// Maximum number of attached clients.
 const CLIENTS: usize = 64;
 /// Maximum time for the handshake.
@@ -137,7 +137,7 @@ impl RunningFile {
             return Ok(None);
         }
         let mut text = String::new();
-        (&opened).take(LONGEST).read_to_string(&mut text).map_err(AttachError::Broken)?;
+        (&opened).take(MAX_LINE).read_to_string(&mut text).map_err(AttachError::Broken)?;
         let mut lines = text.lines().map(str::to_owned);
         match (lines.next().as_deref(), lines.next(), lines.next()) {
             (Some(FORM), Some(name), Some(token)) => Ok(Some(Self { name, token })),
@@ -273,7 +273,7 @@ struct RunningFileGuard {
 
 impl Drop for RunningFileGuard {
     fn drop(&mut self) {
-        let is_own = file::text(&self.path, LONGEST).is_ok_and(|text| text == self.text.expose());
+        let is_own = file::text(&self.path, MAX_LINE).is_ok_and(|text| text == self.text.expose());
         if is_own && let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(%error, "the socket file for stdio clients could not be removed");
         }
@@ -469,7 +469,7 @@ async fn say(output: &mut (impl AsyncWrite + Unpin), line: &str) -> Result<(), A
 /// Reads one line of bounded length.
 async fn line_of(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
     let mut line = String::new();
-    input.take(LONGEST).read_line(&mut line).await?;
+    input.take(MAX_LINE).read_line(&mut line).await?;
     match line.pop() {
         Some('\n') => Ok(line),
         Some(_) | None => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -516,7 +516,7 @@ pub async fn attach(
 /// Reads one line from the gateway, and nothing beyond it.
 async fn answer(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
-    while line.len() as u64 <= LONGEST {
+    while line.len() as u64 <= MAX_LINE {
         match stream.read_u8().await? {
             b'\n' => return String::from_utf8(line).map_err(io::Error::other),
             byte => line.push(byte),

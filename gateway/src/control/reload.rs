@@ -29,7 +29,7 @@ const FIXED: [&str; 8] =
     ["listeners", "ops", "audit", "telemetry", "log", "sessions", "limits", "revocations"];
 
 /// Interval between attempts after an error that may be temporary.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time for a reload, from reading the file to building the result. The files may be on a disk that does not
 /// answer.
 const CHANGE: Duration = Duration::from_secs(30);
@@ -168,7 +168,9 @@ impl Reloader {
             let reloader = Arc::clone(&self);
             let wanted = match turn {
                 WatchEvent::Asked => Ok(true),
-                WatchEvent::Time => aside.run(file::LOOK, move || reloader.has_settled()).await,
+                WatchEvent::Time => {
+                    aside.run(file::CHECK_TIMEOUT, move || reloader.has_settled()).await
+                }
             };
             let late = wanted.is_err();
             match wanted {
@@ -277,7 +279,7 @@ impl Reloader {
     /// Reloads, unless `decided` says that the time limit has passed.
     fn change(&self, decided: &AtomicBool) -> Result<ReloadOutcome, ReloadError> {
         // Files that the configuration refers to may be updated a little later than the configuration.
-        self.held().again = Some(self.lasting.clock.instant() + AGAIN);
+        self.held().again = Some(self.lasting.clock.instant() + RETRY_INTERVAL);
         let text = self.source.text()?;
         let digest = Some(sha256(text.as_bytes()));
         let settings = self.source.settings(&text).map_err(|problems| {

@@ -168,7 +168,7 @@ fn edit_while(
     let mut all = revoked::read(path)?;
     change(&mut all);
     let text = revoked::write(&all);
-    if text.len() as u64 > revoked::LONGEST {
+    if text.len() as u64 > revoked::MAX_FILE {
         return Err(EditError::Read(RevokedError::Long(path.display().to_string().into())));
     }
     file::replace_while(path, text.as_bytes(), wanted).map_err(failed)?;
@@ -190,7 +190,7 @@ impl RevocationManager {
         drop(now);
         let mut held = RevocationState::default();
         if let Some(path) = &file {
-            let found = file::look(path, revoked::LONGEST);
+            let found = file::look(path, revoked::MAX_FILE);
             let (data, text) = found.map_err(|error| revoked::unread(path, error))?;
             held.seen = Some(FileVersion::of(&data, &text));
             held.file = SettledRevocations::new(match revoked::parse(path, &text)? {
@@ -280,7 +280,7 @@ impl RevocationManager {
             // After a check that did not end, the file is read as if it were new.
             let turn = if stalled { WatchEvent::Asked } else { turn };
             let switch = Arc::clone(&self);
-            let looked = aside.run(file::LOOK, move || switch.look(&file, turn)).await;
+            let looked = aside.run(file::CHECK_TIMEOUT, move || switch.look(&file, turn)).await;
             let Err(error) = looked else {
                 stalled = false;
                 continue;
@@ -303,7 +303,7 @@ impl RevocationManager {
     fn look(&self, path: &Path, turn: WatchEvent) {
         let asked = turn == WatchEvent::Asked;
         let _turn = self.turn();
-        let found = file::look(path, revoked::LONGEST);
+        let found = file::look(path, revoked::MAX_FILE);
         let seen = found.as_ref().ok().map(|(data, text)| FileVersion::of(data, text));
         {
             let held = self.held();

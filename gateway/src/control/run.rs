@@ -40,8 +40,8 @@ pub use crate::control::build::{SettingsSource, StartError};
 const WATCH: Duration = Duration::from_millis(500);
 
 /// Maximum time for the workers to end, and the interval between checks whether they have.
-const JOIN: Duration = Duration::from_secs(2);
-const TURN: Duration = Duration::from_millis(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
+const JOIN_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A running gateway with bound sockets.
 #[derive(Debug)]
@@ -402,7 +402,7 @@ impl RunningGateway {
     /// has mounted answer with 503 from now on.
     pub async fn stop(self) -> StopOutcome {
         listener::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
-        let stopped = joined(self.threads, JOIN).await;
+        let stopped = joined(self.threads, JOIN_TIMEOUT).await;
         self.lasting.journal.stop().await;
         self.lasting.telemetry.stop().await;
         stopped
@@ -423,7 +423,7 @@ pub enum StopOutcome {
 async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> StopOutcome {
     let ended = async {
         while !threads.iter().all(JoinHandle::is_finished) {
-            tokio::time::sleep(TURN).await;
+            tokio::time::sleep(JOIN_INTERVAL).await;
         }
     };
     let mut stopped = StopOutcome::Whole;
@@ -452,7 +452,7 @@ async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<ProcessStat
             () = lasting.tasks.halting() => return,
         }
         let (files, now) = (Arc::clone(&acceptor), lasting.clock.now());
-        let renewed = aside.run(file::LOOK, move || files.renew(now)).await;
+        let renewed = aside.run(file::CHECK_TIMEOUT, move || files.renew(now)).await;
         let late = renewed.is_err();
         match renewed {
             Ok(Ok(false)) => {}

@@ -25,9 +25,9 @@ use crate::serve::generation::{CurrentGeneration, Generation};
 use attacks::Attacker;
 
 /// Interval between checks for a new configuration.
-const TURN: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which a failed self-test is repeated.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// Maximum time for the whole self-test.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -214,7 +214,7 @@ impl SelftestRunner {
 
     /// Tests each generation when it comes into force, and then at the configured interval.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
-        let mut turn = tokio::time::interval(TURN);
+        let mut turn = tokio::time::interval(CHECK_INTERVAL);
         loop {
             tokio::select! {
                 _ = turn.tick() => {}
@@ -226,7 +226,8 @@ impl SelftestRunner {
                 Some((of, report)) if of.is(&now) => {
                     let age = self.clock.now().duration_since(report.at).unwrap_or_default();
                     // A failed self-test is repeated soon, because the failure may be temporary.
-                    let every = if report.is_good() { selftest.every } else { Some(AGAIN) };
+                    let every =
+                        if report.is_good() { selftest.every } else { Some(RETRY_AFTER_FAILURE) };
                     every.is_some_and(|every| age >= every)
                 }
                 Some(_) | None => true,

@@ -27,7 +27,7 @@ use crate::stream::budget::StreamBounds;
 use crate::stream::queue::{self, ReadProgress, queue};
 
 /// Maximum number of messages that wait to be written.
-const WAITING: usize = 64;
+const WRITE_QUEUE: usize = 64;
 
 /// The reason why a client is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ impl StdioServer {
         let admission = Arc::new(Admission::plain("stdio".into(), vec![scheme]));
         let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
         let room = gateway.session_states.room(&Holder::network(nowhere.address.ip()));
-        let (queue, messages) = queue(StreamBounds { events: WAITING, ..room });
+        let (queue, messages) = queue(StreamBounds { events: WRITE_QUEUE, ..room });
         let patience = match tenancy {
             Tenancy::Single => None,
             Tenancy::Multi => Some(gateway.limits.write_time),

@@ -17,7 +17,7 @@ use policy::engine::places::is_meta;
 use policy_core::subject::name::ServerName;
 
 use crate::edge::denial::ToolDenial;
-use crate::edge::failure::{PublicError, SOON};
+use crate::edge::failure::{PublicError, RETRY_SOON_SECONDS};
 use crate::mcp::protocol::{Era, LEVELS, code, meta, method};
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
@@ -60,7 +60,7 @@ pub fn empty(status: StatusCode) -> Response<Body> {
 /// A 503 response without a body, for requests that no configuration can serve now.
 pub fn unavailable() -> Response<Body> {
     let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SOON_SECONDS));
     response
 }
 
@@ -81,7 +81,7 @@ pub fn error(public: &PublicError, id: Option<&Id>) -> Response<Body> {
     // Both statuses come with `Retry-After`. In a legacy session the status is 200, and the header carries the delay.
     let comes_back =
         [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&public.status);
-    let wait = public.retry_after.or(comes_back.then_some(SOON));
+    let wait = public.retry_after.or(comes_back.then_some(RETRY_SOON_SECONDS));
     headers.extend(wait.map(|wait| (RETRY_AFTER, HeaderValue::from(wait))));
     headers.extend(public.challenge.clone().map(|challenge| (WWW_AUTHENTICATE, challenge)));
     let nonce = public.nonce.clone();

@@ -176,11 +176,11 @@ pub struct PublicError {
 
 /// Delay in seconds that `Retry-After` names for conditions that may pass at any moment: a share that is used up, a
 /// credential that cannot be checked, a record that cannot be written.
-pub const SOON: u64 = 1;
+pub const RETRY_SOON_SECONDS: u64 = 1;
 
 /// Rounds up to whole seconds, and to at least one, so that the client does not retry too early.
 fn seconds(wait: Duration) -> u64 {
-    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(SOON)
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(RETRY_SOON_SECONDS)
 }
 
 /// The message for a resource that does not exist or that the caller may not know of.
@@ -329,8 +329,8 @@ impl Failure {
             | Self::Share(_)
             | Self::Audit(_)
             | Self::Upstream(UpstreamError::SendQueueFull(_))
-            | Self::Session(SessionError::Seal) => Some(SOON),
-            Self::Authn(failure) if failure.error.is_ours() => Some(SOON),
+            | Self::Session(SessionError::Seal) => Some(RETRY_SOON_SECONDS),
+            Self::Authn(failure) if failure.error.is_ours() => Some(RETRY_SOON_SECONDS),
             _ => None,
         }
     }

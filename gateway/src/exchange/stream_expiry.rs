@@ -31,7 +31,7 @@ use crate::stream::body::{Body, Lease, Termination};
 use crate::stream::replay::ReplayBuffer;
 
 /// Longest time for which a timer is set at once.
-const TURN: Duration = Duration::from_secs(3600);
+const MAX_TIMER: Duration = Duration::from_secs(3600);
 
 /// What a call uses: a tool, prompt, resource or method of a server.
 #[derive(Clone, Copy, Debug)]
@@ -292,7 +292,7 @@ impl Gateway {
                 changed = revocations_changed.changed() => if changed.is_err() { return LeaseEnd::Gateway },
                 // A call runs to its end; a stream without one ends with its configuration.
                 () = self.tasks.stopping(), if answer.is_endless() => return LeaseEnd::Configuration,
-                () = sleep(left.unwrap_or(TURN).min(TURN)), if left.is_some() => {}
+                () = sleep(left.unwrap_or(MAX_TIMER).min(MAX_TIMER)), if left.is_some() => {}
             }
         }
     }

@@ -40,7 +40,7 @@ use crate::upstream::{
 };
 
 /// Largest number of messages from all servers that wait for one subscription.
-const WAITING: usize = 64;
+const SUBSCRIPTION_QUEUE: usize = 64;
 /// The message for a subscription that names too many resources.
 const TOO_MANY: &str = "a listener may name 256 resources";
 /// The kinds of lists whose changes can be subscribed to.
@@ -311,7 +311,7 @@ impl Gateway {
         if !self.hand(&outlet, &acknowledged).await {
             return;
         }
-        let (sender, mut told) = mpsc::channel(WAITING);
+        let (sender, mut told) = mpsc::channel(SUBSCRIPTION_QUEUE);
         for feed in feeds {
             let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
             self.tasks.spawn(gateway.forward(caller, feed, sender.clone()));
@@ -596,13 +596,13 @@ impl SessionForwarder {
 
     /// Resolves when the client has been disconnected for longer than the replay time.
     async fn deserted(&self) {
-        const LOOK: Duration = Duration::from_secs(5);
+        const CHECK_INTERVAL: Duration = Duration::from_secs(5);
         let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_time);
         while gone < patience {
-            if timeout(LOOK, self.stream.over()).await.is_ok() {
+            if timeout(CHECK_INTERVAL, self.stream.over()).await.is_ok() {
                 return;
             }
-            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + LOOK };
+            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + CHECK_INTERVAL };
         }
         self.stream.end();
     }

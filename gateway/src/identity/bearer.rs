@@ -32,7 +32,7 @@ use crate::config::quota::Quotas;
 use crate::config::settings::{
     IdentitySettings as Settings, ImpliedScopes, IssuerSettings, KeySource, Limits,
 };
-use crate::crypto::jose::{ExpectedClaims, JoseError, Jws, LONGEST, text};
+use crate::crypto::jose::{ExpectedClaims, JoseError, Jws, MAX_TOKEN, text};
 use crate::crypto::sealer::Sealer;
 use crate::identity::resource::{ProtectedResource, TokenScheme};
 use crate::outbound::authorization_server::OauthClient;
@@ -653,7 +653,7 @@ impl TokenValidator {
 /// Whether a text has the syntax of a bearer token and an acceptable length (RFC 6750, section 2.1).
 fn is_written_as_a_token(text: &str) -> bool {
     let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    text.len() <= LONGEST && text.bytes().all(charset)
+    text.len() <= MAX_TOKEN && text.bytes().all(charset)
 }
 
 /// Whether a token has three parts, like a JWT.

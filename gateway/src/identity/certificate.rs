@@ -20,7 +20,7 @@ use crate::crypto::x509::{CertificateAnchor, LeafCertificate, VerifiedCertificat
 use crate::mcp::wire::headers::{SingleValue, single};
 
 /// Maximum length of a header with a certificate, in bytes.
-const LONGEST: usize = 16 * 1024;
+const MAX_HEADER: usize = 16 * 1024;
 
 /// Returns the principal of a certificate, if one of its names is configured.
 pub(super) fn who(
@@ -93,7 +93,7 @@ pub fn told(
         SingleValue::Value(text) => text,
     };
     let der = match forwarded.header {
-        _ if text.len() > LONGEST => None,
+        _ if text.len() > MAX_HEADER => None,
         ForwardedHeader::ClientCert => rfc9440(text),
         ForwardedHeader::Envoy => envoy(text),
     };

@@ -12,7 +12,7 @@ use policy::engine::ask::ServerRequestPolicy;
 use crate::mcp::protocol::method;
 
 /// Most bytes of the capabilities, and of the client information, that are passed on.
-const LONGEST: usize = 1536;
+const MAX_INFO: usize = 1536;
 /// Identifier of the extension for long-running tasks.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// Client information of the gateway itself, for requests on its own behalf.
@@ -81,8 +81,8 @@ impl Client {
     pub fn new(capabilities: Value<'_>, info: Option<Value<'_>>) -> Self {
         let can = Abilities::read(capabilities);
         let raw = capabilities.raw();
-        let capabilities = if raw.len() <= LONGEST { raw.into() } else { can.write().into() };
-        let info = info.filter(|info| info.is_object() && info.raw().len() <= LONGEST);
+        let capabilities = if raw.len() <= MAX_INFO { raw.into() } else { can.write().into() };
+        let info = info.filter(|info| info.is_object() && info.raw().len() <= MAX_INFO);
         Self { capabilities, info: info.map(|info| info.raw().into()), can }
     }
 

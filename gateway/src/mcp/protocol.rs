@@ -323,7 +323,7 @@ pub mod method {
     ];
 
     /// Most bytes of the name of an extension method.
-    const LONGEST: usize = 128;
+    const MAX_METHOD: usize = 128;
 
     /// Kind of message that a method name belongs to.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,7 +351,7 @@ pub mod method {
         let plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'$');
         let segment = |part: &str| part.bytes().all(plain) && part.bytes().any(|byte| byte != b'.');
-        let named = method.len() <= LONGEST && method.split('/').all(segment);
+        let named = method.len() <= MAX_METHOD && method.split('/').all(segment);
         // JSON-RPC 2.0, section 4, reserves these names for the protocol itself.
         let reserved = method.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("rpc."));
         let like = |known: &&str| letters(known).eq(letters(method));

@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How much longer than the `timeout` of its program a reading may take.
 const MARGIN: Duration = Duration::from_secs(5);
 /// The pause before a program that failed runs again, unless its `cacheTime` is shorter.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// A secret cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -154,8 +154,11 @@ impl LiveSecret {
                     let state = self.state();
                     (state.tried, state.is_failing)
                 };
-                let pause =
-                    if is_failing { AGAIN.min(command.cache_time) } else { command.cache_time };
+                let pause = if is_failing {
+                    RETRY_PAUSE.min(command.cache_time)
+                } else {
+                    command.cache_time
+                };
                 now.saturating_duration_since(tried) >= pause
             }
             Some(SecretRef::Env(_)) | None => false,
@@ -166,7 +169,7 @@ impl LiveSecret {
     fn patience(&self) -> Duration {
         match &self.source {
             Some(SecretRef::Command(command)) => command.timeout + MARGIN,
-            Some(SecretRef::File(_) | SecretRef::Env(_)) | None => file::LOOK,
+            Some(SecretRef::File(_) | SecretRef::Env(_)) | None => file::CHECK_TIMEOUT,
         }
     }
 

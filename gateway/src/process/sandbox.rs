@@ -254,7 +254,7 @@ const TYPING: [u64; 2] = [0x5412, 0x541c];
 static IS_GATEWAY: AtomicBool = AtomicBool::new(false);
 
 /// Most folders that are reported as sealed.
-const TOLD: usize = 16;
+const MAX_REPORTED_FOLDERS: usize = 16;
 /// Number of names that are tried for a temporary folder.
 const FOLDERS: usize = 8;
 /// Folders in the home of the user in which package runners cache what they download.
@@ -460,10 +460,10 @@ impl SandboxPlan {
     }
 
     /// Folders in which the program could create files if they did not contain files of the gateway, directly or in
-    /// subfolders. In order, and at most [`TOLD`] of them.
+    /// subfolders. In order, and at most [`MAX_REPORTED_FOLDERS`] of them.
     #[must_use]
     pub fn sealed(&self) -> Vec<PathBuf> {
-        self.every_sealed().take(TOLD).collect()
+        self.every_sealed().take(MAX_REPORTED_FOLDERS).collect()
     }
 
     /// The folders of [`Self::sealed`], all of them.

@@ -27,7 +27,7 @@ use crate::stream::queue::queue;
 use crate::stream::sse;
 
 /// Largest number of messages that wait for one client.
-const WAITING: usize = 64;
+const CLIENT_QUEUE: usize = 64;
 
 /// The connected clients, by the key in their message URL, with the principal that opened the stream.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl HttpSseServer {
             route.path.parse().map_err(|_unusable| Failure::Route(PathMismatch::Unknown))?;
         let admission = Arc::new(admission.inside());
         let (events, body) =
-            queue(StreamBounds { events: WAITING, ..gateway.session_states.room(holder) });
+            queue(StreamBounds { events: CLIENT_QUEUE, ..gateway.session_states.room(holder) });
         let endpoint =
             format!("{}/message?session={}", route.path.trim_end_matches('/'), hex::encode(&key));
         let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));

@@ -27,9 +27,9 @@ use crate::stream::body::Segments;
 const REQUESTS: usize = 64;
 const REQUESTS_OF_EACH: usize = 4;
 /// Interval of checks whether a stalled channel must be given up.
-const LOOK: Duration = Duration::from_millis(250);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum number of characters of a method name that are logged.
-const NAME: usize = 64;
+const MAX_LOGGED_METHOD: usize = 64;
 
 /// The parameters that all channels to one server share.
 #[derive(Clone, Debug)]
@@ -242,7 +242,7 @@ impl Channel {
     pub(super) async fn stalls(&self, since: Instant) {
         let longest = self.limits.total_time.max(self.limits.answer_time);
         loop {
-            sleep(LOOK).await;
+            sleep(STALL_CHECK_INTERVAL).await;
             let silent = since.max(self.last_heard()).elapsed() >= self.limits.answer_time;
             let idles = silent && !self.demux.is_at_work();
             if idles || since.elapsed() >= longest && self.outbox.has_refused() {
@@ -314,7 +314,7 @@ impl Channel {
                     && let Some(suppressed) = self.server_log.allow_question(Instant::now())
                 {
                     let allowed_by = allowed_by(&question.method);
-                    let method: String = question.method.chars().take(NAME).collect();
+                    let method: String = question.method.chars().take(MAX_LOGGED_METHOD).collect();
                     let method = method.escape_debug();
                     tracing::warn!(
                         event = "server_request.unattributed", server = %name, %method, suppressed,
@@ -378,7 +378,7 @@ mod tests {
     use policy_core::subject::name::ServerName;
     use tokio::time::{Instant, timeout};
 
-    use super::{Channel, ChannelTerms, LOOK};
+    use super::{Channel, ChannelTerms, STALL_CHECK_INTERVAL};
     use crate::config::settings::Limits;
     use crate::metrics::Metrics;
     use crate::upstream::demux::ConnectionScope;
@@ -416,7 +416,7 @@ mod tests {
     }
 
     async fn is_given_up(channel: &Channel) -> bool {
-        timeout(LOOK * 4, channel.stalls(Instant::now())).await.is_ok()
+        timeout(STALL_CHECK_INTERVAL * 4, channel.stalls(Instant::now())).await.is_ok()
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use crate::base::clock::Clock;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
 use crate::config::settings::{Limits, ServerCredential, TokenRequest, repeats_scheme};
-use crate::crypto::jose::{self, Jws, LONGEST, seconds, text};
+use crate::crypto::jose::{self, Jws, MAX_TOKEN, seconds, text};
 use crate::metrics::Metrics;
 use crate::outbound::authorization_server::{OauthClient, OauthError};
 use crate::outbound::environment::{Environment, EnvironmentError};
@@ -33,7 +33,7 @@ const ENTRY: usize = 512;
 /// How many seconds before its expiry a token is no longer used.
 const MARGIN: u64 = 30;
 /// The lifetime in seconds of a token without `expires_in`.
-const UNTOLD: u64 = 60;
+const DEFAULT_LIFETIME_SECONDS: u64 = 60;
 /// The maximum lifetime in seconds of a token.
 const LONGEST_LIFE: u64 = 24 * 3600;
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -442,7 +442,7 @@ impl Credentials {
         let said = |name: &str| answer.get(name).and_then(Json::as_str);
         let token = said("access_token").ok_or(CredentialError::Given("no token"))?;
         let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        if token.is_empty() || token.len() > LONGEST || !token.bytes().all(charset) {
+        if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(charset) {
             return Err(CredentialError::Given("a token that is none"));
         }
         if !said("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
@@ -463,7 +463,7 @@ impl Credentials {
             return Err(CredentialError::Given("a token that has ended"));
         }
         let left = self.fits(asker, &token)?;
-        let told = told.unwrap_or(UNTOLD);
+        let told = told.unwrap_or(DEFAULT_LIFETIME_SECONDS);
         Ok((token.into_owned(), left.map_or(told, |left| left.min(told))))
     }
 

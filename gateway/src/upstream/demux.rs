@@ -23,12 +23,12 @@ use crate::metrics::ServerMetrics;
 
 /// Capacity in messages of the queue of one request. The last place is reserved for its response; of progress, the
 /// latest is kept.
-const WAITING: usize = 64;
+const REQUEST_QUEUE: usize = 64;
 /// Capacity in messages of the queue of one listener; a slower listener misses the oldest.
-const HEARD: usize = 256;
+const LISTENER_QUEUE: usize = 256;
 /// Messages up to this many bytes do not count against the budget of the connection. Every byte counts against the
 /// budget of the caller: see [`Backlog`].
-const FREE: usize = 16 * 1024;
+const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// Overhead in bytes of a queued message, beside its text and the index over its values.
 const OVERHEAD: usize = 256;
 /// Budgets in bytes for queued messages of one connection, without responses, and for those of one request or of all
@@ -258,7 +258,7 @@ impl Demux {
             limit,
             waiting: Mutex::default(),
             given_up: Mutex::default(),
-            heard: broadcast::channel(HEARD).0,
+            heard: broadcast::channel(LISTENER_QUEUE).0,
             queued: Shares::new(BYTES, BYTES_OF_ONE),
             overheard: Backlog::new(answers.begin_for(&server, None)),
             server,
@@ -286,7 +286,7 @@ impl Demux {
         takes: AcceptedMessages,
         caller: Option<&str>,
     ) -> Option<RequestInbox> {
-        let (sender, messages) = mpsc::channel(WAITING);
+        let (sender, messages) = mpsc::channel(REQUEST_QUEUE);
         let mut waiting = self.waiting();
         if waiting.len() >= self.limit {
             return None;
@@ -315,7 +315,7 @@ impl Demux {
         bytes: usize,
     ) -> Result<QueueReservation, ShareError> {
         let take = || self.queued.take(&recipient, bytes.min(BYTES_OF_ONE));
-        let of_connection = (bytes > FREE).then(take).transpose()?;
+        let of_connection = (bytes > UNCOUNTED_BYTES).then(take).transpose()?;
         let of_caller = backlog.add(bytes.saturating_add(OVERHEAD))?;
         Ok(QueueReservation { _of_connection: of_connection, _of_caller: of_caller })
     }
@@ -702,7 +702,7 @@ mod tests {
     use super::super::request::AcceptedMessages;
     use super::{
         BYTES_OF_ONE, ConnectionScope, DeliveryOutcome, Demux, Notification, QueueReservation,
-        RequestInbox, WAITING, reported,
+        REQUEST_QUEUE, RequestInbox, reported,
     };
     use crate::base::intake::ResponseAccounts;
     use crate::mcp::wire::{self, Message};
@@ -843,7 +843,7 @@ mod tests {
             let text = "x".repeat(BYTES_OF_ONE / 4);
             progress(&format!(r#""progressToken":{id},"message":"{text}","#))
         };
-        for _ in 0..WAITING {
+        for _ in 0..REQUEST_QUEUE {
             drop(demux.deliver(long(1)));
         }
         // Another request has room of its own, and short messages are not counted.
@@ -865,7 +865,7 @@ mod tests {
             let token = format!(r#""progressToken":1,"message":"{n}","#);
             matches!(demux.deliver(progress(&token)), DeliveryOutcome::Done)
         };
-        let whole = (0..2 * WAITING).filter(|n| said(*n)).count();
+        let whole = (0..2 * REQUEST_QUEUE).filter(|n| said(*n)).count();
         drop(demux.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
         let seen: Vec<_> = std::iter::from_fn(|| first.try_next()).map(Result::unwrap).collect();
         let text = |message: &Message| match message {
@@ -876,9 +876,9 @@ mod tests {
             Message::Response(_) => "the response".to_owned(),
             Message::Request(_) => "a question".to_owned(),
         };
-        let kept = (WAITING + 1..2 * WAITING).map(|n| n.to_string());
+        let kept = (REQUEST_QUEUE + 1..2 * REQUEST_QUEUE).map(|n| n.to_string());
         let kept: Vec<_> = kept.chain(["the response".to_owned()]).collect();
-        assert_eq!((whole, seen.iter().map(text).collect()), (WAITING - 1, kept));
+        assert_eq!((whole, seen.iter().map(text).collect()), (REQUEST_QUEUE - 1, kept));
     }
 
     #[test]
@@ -891,7 +891,7 @@ mod tests {
             progress(&format!(r#""progressToken":{id},"message":"{text}","#))
         };
         for id in [1, 2, 3] {
-            for n in 0..WAITING {
+            for n in 0..REQUEST_QUEUE {
                 drop(demux.deliver(short(id, n)));
             }
         }
@@ -901,7 +901,7 @@ mod tests {
             said.as_str().unwrap().split(' ').next().unwrap().to_owned()
         };
         let kept: Vec<_> = reported(&first.progress).iter().map(text).collect();
-        let latest: Vec<_> = (WAITING - 16..WAITING).map(|n| n.to_string()).collect();
+        let latest: Vec<_> = (REQUEST_QUEUE - 16..REQUEST_QUEUE).map(|n| n.to_string()).collect();
         assert_eq!(kept, latest);
         assert_eq!(taken(&mut first), 16);
         assert!((1..=2).contains(&taken(&mut second)), "only what is not counted");

@@ -30,13 +30,13 @@ const IDLE: Duration = Duration::from_secs(600);
 /// How long to wait for the stream of a session to begin.
 const OPENING: Duration = Duration::from_secs(2);
 /// The maximum number of calls that wait in one session.
-const WAITING: usize = 256;
+const MAX_WAITING_CALLS: usize = 256;
 /// How long the process of a session is kept without being used.
 const IDLE_PROCESS: Duration = Duration::from_secs(1800);
 /// The maximum number of standing sessions of one caller with one server.
-const OF_ONE: usize = 16;
+const MAX_SESSIONS_PER_CALLER: usize = 16;
 /// How long the information that a server returned to one caller is relied on.
-const KNOWN: Duration = Duration::from_secs(3600);
+const INFO_TTL: Duration = Duration::from_secs(3600);
 /// How many idle sessions are closed at once.
 const CLOSING: usize = 16;
 /// Interval of the sweep of idle sessions and expired caches.
@@ -252,7 +252,7 @@ impl Upstream {
             }
             true
         });
-        if mine.len() < OF_ONE {
+        if mine.len() < MAX_SESSIONS_PER_CALLER {
             return Ok(());
         }
         let idle = mine.into_iter().filter(|(_, gateway_session)| !self.is_used(gateway_session));
@@ -379,7 +379,7 @@ impl Upstream {
     }
 
     fn new_demux(&self, serves: ConnectionScope) -> Arc<Demux> {
-        Demux::new(serves, WAITING, &self.name, &self.answers, &self.counts)
+        Demux::new(serves, MAX_WAITING_CALLS, &self.name, &self.answers, &self.counts)
     }
 
     /// The demultiplexer of a client's own session, where its calls wait for progress on the stream of the session.
@@ -518,7 +518,7 @@ impl Upstream {
                 Transport::Http(http) => http.sweep(),
             }
             // Entries of callers that are gone must not fill the cache; the remaining callers cost one more request.
-            self.known_by.retain(|_, known| known.known.since.elapsed() < KNOWN);
+            self.known_by.retain(|_, known| known.known.since.elapsed() < INFO_TTL);
             self.desks.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients disappear without closing their session.
             self.catalogs.retain(|_, cached| !cached.is_spent(self.limits.catalog_age, IDLE));

@@ -30,7 +30,7 @@ const PROBE: Duration = Duration::from_secs(3);
 
 /// Estimated overhead in bytes of a `known_by` entry: the key with the name and capabilities of the client, and the
 /// allocator's.
-const KEPT: usize = 4096;
+const ENTRY_OVERHEAD: usize = 4096;
 
 /// The information of a server: era, name, capabilities and instructions.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl Upstream {
             }
             let known = Box::pin(self.meet(on_behalf, generation)).await?;
             // Without room in the cache it is requested again: slower, not wrong.
-            let bytes = known.server_info.memory() + KEPT;
+            let bytes = known.server_info.memory() + ENTRY_OVERHEAD;
             let room = on_behalf.caller().map(|caller| self.lists.take(&caller.into(), bytes));
             if let Ok(room) = room.transpose() {
                 let entry =

@@ -27,7 +27,7 @@ const SPAN_BATCH: usize = 1024;
 /// The default time limit of an export of spans, with its retries.
 const SPAN_TIME: Duration = Duration::from_secs(30);
 /// The longest time that a variable sets, in milliseconds: a year, as in the file.
-const LONGEST: u64 = 366 * 24 * 3600 * 1000;
+const MAX_MILLISECONDS: u64 = 366 * 24 * 3600 * 1000;
 /// The most exchanges whose spans may wait.
 const MOST_WAITING: u64 = 1 << 20;
 /// The bounds of the number of spans in one request. An exchange has up to two.
@@ -153,7 +153,7 @@ impl<'a> OtelVariables<'a> {
 
     /// A time in milliseconds.
     fn time(&mut self, variable: &'static str) -> Option<Duration> {
-        self.number(variable, 1..=LONGEST).map(Duration::from_millis)
+        self.number(variable, 1..=MAX_MILLISECONDS).map(Duration::from_millis)
     }
 
     /// Whether nothing is exported, whatever the file says.

@@ -24,7 +24,7 @@ use crate::mcp::protocol::{ProtocolVersion, header, meta, method};
 use crate::serve::generation::Generation;
 
 /// Maximum length of a response that is read, in bytes.
-const LONGEST: usize = 1024 * 1024;
+const MAX_RESPONSE: usize = 1024 * 1024;
 /// Maximum time for one attack.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -373,7 +373,7 @@ impl<'a> Attacker<'a> {
             let exchange = gateway.exchange(Arc::clone(admission), nowhere, request, slot);
             let response = Box::pin(exchange).await;
             let (head, body) = response.into_parts();
-            let read = Limited::new(body, LONGEST).collect().await;
+            let read = Limited::new(body, MAX_RESPONSE).collect().await;
             let bytes = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             (head.status, String::from_utf8_lossy(&bytes).into_owned())
         };
