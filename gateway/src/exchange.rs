@@ -580,7 +580,7 @@ impl Gateway {
             slot.body = Some(Arc::new(share));
             Ok(pieces.whole())
         };
-        let collected = tokio::time::timeout(self.limits.request_time, collect).await;
+        let collected = tokio::time::timeout(self.limits.request_timeout, collect).await;
         collected.unwrap_or(Err(HttpFailure::BodyTime.into()))
     }
 
@@ -632,7 +632,7 @@ impl Gateway {
         self.rate_limiter.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.policy.links().forget(self.seconds());
-        let (now, patience) = (self.clock.instant(), self.limits.input_time);
+        let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;
         self.parked_calls.retain(|_, parked| waits(parked));
     }

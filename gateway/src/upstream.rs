@@ -266,7 +266,7 @@ impl TransportParts<'_> {
     }
 
     fn target(&self, uri: &Uri) -> Result<ConnectTarget, UpstreamError> {
-        target_of(self.server, uri, self.limits.connect_time, self.environment)
+        target_of(self.server, uri, self.limits.connect_timeout, self.environment)
     }
 }
 
@@ -328,7 +328,10 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: BoundedMap::new(limits.sessions),
             lists: Arc::clone(&environment.quotas.lists),
-            lists_for_all: Shares::new(limits.answers_per_server, limits.answers_per_server),
+            lists_for_all: Shares::new(
+                limits.response_memory_per_server,
+                limits.response_memory_per_server,
+            ),
             answers: Arc::clone(&environment.quotas.answers),
             capable: CapableCatalogs::new(&server.server_requests),
             gateway_sessions: BoundedMap::new(limits.sessions),
@@ -563,7 +566,7 @@ impl Upstream {
             Transport::Http(http) => {
                 let farewell = request::initialized(on_behalf, upstream_session);
                 let ended =
-                    tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
+                    tokio::time::timeout(self.limits.response_timeout, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(
@@ -668,7 +671,7 @@ impl Upstream {
             Box::pin(self.lower(&on_behalf, upstream_session, level)).await;
         }
         let (upstream, deadline) =
-            (Arc::clone(self), Instant::now() + options.patience(self.limits.total_time));
+            (Arc::clone(self), Instant::now() + options.patience(self.limits.call_timeout));
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
         let mut answer = Box::new(CallAnswer {
             upstream,
@@ -737,7 +740,7 @@ impl Upstream {
                 let speaker = on_behalf.speaker(upstream_session.as_ref());
                 let outgoing = request::other(None, &name, &extra, &meta, speaker);
                 let outgoing = Outgoing { share, ..outgoing };
-                self.notify(&outgoing, Instant::now() + self.limits.answer_time).await
+                self.notify(&outgoing, Instant::now() + self.limits.response_timeout).await
             }
             ClientRequest::Use(_) | ClientRequest::List { .. } => Err(MISDIRECTED),
         }
@@ -791,7 +794,7 @@ impl Upstream {
             client: Client::gateway(),
             ..on_behalf.speaker(Some(upstream_session))
         };
-        let deadline = Instant::now() + self.limits.answer_time;
+        let deadline = Instant::now() + self.limits.response_timeout;
         let outgoing = request::other(None, method::ROOTS_CHANGED, &[], &[], speaker);
         self.notify(&outgoing, deadline).await
     }
@@ -804,7 +807,7 @@ impl Upstream {
         speaker: RequestContext<'_>,
     ) -> Result<ResponseOutcome, UpstreamError> {
         let id = self.id();
-        let deadline = Instant::now() + self.limits.answer_time;
+        let deadline = Instant::now() + self.limits.response_timeout;
         let outgoing = request::other(Some(id), method, params, &[], speaker);
         let mut messages = self.send(&outgoing, deadline).await?;
         let outcome = self.wait(&mut messages, id, speaker, deadline).await?;
@@ -832,12 +835,12 @@ impl Upstream {
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<IncomingMessages, UpstreamError> {
-        let deadline = deadline.min(Instant::now() + self.limits.answer_time);
+        let deadline = deadline.min(Instant::now() + self.limits.response_timeout);
         let mut pass = self.admitted(outgoing, deadline).await?;
         let incoming = match &self.transport {
             Transport::Http(_) => {
                 let sent = timeout_at(deadline, self.dispatch(outgoing)).await;
-                sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.answer_time)))
+                sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.response_timeout)))
             }
             // Each step over a channel has a time limit of its own, because a program may have to be started first.
             Transport::Channel(_) => self.dispatch(outgoing).await,
@@ -861,9 +864,9 @@ impl Upstream {
             // server, and the breaker's slot is not held while the gateway waits for it.
             let now = Instant::now();
             breaker.look(now)?;
-            let deadline = deadline.min(now + self.limits.answer_time);
+            let deadline = deadline.min(now + self.limits.response_timeout);
             let ready = timeout_at(deadline, http.ready(outgoing)).await;
-            ready.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))??;
+            ready.map_err(|_late| UpstreamError::Timeout(self.limits.response_timeout))??;
         }
         self.pass()
     }
@@ -885,7 +888,7 @@ impl Upstream {
             Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
             Transport::Channel(pool) => {
                 let channel = Box::pin(pool.channel(self.seat(outgoing))).await?;
-                let answer = channel.send(outgoing, self.limits.connect_time).await?;
+                let answer = channel.send(outgoing, self.limits.connect_timeout).await?;
                 Ok(Incoming::Channel(answer))
             }
         }
@@ -900,11 +903,11 @@ impl Upstream {
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.notify(outgoing)).await;
-                sent.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))?
+                sent.map_err(|_late| UpstreamError::Timeout(self.limits.response_timeout))?
             }
             Transport::Channel(pool) => {
                 let channel = Box::pin(pool.channel(self.seat(outgoing))).await?;
-                channel.notify(outgoing, self.limits.connect_time).await
+                channel.notify(outgoing, self.limits.connect_timeout).await
             }
         }
     }
@@ -927,7 +930,7 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<ResponseOutcome, UpstreamError> {
         loop {
-            let message = messages.next(deadline, self.limits.answer_time).await?;
+            let message = messages.next(deadline, self.limits.response_timeout).await?;
             match message.ok_or_else(|| messages.broken_off())? {
                 message @ Message::Response(_) => return self.outcome(message, id),
                 Message::Notification(told) => self.heard(&told),
@@ -1092,13 +1095,13 @@ const MISDIRECTED: UpstreamError = UpstreamError::Protocol(
 fn target_of(
     server: &ServerSettings,
     uri: &Uri,
-    connect_time: Duration,
+    connect_timeout: Duration,
     environment: &Environment,
 ) -> Result<ConnectTarget, UpstreamError> {
     let secure = uri.scheme_str() == Some("https");
     let tls = secure.then(|| environment.tls(&server.tls)).transpose();
     let tls = tls.map_err(UpstreamError::Environment)?;
-    Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_time)?)
+    Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_timeout)?)
 }
 
 /// When the certificate that the server presents now expires; `None` for a program and for a URL without TLS. Needs no
@@ -1108,7 +1111,7 @@ fn target_of(
 /// If the server cannot be reached, or its certificate is not trusted.
 pub async fn certificate_end(
     server: &ServerSettings,
-    connect_time: Duration,
+    connect_timeout: Duration,
     environment: &Environment,
 ) -> Result<Option<SystemTime>, UpstreamError> {
     let uri = match &server.reach {
@@ -1121,7 +1124,7 @@ pub async fn certificate_end(
             return Ok(None);
         }
     };
-    Ok(target_of(server, uri, connect_time, environment)?.certificate_end().await?)
+    Ok(target_of(server, uri, connect_timeout, environment)?.certificate_end().await?)
 }
 
 /// The sandbox of the server's program; `None` for one without a sandbox, or at a URL.

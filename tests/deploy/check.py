@@ -235,7 +235,7 @@ def check_objects(where, objects, portcullis, alerts, versions=KUBERNETES):
             labels, chosen = template["metadata"]["labels"], thing["spec"]["selector"]["matchLabels"]
             require(chosen.items() <= labels.items(), f"{at}: does not select its own pods")
             grace = template["spec"].get("terminationGracePeriodSeconds", 30)
-            require(grace > 10, f"{at}: {grace} s is not longer than limits.drainTime")
+            require(grace > 10, f"{at}: {grace} s is not longer than limits.drainTimeout")
         if thing["kind"] == "ConfigMap" and "portcullis.yaml" in thing.get("data", {}) and portcullis:
             data = thing["data"]
             beside = [(file, data[file]) for file in ("revocations.yaml",) if file in data]

@@ -87,7 +87,7 @@ fn a_false_alarm_is_accepted_in_one_definition_and_for_the_finding_that_is_named
         assert!(text.contains(stays), "{text}");
         eventually("the other definition is withheld for what it says", || {
             assert_eq!(client.call("manual", &json!({})).code(), -32602);
-            (gateway.last()["reason"] == "definition").then_some(())
+            (gateway.last()["reason"] == "definition-finding").then_some(())
         });
     }
 }

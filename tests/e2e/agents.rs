@@ -434,7 +434,7 @@ impl Trips {
         let items = items.map(|((name, server), resources)| {
             let url = format!("http://127.0.0.1:{}/mcp", server.1);
             format!(
-                "- {{name: {name}, url: '{url}', serverRequests: {{forms: {{}}, sampling: {{}}}}, resources: {resources}}}\n"
+                "- {{name: {name}, url: '{url}', serverRequests: {{formElicitation: {{}}, sampling: {{}}}}, resources: {resources}}}\n"
             )
         });
         let mut config = Config::with(&items.collect::<String>(), "[]").policy(

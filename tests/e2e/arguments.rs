@@ -584,7 +584,7 @@ fn no_other_shape_name_or_address_leads_past_a_constraint() {
 fn no_spelling_of_an_argument_leads_past_a_constraint() {
     let constraints = "constraints:
 - {servers: [up], tools: ['*'], argument: /path, type: path, within: [/srv]}
-- {servers: [up], tools: ['*'], argument: /url, type: url, alsoHosts: ['*.corp.example.com']}
+- {servers: [up], tools: ['*'], argument: /url, type: url, additionalHosts: ['*.corp.example.com']}
 - {servers: [up], tools: ['*'], argument: /query, forbid: [shell]}";
     for era in ERAS {
         let server = Server::echo(era, &["work"]);

@@ -130,7 +130,7 @@ fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
             let changed = json!(format!("A{rest}"));
             let changed = if changed == state { json!(format!("B{rest}")) } else { changed };
             assert_eq!(again(&ana, &arguments, &changed, &json!({})).code(), -32602);
-            assert_eq!(gateway.last()["reason"], "params");
+            assert_eq!(gateway.last()["reason"], "invalid-params");
             answer =
                 again(&ana, &arguments, &state, &json!({ "other": { "action": "accept" } })).json();
             assert_eq!(
@@ -188,7 +188,7 @@ fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
     let done = again(&ana, &json!({ "to": "x" }), &state, &inputs).json();
     assert_eq!(done["result"]["content"][0]["text"], "accept", "{done}");
     // It is good for a time.
-    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 1s").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTimeout: 1s").start();
     let ana = able(&gateway, Era::Modern, ANA);
     let answer = ana.call("ask", &json!({ "to": "x" })).json();
     let state = answer["result"]["requestState"].clone();
@@ -201,7 +201,7 @@ fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
 #[test]
 fn a_call_that_waits_is_given_up_when_its_client_does_not_come_back() {
     let (server, _) = legacy();
-    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 100ms").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTimeout: 100ms").start();
     let ana = able(&gateway, Era::Modern, ANA);
     assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
     eventually("the server is told", || {
@@ -311,7 +311,8 @@ fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
 #[test]
 fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     let (server, _heard) = legacy();
-    let gateway = Config::asked(&server.url()).policy(RULES).limits("parked: 2").start();
+    let gateway =
+        Config::asked(&server.url()).policy(RULES).limits("pendingElicitations: 2").start();
     let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
     let arguments = |n: u64| json!({ "n": n });
     let waits = |answer: &Value| answer["result"]["resultType"] == "input_required";
@@ -320,8 +321,8 @@ fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     // One whose call cannot wait is told so, and not that it does.
     let second = ana.call("ask", &arguments(2));
     assert_eq!((second.status, second.header("retry-after")), (429, Some("1")), "{second:?}");
-    assert_eq!(second.json()["error"]["data"]["reason"], "share-parked");
-    assert_eq!(gateway.last()["reason"], "share-parked");
+    assert_eq!(second.json()["error"]["data"]["reason"], "caller-limit-elicitations");
+    assert_eq!(gateway.last()["reason"], "caller-limit-elicitations");
     let other = bob.call("ask", &arguments(1)).json();
     assert!(waits(&other), "{other}");
     // What waited before still does: without an answer the same is asked again.
@@ -376,7 +377,7 @@ fn asking_elsewhere() -> Server {
 #[test]
 fn a_person_may_take_longer_than_a_server_also_where_the_response_has_not_begun() {
     let server = asking_elsewhere();
-    let gateway = Config::asked(&server.url()).policy(RULES).limits("answerTime: 1s").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("responseTimeout: 1s").start();
     let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
     let asked = ana.call("ask", &json!({})).json();
     let state = asked["result"]["requestState"].clone();

@@ -599,7 +599,7 @@ fn a_client_that_is_attached_and_does_not_read_is_cut_off() {
     for era in ERAS {
         let server = long(era, 200_000);
         let folder = Folder::new();
-        let mut config = Config::of(&server.url()).limits("writeTime: 1s");
+        let mut config = Config::of(&server.url()).limits("writeTimeout: 1s");
         let gateway = running(folder.path(), &mut config);
         let file = folder.path().join("gateway.yaml");
         let mut command = started(&file, "/mcp", Some(ANA));

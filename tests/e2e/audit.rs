@@ -18,7 +18,7 @@ fn the_time_of_a_server_that_does_not_answer_is_not_the_gateways() {
         let server = Server::start(move |call, stream| {
             call.method() == "tools/list" || stream.write_all(&greeting(call, era)).is_ok()
         });
-        let gateway = Config::of(&server.url()).limits("answerTime: 1s").start();
+        let gateway = Config::of(&server.url()).limits("responseTimeout: 1s").start();
         let ana = gateway.client(era, ANA);
         for (method, params) in
             [("tools/list", json!({})), ("tools/call", json!({ "name": "work", "arguments": {} }))]

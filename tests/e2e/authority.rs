@@ -123,7 +123,7 @@ fn a_real_issuers_tokens_are_believed_for_what_they_are() {
 fn keys_are_rotated_under_load_and_nobody_is_refused() {
     let authority = Authority::start(None);
     let server = Server::echo(Era::Modern, &["echo"]);
-    let gateway = believing(&server, &item(&authority, "  cooldown: 1ms\n")).start();
+    let gateway = believing(&server, &item(&authority, "  unknownKeyCooldown: 1ms\n")).start();
     let token = || minted(&authority, &format!("sub=alice&resource={RESOURCE}&scope=mcp"));
     let old = token();
     let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));

@@ -633,7 +633,10 @@ fn a_doctor_waits_as_long_as_pin_and_says_what_gives_a_slow_program_longer() {
     assert_eq!(mark, "fail");
     assert!(words.contains("did not answer within 1s"), "{words}");
     assert!(words.contains("its program was started and runs"), "{words}");
-    assert!(words.contains("`--timeout` gives it longer here, and `limits.answerTime`"), "{words}");
+    assert!(
+        words.contains("`--timeout` gives it longer here, and `limits.responseTimeout`"),
+        "{words}"
+    );
     assert!(!words.contains("start the program by hand"), "{words}");
     for verb in [&["doctor", "--help"][..], &["pin", "--help"]] {
         let help = printed(&portcullis(folder.path(), verb));

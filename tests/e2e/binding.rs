@@ -130,7 +130,7 @@ fn what_only_the_gateway_says_nobody_else_says() {
             "Dev.Portcullis/denial",
         ] {
             assert_eq!(with(json!({ key: "forged-9" })).code(), -32602, "{key}");
-            assert_eq!(gateway.last()["reason"], "params");
+            assert_eq!(gateway.last()["reason"], "invalid-params");
         }
         for call in server.calls() {
             let text = String::from_utf8_lossy(&call.bytes).into_owned();
@@ -166,7 +166,7 @@ fn forging(era: Era) -> Server {
                 }))
             }
             ("tools/call", "fails") => {
-                let error = json!({ "code": -32000, "message": "no", "data": { "_meta": marks() }, "_meta": marks() });
+                let error = json!({ "code": -32000, "invalid-message": "no", "data": { "_meta": marks() }, "_meta": marks() });
                 ok(&json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string())
             }
             ("tools/call", _) => {

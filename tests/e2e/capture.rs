@@ -105,9 +105,11 @@ fn what_is_said_is_recorded_without_what_nobody_should_read() {
 fn whatever_is_done_to_a_result_what_is_labelled_is_not_recorded() {
     // A number of a person stands in a text alone, and a label says so; marks are put around the text.
     for era in ERAS {
-        for done in
-            ["fence: true", "results: {contacts: annotate}", "size: {most: 600, over: truncate}"]
-        {
+        for done in [
+            "fence: true",
+            "results: {contacts: annotate}",
+            "size: {maxBytes: 600, onExceeded: truncate}",
+        ] {
             let salary = json!({ "salary": "90210-a-year", "note": MAIL }).to_string();
             let long = "a-quiet-word ".repeat(60);
             let said = json!({ "resultType": "complete", "content": [

@@ -71,7 +71,7 @@ fn a_client_hello_that_is_longer_than_any_client_sends_is_not_waited_for() {
     for era in ERAS {
         let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("gateway"));
         let own = pki.issue(&Leaf::local());
-        let gateway = secure(&server, &own, "").limits("requestTime: 10m").start();
+        let gateway = secure(&server, &own, "").limits("requestTimeout: 10m").start();
         let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
         stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
         // A record of 9 KiB: the beginning of a `ClientHello` of 60 KiB.

@@ -126,7 +126,7 @@ fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     assert!(poisoned.contains("unknown tool"), "{poisoned}");
     let recorded = eventually("the reasons on record", || {
         let out = gateway.out.lock().unwrap().clone();
-        (out.contains("\"reason\":\"definition\"") && out.contains("nothing-is-deleted"))
+        (out.contains("\"reason\":\"definition-finding\"") && out.contains("nothing-is-deleted"))
             .then_some(out)
     });
     assert!(recorded.contains("planted-instructions at `/description`"));
@@ -323,11 +323,11 @@ fn a_configuration_is_shown_without_what_is_secret() {
     );
     let whole = out(&portcullis(&["config", "show", "-c", &file, "--effective", "--origin"]));
     for part in [
-        "drainTime: 10s  # default",
+        "drainTimeout: 10s  # default",
         "name: up  # line 7",
         "${PORTCULLIS_EXE}  # line 8, a variable",
     ] {
-        let section = part.contains("drainTime");
+        let section = part.contains("drainTimeout");
         assert!(section || whole.contains(part), "{part}\n{whole}");
     }
     assert!(whole.contains("# default"), "{whole}");
@@ -337,7 +337,7 @@ fn a_configuration_is_shown_without_what_is_secret() {
         "limits:  # default\n",
         "  inFlightPerCaller: 512  # default\n",
         "  unauthenticatedPerAddress: 512  # default\n",
-        "  keptResultsPerCaller: 16MiB  # default\n",
+        "  resultStorePerCaller: 16MiB  # default\n",
         "  http2:  # default\n",
         "    sandbox:  # default\n",
         "  content:  # default\n",

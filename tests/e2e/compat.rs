@@ -148,7 +148,7 @@ fn every_capability_in_every_cell() {
         .collect();
     let items = SERVERS.iter().zip(&servers);
     let items = items.map(|(server, http)| {
-        let requests = "{forms: {}, urls: {hosts: [example.com]}, sampling: {}, roots: {}}";
+        let requests = "{formElicitation: {}, urlElicitation: {hosts: [example.com]}, sampling: {}, roots: {}}";
         format!(
             "- {{name: {}, url: 'http://127.0.0.1:{}/mcp', serverRequests: {requests}}}",
             server.name, http.1

@@ -280,7 +280,7 @@ fn a_long_question_is_asked_and_one_that_is_too_long_is_withheld() {
             let server = asking(era, bytes);
             let asks = "{sampling: {maxTokens: 100, size: 4MiB}}";
             let up = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
-            let gateway = Config::with(&up, "[up]").policy(ALL).limits("drainTime: 1s").start();
+            let gateway = Config::with(&up, "[up]").policy(ALL).limits("drainTimeout: 1s").start();
             let can = json!({ "sampling": {} });
             let ana = Client::able(gateway.address, "/mcp", era, Some(ANA), &can);
             let params = json!({ "name": "big", "arguments": {} });
@@ -453,7 +453,7 @@ fn a_gateway_that_inspects_for_long_ends_in_its_time() {
     for era in ERAS {
         let long = text(&(repeated("![][", 2 * MIB) + &report(2 * MIB)));
         let (server, seen) = gathering(era, vec![long; 4], &tool("big"));
-        let mut gateway = start(&server, "", "drainTime: 1s");
+        let mut gateway = start(&server, "", "drainTimeout: 1s");
         let ana = gateway.client(era, ANA);
         let params = json!({ "name": "big", "arguments": {} });
         let bytes = |n: usize| ana.call_bytes(&json!(n), &params);

@@ -168,7 +168,8 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
             let result = json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
             stream.write_all(&call.result(&result)).is_ok()
         });
-        let config = Config { limits: "listTime: 300ms".into(), ..config(&one, &silent, "always") };
+        let config =
+            Config { limits: "listTimeout: 300ms".into(), ..config(&one, &silent, "always") };
         let gateway = config.start();
         let ana = gateway.client(era, ANA);
         let answer = ana.ask("tools/list", json!({}));
@@ -184,7 +185,7 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
         }
         assert_eq!(gateway.last()["reason"], "partial");
         let metrics = gateway.metrics();
-        assert!(metrics.contains("portcullis_partial_lists_total 1"), "{metrics}");
+        assert!(metrics.contains("portcullis_list_servers_missing_total 1"), "{metrics}");
         assert_eq!(ana.call("one__read", &json!({})).json()["result"]["content"][0]["text"], "one");
         drop(hold);
     }

@@ -110,7 +110,7 @@ fn who_has_no_credential_costs_few_records_and_each_request_is_counted() {
         }
         let metrics = gateway.metrics();
         let counted =
-            metrics.lines().find(|l| l.starts_with("portcullis_audit_requests_summarised"));
+            metrics.lines().find(|l| l.starts_with("portcullis_audit_refusals_summarised"));
         assert!(counted.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
         gateway.terminate();
         assert_eq!(gateway.ended(), Some(0));
@@ -184,7 +184,7 @@ fn what_unknown_callers_send_leaves_room_for_the_records_of_calls() {
     });
     let server = Server::echo(Era::Modern, &["read"]);
     let mut config = Config::of(&server.url());
-    config.refusals = "{each: 1000000, interval: 100ms}".to_owned();
+    config.refusals = "{individualRecords: 1000000, interval: 100ms}".to_owned();
     config.sinks = format!("{{name: siem, http: {{url: '{}'}}, spool: 64KiB}}", collector.url());
     let gateway = config.start();
     // More than the spool holds; they are refused for what they are, and never because nothing can be recorded.
@@ -288,7 +288,7 @@ fn a_server_that_asks_again_and_again_costs_few_records_and_few_lines_of_the_log
     drop(stream);
     gateway.terminate();
     assert_eq!(gateway.ended(), Some(0));
-    let (alone, counted) = recorded(&gateway, "ask-not-configured");
+    let (alone, counted) = recorded(&gateway, "server-request-not-configured");
     assert!((4..=8).contains(&alone), "{alone} have a record each");
     assert_eq!(alone as u64 + counted, QUESTIONS as u64, "none is lost");
     let log = gateway.log();
@@ -350,7 +350,7 @@ fn bystanders(gateway: &Gateway, era: Era, over: &AtomicBool, flooded: impl FnOn
 fn flooding(flood: &Server, calm: &Server) -> Config {
     let servers =
         format!("- {{name: up, url: '{}'}}\n- {{name: calm, url: '{}'}}", flood.url(), calm.url());
-    let mut config = Config::with(&servers, "[up]").limits("totalTime: 3s\ndrainTime: 1s");
+    let mut config = Config::with(&servers, "[up]").limits("callTimeout: 3s\ndrainTime: 1s");
     config.routes.push_str("\n- {path: /calm, servers: [calm]}");
     config
 }

@@ -58,15 +58,21 @@ fn the_http_around_a_message_must_fit() {
             hello,
             (415, "media-type"),
         ),
-        ("POST", "/mcp", vec![good[0], ("accept", "application/json")], hello, (406, "accept")),
-        ("POST", "/mcp", vec![good[0]], hello, (406, "accept")),
+        (
+            "POST",
+            "/mcp",
+            vec![good[0], ("accept", "application/json")],
+            hello,
+            (406, "not-acceptable"),
+        ),
+        ("POST", "/mcp", vec![good[0]], hello, (406, "not-acceptable")),
         ("POST", "/mcp/", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "//mcp", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "/%6dcp", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "/x/../mcp", good.to_vec(), hello, (404, "unknown-route")),
-        ("POST", "/mcp#x", good.to_vec(), hello, (400, "framing")),
-        ("GET", "/mcp", good.to_vec(), "", (400, "session")),
-        ("GET", "/mcp", vec![("accept", "application/json")], "", (406, "accept")),
+        ("POST", "/mcp#x", good.to_vec(), hello, (400, "ambiguous-framing")),
+        ("GET", "/mcp", good.to_vec(), "", (400, "invalid-session")),
+        ("GET", "/mcp", vec![("accept", "application/json")], "", (406, "not-acceptable")),
         (
             "GET",
             "/mcp",
@@ -75,8 +81,8 @@ fn the_http_around_a_message_must_fit() {
             (405, "http-method"),
         ),
         ("PUT", "/mcp", good.to_vec(), hello, (405, "http-method")),
-        ("DELETE", "/mcp", good.to_vec(), "", (400, "session")),
-        ("POST", "/mcp", good.to_vec(), "", (400, "json")),
+        ("DELETE", "/mcp", good.to_vec(), "", (400, "invalid-session")),
+        ("POST", "/mcp", good.to_vec(), "", (400, "invalid-json")),
     ];
     let count = rows.len();
     for (method, path, headers, body, expected) in rows {
@@ -109,62 +115,77 @@ fn a_message_that_could_be_read_in_two_ways_is_refused() {
                 "a duplicate key",
                 change("\"name\":\"read\"", "\"name\":\"read\",\"name\":\"drop\""),
                 -32600,
-                "json",
+                "invalid-json",
             ),
             (
                 "an escaped duplicate",
                 change("\"name\":\"read\"", "\"name\":\"read\",\"n\\u0061me\":\"drop\""),
                 -32600,
-                "json",
+                "invalid-json",
             ),
             (
                 "a duplicate in arguments",
                 change("\"text\":\"x\"", "\"text\":\"x\",\"text\":\"y\""),
                 -32600,
-                "json",
+                "invalid-json",
             ),
             (
                 "another case",
                 change("\"name\":\"read\"", "\"name\":\"read\",\"Name\":\"drop\""),
                 -32600,
-                "message",
+                "invalid-message",
             ),
             (
                 "a long s",
                 change("\"arguments\"", "\"argument\u{17f}\":{},\"arguments\""),
                 -32600,
-                "message",
+                "invalid-message",
             ),
-            ("envelope in another case", change("\"method\"", "\"Method\""), -32600, "message"),
+            (
+                "envelope in another case",
+                change("\"method\"", "\"Method\""),
+                -32600,
+                "invalid-message",
+            ),
             (
                 "an unknown member",
                 change("\"jsonrpc\"", "\"extra\":1,\"jsonrpc\""),
                 -32600,
-                "message",
+                "invalid-message",
             ),
-            ("a batch", format!("[{good}]"), -32600, "message"),
-            ("an empty batch", "[]".to_owned(), -32600, "message"),
-            ("a lone surrogate", change("\"x\"", "\"\\ud800\""), -32700, "json"),
-            ("a byte order mark", format!("\u{feff}{good}"), -32700, "json"),
-            ("two texts", format!("{good}{good}"), -32700, "json"),
-            ("a trailing comma", change("\"text\":\"x\"", "\"text\":\"x\","), -32700, "json"),
-            ("a comment", format!("{good}//"), -32700, "json"),
-            ("a number that is none", change("\"x\"", "NaN"), -32700, "json"),
-            ("a leading zero", change("\"x\"", "01"), -32700, "json"),
+            ("a batch", format!("[{good}]"), -32600, "invalid-message"),
+            ("an empty batch", "[]".to_owned(), -32600, "invalid-message"),
+            ("a lone surrogate", change("\"x\"", "\"\\ud800\""), -32700, "invalid-json"),
+            ("a byte order mark", format!("\u{feff}{good}"), -32700, "invalid-json"),
+            ("two texts", format!("{good}{good}"), -32700, "invalid-json"),
+            (
+                "a trailing comma",
+                change("\"text\":\"x\"", "\"text\":\"x\","),
+                -32700,
+                "invalid-json",
+            ),
+            ("a comment", format!("{good}//"), -32700, "invalid-json"),
+            ("a number that is none", change("\"x\"", "NaN"), -32700, "invalid-json"),
+            ("a leading zero", change("\"x\"", "01"), -32700, "invalid-json"),
             (
                 "too deep",
                 change("\"arguments\":{", &deep).replacen("]\"text\"", "],\"text\"", 1),
                 -32600,
-                "json",
+                "invalid-json",
             ),
-            ("an id of null", change("\"id\":7", "\"id\":null"), -32600, "message"),
-            ("a fractional id", change("\"id\":7", "\"id\":7.5"), -32600, "message"),
-            ("result and method", change("\"id\":7", "\"id\":7,\"result\":{}"), -32600, "message"),
+            ("an id of null", change("\"id\":7", "\"id\":null"), -32600, "invalid-message"),
+            ("a fractional id", change("\"id\":7", "\"id\":7.5"), -32600, "invalid-message"),
+            (
+                "result and method",
+                change("\"id\":7", "\"id\":7,\"result\":{}"),
+                -32600,
+                "invalid-message",
+            ),
             (
                 "NUL in a name",
                 change("\"read\"", "\"re\\u0000ad\""),
                 if era == Era::Modern { -32020 } else { -32602 },
-                if era == Era::Modern { "header-mismatch" } else { "params" },
+                if era == Era::Modern { "header-mismatch" } else { "invalid-params" },
             ),
         ] {
             let answer = raw(gateway.address, &ana.bytes("tools/call", Some("read"), &body));
@@ -278,7 +299,7 @@ fn the_operator_sees_health_and_counts() {
         "portcullis_denials_total{reason=\"unknown-tool\"} 1",
         "portcullis_upstream_up{server=\"up\"} 1",
         "portcullis_upstream_duration_seconds_count{server=\"up\"} 1",
-        "portcullis_overhead_seconds_count 2",
+        "portcullis_gateway_duration_seconds_count 2",
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
@@ -389,7 +410,7 @@ fn a_body_whose_length_is_told_in_two_ways_is_refused_and_recorded() {
                 (400, Some("close")),
                 "{framing}"
             );
-            assert_eq!(gateway.last()["reason"], "framing", "{framing}");
+            assert_eq!(gateway.last()["reason"], "ambiguous-framing", "{framing}");
         }
         let twice = raw(gateway.address, &framed(&format!("{sized}\r\n{sized}"), body));
         assert_eq!((twice.status, twice.header("connection")), (400, Some("close")));

@@ -120,7 +120,7 @@ fn a_server_that_asks_over_a_process_that_callers_share_is_told_which_setting_is
     let script = root().join("tests/sdk/asker.py");
     let server = |more: &str| {
         format!(
-            "- {{name: up, command: python3, args: ['{}'], protocol: legacy, serverRequests: {{forms: {{secrets: allow}}}}{more}}}",
+            "- {{name: up, command: python3, args: ['{}'], protocol: legacy, serverRequests: {{formElicitation: {{secrets: allow}}}}{more}}}",
             script.display()
         )
     };

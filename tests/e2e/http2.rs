@@ -330,15 +330,15 @@ fn the_authority_is_the_host_and_both_must_agree() {
     let is = |status: u16, reason: &str| (Some(status), reason.to_owned());
     assert_eq!(ask(good, None, &[]), is(200, "none"));
     assert_eq!(ask(good, Some("localhost"), &[]), is(200, "none"));
-    assert_eq!(ask(good, Some("evil.example"), &[]).1, "host");
-    assert_eq!(ask("https://evil.example/mcp", None, &[]).1, "host");
-    assert_eq!(ask("https://evil.example/mcp", Some("localhost"), &[]).1, "host");
-    assert_eq!(ask("https://ana@localhost/mcp", None, &[]).1, "host");
+    assert_eq!(ask(good, Some("evil.example"), &[]).1, "host-not-allowed");
+    assert_eq!(ask("https://evil.example/mcp", None, &[]).1, "host-not-allowed");
+    assert_eq!(ask("https://evil.example/mcp", Some("localhost"), &[]).1, "host-not-allowed");
+    assert_eq!(ask("https://ana@localhost/mcp", None, &[]).1, "host-not-allowed");
     assert_eq!(ask("https://localhost/../mcp", None, &[]), is(404, "unknown-route"));
-    assert_eq!(ask(good, None, &[("origin", "https://evil.example")]).1, "origin");
+    assert_eq!(ask(good, None, &[("origin", "https://evil.example")]).1, "origin-not-allowed");
     let length = call_body().len().to_string();
     let twice = [("content-length", length.as_str()), ("content-length", length.as_str())];
-    assert_eq!(ask(good, None, &twice).1, "framing");
+    assert_eq!(ask(good, None, &twice).1, "ambiguous-framing");
     assert_eq!(server.tool_calls().len(), 2);
 }
 
@@ -353,7 +353,7 @@ fn connect_is_refused_in_both_forms() {
     };
     let mut wire = secure.wire();
     assert!(wire.send(&head(&[])));
-    let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "upgrade");
+    let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "upgrade-not-supported");
     assert_eq!(record["status"], 400);
     let mut wire = secure.wire();
     let extended = [(":protocol", "websocket"), (":scheme", "https"), (":path", "/mcp")];
@@ -627,7 +627,7 @@ fn a_client_has_so_many_streams_and_no_more() {
 
 #[test]
 fn a_preface_or_a_head_that_does_not_come_ends_the_connection() {
-    let (_server, secure) = echoing("requestTime: 300ms");
+    let (_server, secure) = echoing("requestTimeout: 300ms");
     let mut wire = Wire::silent(secure.address(), &secure.config);
     assert!(wire.next(kind::GOAWAY).is_none(), "the end is all there is");
     let mut wire = secure.wire();
@@ -640,7 +640,7 @@ fn a_preface_or_a_head_that_does_not_come_ends_the_connection() {
 
 #[test]
 fn a_connection_that_nobody_uses_is_ended_with_a_word() {
-    let (_server, secure) = echoing("http2: {idleTime: 300ms}");
+    let (_server, secure) = echoing("http2: {idleTimeout: 300ms}");
     let mut wire = secure.wire();
     assert_eq!(wire.goaway(), Some(NO_ERROR));
     assert!(wire.frame().is_none());
@@ -649,7 +649,7 @@ fn a_connection_that_nobody_uses_is_ended_with_a_word() {
 #[test]
 fn a_client_that_answers_no_ping_loses_its_connection_and_its_calls() {
     let (server, go) = waiting(Era::Modern);
-    let limits = "http2: {pingTime: 200ms, pingTimeout: 300ms}";
+    let limits = "http2: {pingInterval: 200ms, pingTimeout: 300ms}";
     let secure = Secure::before(&server.url(), &authority(), limits);
     let mut wire = secure.wire();
     assert!(wire.send(&call(1)));
@@ -665,7 +665,7 @@ fn a_client_that_answers_no_ping_loses_its_connection_and_its_calls() {
 #[test]
 fn an_answer_that_is_given_no_window_ends_its_stream_alone() {
     let server = Server::echo(Era::Modern, &["echo"]);
-    let secure = Secure::before(&server.url(), &authority(), "writeTime: 500ms");
+    let secure = Secure::before(&server.url(), &authority(), "writeTimeout: 500ms");
     // SETTINGS_INITIAL_WINDOW_SIZE of nothing.
     let mut wire = Wire::client(secure.address(), &secure.config, &[0, 4, 0, 0, 0, 0]);
     assert!(wire.send(&call(1)));
@@ -687,11 +687,11 @@ fn a_stream_whose_client_takes_a_byte_now_and_then_ends() {
     let server = Server::with(Era::Modern, json!([tool("echo")]), |call, stream| {
         stream.write_all(&call.text(&"x".repeat(600 << 10))).is_ok()
     });
-    let secure = Secure::before(&server.url(), &authority(), "writeTime: 500ms");
+    let secure = Secure::before(&server.url(), &authority(), "writeTimeout: 500ms");
     let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
     assert!(wire.send(&call(1)));
     assert_eq!(wire.next(kind::HEADERS).unwrap().stream, 1);
-    // Each byte is asked for when the one before has come, which is far more often than `writeTime`.
+    // Each byte is asked for when the one before has come, which is far more often than `writeTimeout`.
     let ended = (0..200_000).find_map(|_| {
         assert!(wire.send(&window(1, 1)));
         loop {
@@ -725,7 +725,8 @@ fn an_answer_that_is_not_read_keeps_the_place_of_its_request_until_it_is() {
         let refused = ana.call("echo", &json!({ "text": "x" }));
         assert_eq!(refused.status, 429, "{era:?}: {refused:?}");
         secure.gateway.measures("portcullis_in_flight 2");
-        let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "share-requests");
+        let record =
+            secure.gateway.recorded("the refusal", |r| r["reason"] == "caller-limit-requests");
         assert_eq!(record["principal"], "ana");
         // One is read, and one is given up.
         assert!(wire.send(&window(1, 1 << 20)));
@@ -811,7 +812,7 @@ fn answers_that_are_not_read_have_a_bound_on_one_connection() {
     let server = Server::with(Era::Modern, json!([tool("echo")]), |call, stream| {
         stream.write_all(&call.text(&"x".repeat(600 << 10))).is_ok()
     });
-    let limits = "responseBody: 1MiB\nhttp2: {answers: 1MiB}";
+    let limits = "responseBody: 1MiB\nhttp2: {responseMemory: 1MiB}";
     let secure = Secure::before(&server.url(), &authority(), limits);
     let mut wire = Wire::client(secure.address(), &secure.config, &[0, 4, 0, 0, 0, 0]);
     assert!(wire.send(&call(1)));
@@ -957,15 +958,15 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
             upstream("good", &front.url(), &pki)
         );
         let routes = "- {path: /bad, servers: [bad]}\n- {path: /mcp, servers: [good]}";
-        let secure = Secure::with(&servers, routes, &pki, "answerTime: 2s\ntotalTime: 5s");
+        let secure = Secure::with(&servers, routes, &pki, "responseTimeout: 2s\ntotalTime: 5s");
         let ana = secure.client_of("/bad", Era::Modern);
         assert_eq!(ana.tools(), ["echo"], "{what}");
         let answer = ana.call("echo", &json!({ "text": "x" }));
         assert_ne!(answer.json()["result"]["content"][0]["text"], "x", "{what}: {answer:?}");
         let record = secure.gateway.recorded("the call", |r| r["method"] == "tools/call");
         let reason = record["reason"].as_str().unwrap_or_default();
-        assert!(["upstream-broken", "upstream-timeout"].contains(&reason), "{what}: {record}");
-        assert!(what != "interim responses" || reason == "upstream-broken", "{record}");
+        assert!(["upstream-reset", "upstream-timeout"].contains(&reason), "{what}: {record}");
+        assert!(what != "interim responses" || reason == "upstream-reset", "{record}");
         secure.is_served();
     }
 }

@@ -486,7 +486,8 @@ fn bodies_that_wait_for_an_issuer_lie_in_small_windows_or_take_of_a_share() {
         asked.iter().any(|call| form(call, "token").as_deref() == Some("made-up-2")).then_some(())
     });
     assert!(wire.send(&begun(5, "made-up-3", 0)));
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "share-bodies");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "caller-limit-bodies");
     assert_eq!(record["status"], 429);
     gate.open();
 }

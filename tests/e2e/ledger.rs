@@ -552,7 +552,7 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
     let (mut config, key) = signed(&server, &folder);
-    config.sink = "rotate: {size: 8KiB}".to_owned();
+    config.sink = "rotate: {maxSize: 8KiB}".to_owned();
     let file = folder.path().join("audit.jsonl");
     session(&config, 30);
     let full = || full(&folder);
@@ -575,7 +575,7 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     assert_eq!(run(&["audit", "verify", "--key", &key], &[&file]).status.code(), Some(8));
     fs::rename(&gone, &files[1]).unwrap();
     // The next start throws away what is not to be kept, and says so.
-    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    config.sink = "rotate: {maxSize: 8KiB, maxFiles: 3}".to_owned();
     let gateway = config.start();
     eventually("old files to go", || (full().len() <= 4).then_some(()));
     let retired = gateway.log().into_iter().filter(|record| record["event"] == "retired").count();
@@ -602,7 +602,7 @@ fn old_files_go_as_soon_as_new_ones_are_begun() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
     let (mut config, _) = signed(&server, &folder);
-    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    config.sink = "rotate: {maxSize: 8KiB, maxFiles: 3}".to_owned();
     let gateway = config.start();
     let ana = gateway.client(Era::Modern, ANA);
     // Some ninety files are begun meanwhile; a look every few seconds would leave most of them.
@@ -639,7 +639,7 @@ fn what_somebody_else_appends_to_the_log_is_on_record_and_swallows_no_record() {
             file.write_all(text.as_bytes()).unwrap();
             assert_eq!(ana.call("read", &json!({})).status, 200);
             gateway.says("audit.file_foreign");
-            gateway.measures("portcullis_audit_files_foreign_total 1");
+            gateway.measures("portcullis_audit_foreign_appends_total 1");
             assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
             gateway.terminate();
             assert_eq!(gateway.ended(), Some(0));
@@ -1139,7 +1139,7 @@ fn whenever_it_is_killed_every_call_that_arrived_is_on_record() {
         });
         let folder = Folder::new();
         let (mut config, key) = signed(&server, &folder);
-        config.sink = "rotate: {size: 64KiB}".to_owned();
+        config.sink = "rotate: {maxSize: 64KiB}".to_owned();
         let file = folder.path().join("audit.jsonl");
         let (mut answered, next) = (0, AtomicUsize::new(0));
         for round in 0..kills {
@@ -1313,7 +1313,7 @@ fn every_record_is_as_its_schema_says() {
     let folder = Folder::new();
     let (mut config, _) = signed(&server, &folder);
     // Also where requests are recorded together.
-    config.refusals = "{each: 0}".to_owned();
+    config.refusals = "{individualRecords: 0}".to_owned();
     let mut gateway = config.start();
     calls(&gateway, 3);
     let nobody = Client::silent(gateway.address, "/mcp", Era::Modern, &[]);

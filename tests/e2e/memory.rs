@@ -123,7 +123,7 @@ fn a_message_that_waits_for_a_program_that_does_not_read_is_in_memory_once() {
         let before = peak(&gateway);
         let calls: Vec<_> =
             (1..=15).map(|id| begun(&gateway, &long_call(&ana, id, "take", 4_000_000))).collect();
-        let unsent = || gateway.metric_now("portcullis_upstream_unsent_bytes{server=\"up\"}");
+        let unsent = || gateway.metric_now("portcullis_upstream_send_queue_bytes{server=\"up\"}");
         eventually("they wait", || (unsent() > 14 * 4_000_000).then_some(()));
         took_once(&gateway, before, 15 * 4_000_000);
         drop((calls, at_work));
@@ -154,7 +154,7 @@ fn are_answered(gateway: &Gateway, count: usize) -> bool {
 #[test]
 fn what_a_batch_is_answered_with_is_in_memory_once_until_its_client_reads_it() {
     let (server, _release) = server(Era::Legacy);
-    let limits = "answersPerServer: 128MiB\nwriteTime: 60s";
+    let limits = "responseMemoryPerServer: 128MiB\nwriteTime: 60s";
     let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
     gateway.has_read(1);
     let mut ana = gateway.client(Era::Legacy, ANA);
@@ -167,7 +167,7 @@ fn what_a_batch_is_answered_with_is_in_memory_once_until_its_client_reads_it() {
     let unread = deaf(&gateway, &ana.bytes("", None, &batch));
     eventually("the answers are there", || are_answered(&gateway, 18).then_some(()));
     // What waits for its client is counted, whoever's share it takes.
-    let held = gateway.metric_now("portcullis_answers_held_bytes");
+    let held = gateway.metric_now("portcullis_response_memory_bytes");
     assert!(held >= 18 * 3 * MIB as u64, "{held}");
     // While they are read they take more, the more of them are read at the same time.
     eventually("they are in memory once", || {
@@ -175,7 +175,7 @@ fn what_a_batch_is_answered_with_is_in_memory_once_until_its_client_reads_it() {
         (more < 18 * 3 * MIB * 3 / 2).then_some(())
     });
     drop(unread);
-    let held = || gateway.metric_now("portcullis_answers_held_bytes");
+    let held = || gateway.metric_now("portcullis_response_memory_bytes");
     eventually("it is given back", || (held() == 0).then_some(()));
 }
 
@@ -196,7 +196,7 @@ fn the_values_of_a_request_take_of_the_share_of_its_caller_beside_its_bytes() {
         // Sixteen bytes for each value, of which there are 80000 in 160 kB.
         let over = call(&vec!["0"; 80_000].join(","));
         assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
-        assert_eq!(over.json()["error"]["data"]["reason"], "share-bodies", "{over:?}");
+        assert_eq!(over.json()["error"]["data"]["reason"], "caller-limit-bodies", "{over:?}");
         assert_eq!(call(&" ".repeat(160_000)).status, 200, "{era:?}");
     }
 }
@@ -220,10 +220,10 @@ fn what_a_caller_sends_and_what_it_is_answered_have_one_bound_together() {
         // Each share has room for more: it is all of them together that have not.
         let over = raw(gateway.address, &long_call(&ana, 3, "long", 60_000));
         assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
-        assert_eq!(over.json()["error"]["data"]["reason"], "share-bodies", "{over:?}");
+        assert_eq!(over.json()["error"]["data"]["reason"], "caller-limit-bodies", "{over:?}");
         let over = ana.call("long", &json!({}));
         assert!(over.body.contains("response memory limit reached"), "{era:?} {over:?}");
-        let is = |record: &Value| record["reason"] == "upstream-memory";
+        let is = |record: &Value| record["reason"] == "upstream-memory-limit";
         assert_eq!(gateway.recorded("the refusal", is)["principal"], "ana");
         // Others have their part.
         let long = bob.call("long", &json!({}));
@@ -280,13 +280,13 @@ fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_
         // They would be 58 MiB.
         let more = peak(&gateway).saturating_sub(before);
         assert!(more < 32 * MIB, "{era:?}: {} MiB more were resident", more / MIB);
-        let held = gateway.metric_now("portcullis_answers_held_bytes");
+        let held = gateway.metric_now("portcullis_response_memory_bytes");
         assert!(usize::try_from(held).unwrap() <= 9 * MIB, "{era:?}: {held}");
         // Others are told about theirs.
         let mut heard = begun(&gateway, &reported(&bob, 900, "flood"));
         until(&mut heard, "\"progress\":3");
         drop((unread, heard));
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         if era == Era::Modern {
             eventually("it is given back", || (held() == 0).then_some(()));
         }
@@ -296,8 +296,8 @@ fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_
 /// Only calls of modern clients wait for their clients to answer.
 #[test]
 fn progress_of_calls_that_wait_for_their_client_takes_of_its_share() {
-    let more = ", sharing: perSession, serverRequests: {forms: {}}";
-    let gateway = flooded(more, "inputTime: 5m\nresponseBody: 1MiB\nanswersPerCaller: 8MiB");
+    let more = ", sharing: perSession, serverRequests: {formElicitation: {}}";
+    let gateway = flooded(more, "inputTimeout: 5m\nresponseBody: 1MiB\nanswersPerCaller: 8MiB");
     let ana = able(&gateway, Era::Modern, ANA);
     assert_eq!(ana.call("last", &json!({})).text(), "last");
     let before = peak(&gateway);

@@ -119,13 +119,13 @@ const MISTAKES: [Mistake; 38] = [
                `tickets_?get_ticket`",
     },
     Mistake {
-        edits: &[("audit:\n", "limits: {answerTime: 30}\naudit:\n")],
+        edits: &[("audit:\n", "limits: {responseTimeout: 30}\naudit:\n")],
         at: "30}",
         message: "`30` is not a time: its unit is missing",
         help: "write `30s` for seconds, or `30ms`, `30m` or `30h`",
     },
     Mistake {
-        edits: &[("audit:\n", "limits: {answerTime: '30'}\naudit:\n")],
+        edits: &[("audit:\n", "limits: {responseTimeout: '30'}\naudit:\n")],
         at: "'30'}",
         message: "`30` is not a time: its unit is missing",
         help: "write `30s` for seconds, or `30ms`, `30m` or `30h`",
@@ -168,7 +168,7 @@ const MISTAKES: [Mistake; 38] = [
         )],
         at: "true}",
         message: "without `hosts` this admits every internal address, metadata services included",
-        help: "name the internal hosts in `hosts`; or, if every public host is meant as well, in `alsoHosts` and without \
+        help: "name the internal hosts in `hosts`; or, if every public host is meant as well, in `additionalHosts` and without \
                `privateHosts`",
     },
     Mistake {
@@ -707,7 +707,7 @@ fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
     for part in [
         "\npins:\n  drift:  # default\n",
         "\n  mode: enforce  # default\n",
-        "\nlimits:\n  answerTime: 1m  # default\n",
+        "\nlimits:\n  responseTimeout: 1m  # default\n",
         "\n    plantedInstructions: enforce  # default\n",
     ] {
         assert!(text.contains(part), "{part}\nis not in\n{text}");

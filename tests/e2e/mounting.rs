@@ -96,7 +96,9 @@ fn an_application_serves_the_gateway_beside_its_own_routes() {
         };
         let denied = of("denied", Some("not-granted"));
         assert_eq!((&denied["principal"], &denied["tool"]), (&json!("bob"), &json!("echo")));
-        for record in [denied, of("refused", Some("host")), of("refused", Some("unknown-route"))] {
+        for record in
+            [denied, of("refused", Some("host-not-allowed")), of("refused", Some("unknown-route"))]
+        {
             assert_eq!(record["listener"], "main", "{record}");
             let peer: SocketAddr = record["peer"].as_str().unwrap().parse().unwrap();
             assert!(peer.ip().is_loopback(), "{record}");
@@ -110,7 +112,7 @@ fn an_application_that_ends_answers_what_is_under_way_and_ends_streams() {
     for era in ERAS {
         let (server, go) = waiting(era);
         // Longer than a test waits: nothing may be left that only this time ends.
-        let mut gateway = mounted(&Config::of(&server.url()).limits("drainTime: 5m"));
+        let mut gateway = mounted(&Config::of(&server.url()).limits("drainTimeout: 5m"));
         let ana = gateway.client(era, ANA);
         let mut endless = listening(&ana);
         let params = json!({ "name": "slow", "arguments": {} });
@@ -201,7 +203,7 @@ fn a_service_refuses_what_a_listener_would_not_have_let_through() {
     let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let refused: Vec<_> = records.filter(|record| record["event"] == "exchange").collect();
     let count = |reason: &str| refused.iter().filter(|record| record["reason"] == reason).count();
-    assert_eq!((count("host"), count("framing")), (3, 2), "{refused:#?}");
+    assert_eq!((count("host-not-allowed"), count("ambiguous-framing")), (3, 2), "{refused:#?}");
     assert_eq!(refused.iter().filter(|record| record["peer"] == "192.0.2.7:1").count(), 1);
 }
 

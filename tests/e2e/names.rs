@@ -119,7 +119,7 @@ fn no_spelling_of_a_host_and_no_path_parameter_leads_past_a_forbid() {
             for host in ["x:", "x."] {
                 let uri = format!("{scheme}://{host}/secret");
                 assert_eq!(read(&ana, &uri)["error"]["code"], -32602, "{uri}");
-                assert_eq!(gateway.last()["reason"], "uri", "{uri}");
+                assert_eq!(gateway.last()["reason"], "non-canonical-uri", "{uri}");
             }
         }
         for uri in [
@@ -263,7 +263,7 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
         ] {
             let answer = ana.ask(method, params.clone());
             assert_eq!((answer.status, answer.code()), (400, -32600), "{method}: {answer:?}");
-            assert_eq!(gateway.last()["reason"], "message", "{method}");
+            assert_eq!(gateway.last()["reason"], "invalid-message", "{method}");
         }
         assert_eq!(reached(), [""; 0]);
         // An extension is still decided by the rules about methods.
@@ -291,7 +291,7 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
             "params": { "name": "drop", "uri": "file:///a", "arguments": {} } });
         let answer = raw(gateway.address, &ana.bytes(method, None, &message.to_string()));
         assert_eq!((answer.status, answer.code()), (400, -32600), "{method}");
-        assert_eq!(gateway.last()["reason"], "message", "{method}");
+        assert_eq!(gateway.last()["reason"], "invalid-message", "{method}");
     }
     let answer = ana.ask("notifications/cancelled", json!({ "requestId": 1 }));
     assert_eq!((answer.status, answer.code()), (400, -32600));

@@ -193,7 +193,7 @@ fn a_gateway_that_is_told_to_stop_ends_in_its_time() {
             drop(stream.read(&mut rest));
             false
         });
-        let mut gateway = Config::of(&server.url()).limits("drainTime: 1s").start();
+        let mut gateway = Config::of(&server.url()).limits("drainTimeout: 1s").start();
         let ana = gateway.client(era, ANA);
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         let params = json!({ "name": "slow", "arguments": {} });

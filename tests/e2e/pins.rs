@@ -284,7 +284,7 @@ fn nothing_is_trusted_until_somebody_approves_it() {
         shown(&[]);
         let usable = || {
             let metrics = gateway.metrics();
-            let pins = "portcullis_pins{server=\"up\",state=\"approved\"} 1";
+            let pins = "portcullis_definitions{server=\"up\",state=\"approved\"} 1";
             assert_eq!(metrics.contains(pins), metrics.contains("portcullis_lockfile_usable 1"));
             metrics.contains("portcullis_lockfile_usable 1")
         };
@@ -873,7 +873,7 @@ fn what_is_new_gone_or_renamed_is_told_once_and_inherits_nothing() {
         let renamed = events(&gateway, "\"work_2\"");
         assert!(renamed.len() == 1 && renamed[0].contains("\"work\" under another name"));
         assert_eq!(events(&gateway, "\"else\"").len(), 1);
-        assert_eq!(events(&gateway, "unpinnable").len(), 1);
+        assert_eq!(events(&gateway, "definition-not-canonical").len(), 1);
         assert!(server.tool_calls().is_empty());
     }
 }
@@ -1061,7 +1061,7 @@ fn a_tool_for_clients_that_can_be_asked_something_is_pinned_like_every_other() {
         let asks = Arc::new(Mutex::new("Asks.".to_owned()));
         let (server, folder) = (choosy(era, &asks), Folder::new());
         let servers = |more: &str| format!("- {{name: up, url: '{}'{more}}}", server.url());
-        let mut config = Config::with(&servers(", serverRequests: {forms: {}}"), "[up]")
+        let mut config = Config::with(&servers(", serverRequests: {formElicitation: {}}"), "[up]")
             .policy(OPEN)
             .limits(FRESH)
             .approved(&lockfile(&folder));

@@ -495,12 +495,12 @@ fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
             let (answer, record) = called(&gateway, era, &script, asked);
             assert!(!answer.body.contains(method.as_str().unwrap()), "{era:?}: {answer:?}");
             assert!(
-                record["found"].to_string().contains("ask-not-configured"),
+                record["found"].to_string().contains("server-request-not-configured"),
                 "{era:?}: {record}"
             );
             if era == Era::Modern {
-                assert_eq!(record["reason"], "ask-not-configured");
-                assert_eq!(answer.denial().unwrap()["reason"], "ask-not-configured");
+                assert_eq!(record["reason"], "server-request-not-configured");
+                assert_eq!(answer.denial().unwrap()["reason"], "server-request-not-configured");
             } else {
                 // A legacy server is told so, and goes on.
                 assert_eq!(answer.json()["result"]["content"][0]["text"], "done", "{answer:?}");
@@ -513,7 +513,7 @@ fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
 
 #[test]
 fn a_server_that_passes_on_the_refusal_of_its_question_is_not_said_to_forge_one() {
-    let note = "the gateway is not configured to allow this server `serverRequests: {forms: {}}`";
+    let note = "the gateway is not configured to allow this server `serverRequests: {formElicitation: {}}`";
     for era in ERAS {
         // A call of a modern server ends with the refusal, so it has nothing to pass on.
         let server = Server::answering(
@@ -541,7 +541,7 @@ fn a_server_that_passes_on_the_refusal_of_its_question_is_not_said_to_forge_one(
         let error = &told.body["error"];
         assert_eq!((&error["code"], &error["message"]), (&json!(-31403), &json!(note)), "{era:?}");
         let log = gateway.says("server request refused by the policy");
-        assert!(log.contains(&format!("ask-not-configured: {note}")), "{log}");
+        assert!(log.contains(&format!("server-request-not-configured: {note}")), "{log}");
         assert!(!gateway.said().contains("reserved for the gateway"), "{}", gateway.said());
     }
 }
@@ -569,7 +569,7 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
         let server = asking(era, &script);
         let config = Config::with(
             &format!(
-                "- {{name: up, url: '{}', serverRequests: {{forms: {{}}, urls: {{hosts: [login.example.com]}}, sampling: {{maxTokens: 100}}, roots: {{}}}}}}",
+                "- {{name: up, url: '{}', serverRequests: {{formElicitation: {{}}, urlElicitation: {{hosts: [login.example.com]}}, sampling: {{maxTokens: 100}}, roots: {{}}}}}}",
                 server.url()
             ),
             "[up]",
@@ -577,47 +577,56 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
         let gateway = config.policy(OPEN).start();
         let secret = |name: &str| form(&json!({ name: { "type": "string" } }));
         for (asked, code) in [
-            (secret("password"), "ask-secret"),
-            (secret("apiToken"), "ask-secret"),
-            (secret("p\u{430}ssword"), "ask-secret"),
-            (form(&json!({ "password": { "type": "string", "enum": [] } })), "ask-secret"),
-            (form(&json!({ "password": { "type": "string", "enum": null } })), "ask-secret"),
+            (secret("password"), "server-request-secret"),
+            (secret("apiToken"), "server-request-secret"),
+            (secret("p\u{430}ssword"), "server-request-secret"),
+            (
+                form(&json!({ "password": { "type": "string", "enum": [] } })),
+                "server-request-secret",
+            ),
+            (
+                form(&json!({ "password": { "type": "string", "enum": null } })),
+                "server-request-secret",
+            ),
             (
                 form(&json!({ "passwords": { "type": "array", "items": { "type": "string" } } })),
-                "ask-secret",
+                "server-request-secret",
             ),
-            (secret("p@ss w0rd"), "ask-secret"),
-            (secret("motDePasse"), "ask-secret"),
-            (secret("TAN"), "ask-secret"),
-            (secret("user_pass"), "ask-secret"),
-            (secret("clave"), "ask-secret"),
-            (secret("secretkey"), "ask-secret"),
-            (secret("Contraseña"), "ask-secret"),
-            (secret("mot de passe"), "ask-secret"),
-            (secret("Passwort"), "ask-secret"),
-            (secret("senha"), "ask-secret"),
-            (secret("пароль"), "ask-secret"),
-            (secret("密码"), "ask-secret"),
-            (secret("パスワード"), "ask-secret"),
-            (secret("authcode"), "ask-secret"),
-            (form(&json!({ "a": { "$ref": "#/$defs/x" } })), "ask-malformed"),
-            (form(&json!({ "a": { "type": "object", "properties": {} } })), "ask-malformed"),
-            (of_schema(json!({ "type": "string" })), "ask-malformed"),
+            (secret("p@ss w0rd"), "server-request-secret"),
+            (secret("motDePasse"), "server-request-secret"),
+            (secret("TAN"), "server-request-secret"),
+            (secret("user_pass"), "server-request-secret"),
+            (secret("clave"), "server-request-secret"),
+            (secret("secretkey"), "server-request-secret"),
+            (secret("Contraseña"), "server-request-secret"),
+            (secret("mot de passe"), "server-request-secret"),
+            (secret("Passwort"), "server-request-secret"),
+            (secret("senha"), "server-request-secret"),
+            (secret("пароль"), "server-request-secret"),
+            (secret("密码"), "server-request-secret"),
+            (secret("パスワード"), "server-request-secret"),
+            (secret("authcode"), "server-request-secret"),
+            (form(&json!({ "a": { "$ref": "#/$defs/x" } })), "server-request-malformed"),
+            (
+                form(&json!({ "a": { "type": "object", "properties": {} } })),
+                "server-request-malformed",
+            ),
+            (of_schema(json!({ "type": "string" })), "server-request-malformed"),
             (
                 of_schema(json!({ "type": "object", "patternProperties": { "password": {} } })),
-                "ask-malformed",
+                "server-request-malformed",
             ),
-            (sampling("temperature", "x".into()), "ask-malformed"),
-            (sampling("max_tokens", 5000.into()), "ask-malformed"),
-            (page("javascript:alert(1)"), "ask-url"),
-            (page("http://login.example.com/"), "ask-url"),
-            (page("https://169.254.169.254/latest/meta-data"), "ask-url"),
-            (page("https://login.example.com.evil.example/"), "ask-url"),
-            (page("https://login.example.com@evil.example/"), "ask-url"),
-            (page("https://l\u{43e}gin.example.com/"), "ask-url"),
-            (sample(100_000, "none"), "ask-size"),
-            (sample(10, "allServers"), "ask-context"),
-            (json!({ "method": "vendor/ask", "params": {} }), "ask-not-configured"),
+            (sampling("temperature", "x".into()), "server-request-malformed"),
+            (sampling("max_tokens", 5000.into()), "server-request-malformed"),
+            (page("javascript:alert(1)"), "server-request-url"),
+            (page("http://login.example.com/"), "server-request-url"),
+            (page("https://169.254.169.254/latest/meta-data"), "server-request-url"),
+            (page("https://login.example.com.evil.example/"), "server-request-url"),
+            (page("https://login.example.com@evil.example/"), "server-request-url"),
+            (page("https://l\u{43e}gin.example.com/"), "server-request-url"),
+            (sample(100_000, "none"), "server-request-size"),
+            (sample(10, "allServers"), "server-request-context"),
+            (json!({ "method": "vendor/ask", "params": {} }), "server-request-not-configured"),
         ] {
             let method = asked["method"].as_str().unwrap().to_owned();
             let (answer, record) = called(&gateway, era, &script, asked);
@@ -629,18 +638,20 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             command.args(["audit", "query", option, name]).arg(gateway.audit());
             String::from_utf8(command.output().unwrap().stdout).unwrap()
         };
-        let secrets = query("--found", "ask-secret");
-        assert_eq!(query("--reason", "ask-secret"), secrets, "{era:?}");
+        let secrets = query("--found", "server-request-secret");
+        assert_eq!(query("--reason", "server-request-secret"), secrets, "{era:?}");
         assert!(query("--found", "server-requests").lines().count() >= 12, "{era:?}");
         assert_eq!(secrets.lines().count(), 20, "{era:?}: {secrets}");
-        assert!(secrets.lines().all(|line| line.contains("ask-secret")), "{secrets}");
+        assert!(secrets.lines().all(|line| line.contains("server-request-secret")), "{secrets}");
         assert_eq!(query("--found", "ask"), "", "a name is compared whole");
     }
 }
 
 /// A gateway before a server that may ask by forms and pages, with more said of each.
 fn open_to(server: &Server, forms: &str, pages: &str) -> Gateway {
-    let asks = format!("{{forms: {{{forms}}}, urls: {{hosts: [login.example.com]{pages}}}}}");
+    let asks = format!(
+        "{{formElicitation: {{{forms}}}, urlElicitation: {{hosts: [login.example.com]{pages}}}}}"
+    );
     let servers = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
     Config::with(&servers, "[up]").policy(OPEN).start()
 }
@@ -672,7 +683,7 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
             let (answer, record) = called(&refuses, era, &script, asked.clone());
             assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
             let found = record["found"].to_string();
-            assert!(found.contains("ask-standing-grant"), "{era:?} {asked}: {record}");
+            assert!(found.contains("server-request-standing-grant"), "{era:?} {asked}: {record}");
             let (answer, record) = called(&allows, era, &script, asked.clone());
             assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
             assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
@@ -851,7 +862,10 @@ fn a_question_that_is_a_page_and_a_form_at_once_is_not_asked() {
         ] {
             let (answer, record) = called(&gateway, era, &script, asked.clone());
             assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
-            assert!(record["found"].to_string().contains("ask-malformed"), "{era:?}: {record}");
+            assert!(
+                record["found"].to_string().contains("server-request-malformed"),
+                "{era:?}: {record}"
+            );
         }
         for asked in [page(url), form(&name)] {
             let asked = with_member(asked, "_meta", json!({ "example.com/x": 1 }));
@@ -867,7 +881,7 @@ fn a_question_that_is_a_page_and_a_form_at_once_is_not_asked() {
             for client in ERAS {
                 let (answer, record) = called(&gateway, client, &script, error.clone());
                 assert!(!answer.body.contains("password"), "{client:?}: {answer:?}");
-                assert_eq!(record["reason"], "ask-malformed", "{client:?}: {record}");
+                assert_eq!(record["reason"], "server-request-malformed", "{client:?}: {record}");
             }
         }
     }
@@ -902,9 +916,9 @@ fn tools_for_the_model_and_tasks_are_asked_only_of_clients_that_declared_them() 
     {
         let script = Script::default();
         let server = asking(server_era, &script);
-        let asks = "{forms: {}, urls: {hosts: [login.example.com]}, sampling: {maxTokens: 100}, roots: {}}";
+        let asks = "{formElicitation: {}, urlElicitation: {hosts: [login.example.com]}, sampling: {maxTokens: 100}, roots: {}}";
         let up = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
-        let gateway = Config::with(&up, "[up]").policy(OPEN).limits("inputTime: 200ms").start();
+        let gateway = Config::with(&up, "[up]").policy(OPEN).limits("inputTimeout: 200ms").start();
         let full = Client::able(gateway.address, "/mcp", client_era, Some(ANA), &declared);
         for (n, (asked, required)) in cases.iter().enumerate() {
             let method = asked["method"].as_str().unwrap();
@@ -950,7 +964,7 @@ fn a_tool_that_says_it_only_reads_sends_nobody_to_a_page_for_scopes_that_write()
             let (answer, record) = called(&strict, era, &script, asked.clone());
             let shown = answer.body.contains("elicitation/create");
             assert_eq!(shown, passes, "{era:?} {scope}: {answer:?}");
-            let found = record["found"].to_string().contains("ask-write-scope");
+            let found = record["found"].to_string().contains("server-request-write-scope");
             assert_eq!(found, !passes, "{era:?} {scope}: {record}");
             let (answer, _) = called(&other, era, &script, asked);
             assert!(answer.body.contains("elicitation/create"), "{era:?} {scope}: {answer:?}");
@@ -962,7 +976,7 @@ fn a_tool_that_says_it_only_reads_sends_nobody_to_a_page_for_scopes_that_write()
 fn a_challenge_for_scopes_that_write_in_a_call_of_a_tool_that_says_it_only_reads_is_on_record() {
     for era in ERAS {
         for (tool, scope, reason, code) in [
-            (reading(), "files:read files:write", "ask-write-scope", 0),
+            (reading(), "files:read files:write", "server-request-write-scope", 0),
             (reading(), "files:read", "upstream-unauthorized", -32603),
             (tool("work"), "files:write", "upstream-unauthorized", -32603),
         ] {
@@ -983,8 +997,8 @@ fn a_challenge_for_scopes_that_write_in_a_call_of_a_tool_that_says_it_only_reads
             assert_eq!(answer.header("www-authenticate"), None);
             let record = gateway.last();
             assert_eq!(record["reason"], reason, "{era:?} {scope}: {record}");
-            let found = record["found"].to_string().contains("ask-write-scope");
-            assert_eq!(found, reason == "ask-write-scope", "{era:?} {scope}: {record}");
+            let found = record["found"].to_string().contains("server-request-write-scope");
+            assert_eq!(found, reason == "server-request-write-scope", "{era:?} {scope}: {record}");
         }
     }
 }
@@ -1008,7 +1022,7 @@ fn a_result_of_a_tool_that_says_it_only_reads_has_no_challenge_for_scopes_that_w
             let gateway = Config::of(&server.url()).policy(OPEN).start();
             let answer = gateway.client(era, ANA).call("work", &json!({}));
             assert_eq!(answer.body.contains(scope), passes, "{era:?} {scope}: {answer:?}");
-            let found = gateway.last()["found"].to_string().contains("ask-write-scope");
+            let found = gateway.last()["found"].to_string().contains("server-request-write-scope");
             assert_eq!(found, !passes, "{era:?} {scope}: {}", gateway.last());
         }
     }
@@ -1094,7 +1108,9 @@ fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
         assert!(!answer.body.contains("ab1 ab1"), "{era:?}: {answer:?}");
         // Whichever look is the one that does not come to its end.
         let found = record["found"].to_string();
-        let withheld = ["ask-unjudged", "inspection-budget"].iter().any(|why| found.contains(why));
+        let withheld = ["server-request-not-inspected", "inspection-budget"]
+            .iter()
+            .any(|why| found.contains(why));
         assert!(withheld, "{era:?}: {record}");
         if era == Era::Modern {
             let (answer, _) = called(&gateway, era, &script, said(10));
@@ -1135,11 +1151,11 @@ fn no_more_is_asked_at_once_than_may_be_wherever_it_is_asked() {
         for said in [beside(33), in_two(33)] {
             let (answer, record) = called(&gateway, era, &script, said);
             assert!(!answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
-            assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
+            assert_eq!(record["reason"], "server-request-count", "{era:?}: {record}");
         }
         for said in [beside(32), in_two(32)] {
             let (_, record) = called(&gateway, era, &script, said);
-            assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
+            assert_ne!(record["reason"], "server-request-count", "{era:?}: {record}");
         }
         // In the error with which a user is sent to pages first.
         let pages = |count: usize| {
@@ -1148,9 +1164,9 @@ fn no_more_is_asked_at_once_than_may_be_wherever_it_is_asked() {
         };
         let (answer, record) = called(&gateway, era, &script, pages(33));
         assert!(!answer.body.contains("login.example.com"), "{era:?}: {answer:?}");
-        assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
+        assert_eq!(record["reason"], "server-request-count", "{era:?}: {record}");
         let (_, record) = called(&gateway, era, &script, pages(32));
-        assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
+        assert_ne!(record["reason"], "server-request-count", "{era:?}: {record}");
     }
 }
 
@@ -1182,7 +1198,7 @@ fn a_request_to_the_model_is_cut_where_the_operator_wants_that() {
     let server = asking(Era::Modern, &script);
     let config = Config::with(
         &format!(
-            "- {{name: up, url: '{}', serverRequests: {{sampling: {{maxTokens: 100, over: cut}}}}}}",
+            "- {{name: up, url: '{}', serverRequests: {{sampling: {{maxTokens: 100, onExceeded: cut}}}}}}",
             server.url()
         ),
         "[up]",

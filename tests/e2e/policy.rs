@@ -231,7 +231,7 @@ fn a_poisoned_definition_is_withheld_from_list_and_call() {
             assert_eq!(ana.call(tool, &json!({})).code(), -32602, "{tool}");
         }
         let last = gateway.exchanges().into_iter().find(|r| r["tool"] == "convert").unwrap();
-        assert_eq!(last["reason"], "definition");
+        assert_eq!(last["reason"], "definition-finding");
         let finding = last["findings"][0].as_str().unwrap();
         assert!(
             finding.starts_with("planted-instructions at `/inputSchema/properties/note"),
@@ -362,12 +362,12 @@ fn a_file_that_gateways_share_may_speak_of_servers_that_one_of_them_has_not() {
              principals: ['*'], servers: [up], tools: ['*']}}"
         )
     };
-    let gateway = Config::of(&server.url()).policy(&policy(", optional: true")).start();
+    let gateway = Config::of(&server.url()).policy(&policy(", allowUnknownServers: true")).start();
     assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["read"]);
     let output = Config::of(&server.url()).policy(&policy("")).refused();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("there is no server `crm`") && said.contains("`optional: true`"),
+        said.contains("there is no server `crm`") && said.contains("`allowUnknownServers: true`"),
         "{said}"
     );
 }

@@ -232,7 +232,7 @@ fn used_proofs_and_nonces_outlive_a_change_of_the_configuration() {
         let used = key.proof(&claims);
         assert_eq!(dpop(&gateway, era, &token, &used).status, 200);
         // Also when it is the issuer of the token that is configured otherwise.
-        replaced(&gateway, &file, &config("cooldown: 45s"));
+        replaced(&gateway, &file, &config("unknownKeyCooldown: 45s"));
         assert_eq!(dpop(&gateway, era, &token, &used).status, 401);
         assert_eq!(gateway.last()["reason"], "token-proof");
         claims["jti"] = json!("b");

@@ -24,7 +24,7 @@ const OPEN: &str =
 fn asker(limits: &str) -> Config {
     let script = root().join("tests/sdk/asker.py");
     let servers = format!(
-        "- {{name: up, command: python3, args: ['{}'], sharing: perSession, protocol: legacy, serverRequests: {{forms: {{secrets: allow}}}}}}",
+        "- {{name: up, command: python3, args: ['{}'], sharing: perSession, protocol: legacy, serverRequests: {{formElicitation: {{secrets: allow}}}}}}",
         script.display()
     );
     Config::with(&servers, "[up]").policy(OPEN).limits(limits)
@@ -50,7 +50,7 @@ fn go(who: &str, folder: &Folder) {
 #[test]
 fn a_question_of_a_program_never_reaches_the_call_of_another_person_behind_the_same_key() {
     let folder = Folder::new();
-    let gateway = asker("inputTime: 20s").start();
+    let gateway = asker("inputTimeout: 20s").start();
     // Two people with one key, and no session that could tell them apart.
     let (one, two) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, ANA));
     let first = arguments("one", &folder);
@@ -75,7 +75,7 @@ fn a_question_of_a_program_never_reaches_the_call_of_another_person_behind_the_s
 #[test]
 fn clients_with_sessions_are_each_asked_their_own_question_at_the_same_time() {
     let folder = Folder::new();
-    let gateway = asker("inputTime: 20s").start();
+    let gateway = asker("inputTimeout: 20s").start();
     let clients = ["one", "two"].map(|who| (who, able(&gateway, Era::Legacy, ANA)));
     let streams = clients.each_ref().map(|(who, client)| {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
@@ -187,7 +187,8 @@ fn a_process_that_is_in_use_makes_no_room_for_others() {
     let other = able(&gateway, Era::Modern, BOB);
     let refused = other.call("ask", &arguments("two", &folder));
     assert!(refused.json()["error"].is_object(), "{}", refused.body);
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-crowded");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
     assert_eq!(record["principal"], "bob");
     go("one", &folder);
     let answer = first.join().unwrap();
@@ -206,7 +207,8 @@ fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
         Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &json!({ "roots": {} }));
     let refused = more.call("ask", &arguments("three", &folder));
     assert!(refused.json()["error"].is_object(), "{}", refused.body);
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-crowded");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
     assert_eq!(record["principal"], "ana");
     let other = able(&gateway, Era::Modern, BOB);
     let mine = arguments("two", &folder);
@@ -221,7 +223,7 @@ fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
 fn dual(more: &str) -> Config {
     let (python, script) = (peers().join("py2/bin/python"), root().join("tests/sdk/dual.py"));
     let servers = format!(
-        "- {{name: up, command: '{}', args: ['{}'], serverRequests: {{forms: {{}}}}{more}}}",
+        "- {{name: up, command: '{}', args: ['{}'], serverRequests: {{formElicitation: {{}}}}{more}}}",
         python.display(),
         script.display()
     );
@@ -318,7 +320,7 @@ fn a_legacy_client_of_a_program_that_speaks_the_modern_era_alone_is_spoken_for_i
     for more in ["", ", sharing: perSession"] {
         let script = root().join("tests/sdk/modern_alone.py");
         let servers = format!(
-            "- {{name: up, command: python3, args: ['{}'], serverRequests: {{forms: {{}}}}{more}}}",
+            "- {{name: up, command: python3, args: ['{}'], serverRequests: {{formElicitation: {{}}}}{more}}}",
             script.display()
         );
         let gateway = Config::with(&servers, "[up]").policy(OPEN).start();
@@ -370,7 +372,7 @@ fn a_program_cannot_flood_the_log_nor_write_secrets_into_it() {
 /// Each end of a question that was given up: a program that is slow to start answers it late.
 #[test]
 fn the_late_answer_of_a_program_that_is_slow_to_start_is_no_fault() {
-    let gateway = program("sleep 4; CANARY", "").limits("answerTime: 20s").start();
+    let gateway = program("sleep 4; CANARY", "").limits("responseTimeout: 20s").start();
     for era in ERAS {
         let answer = gateway.client(era, ANA).call("echo", &json!({ "text": "x" })).json();
         assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");

@@ -364,7 +364,7 @@ fn a_client_that_takes_nothing_is_given_up() {
     let server = Server::with(Era::Modern, json!([tool("work")]), move |call, stream| {
         stream.write_all(&call.text(&long)).is_ok()
     });
-    let gateway = Config::of(&server.url()).limits("writeTime: 200ms").start();
+    let gateway = Config::of(&server.url()).limits("writeTimeout: 200ms").start();
     let ana = gateway.client(Era::Modern, ANA);
     let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
     // Many answers, none of them read: far more than the machine keeps for a connection.

@@ -68,8 +68,10 @@ impl Provider {
             (issuers, routes) = (issuers.replace(host, &own), routes.replace(host, &own));
         }
         let authorities = format!("    connection: {{authorities: '{}'}}", self.issuer.pki.path());
-        let issuers =
-            issuers.replace("  untyped: true", &format!("  untyped: true\n{authorities}"));
+        let issuers = issuers.replace(
+            "  acceptUntypedTokens: true",
+            &format!("  acceptUntypedTokens: true\n{authorities}"),
+        );
         let mut config = believing(server, "");
         config.identity = issuers;
         config.routes = routes.replace("servers: [tickets]", "servers: [up]");

@@ -428,7 +428,7 @@ fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
 - {id: told, effect: allow, principals: ['*'], servers: [up], tools: [echo], when: arguments.text == \"x\"}";
     let mut config = believing(&server, &issuer.item("corp", "")).policy(rules);
     config.pins = "{mode: off}".to_owned();
-    config.more = "selftest: {except: [pins]}\n".to_owned();
+    config.more = "selftest: {skip: [pins]}\n".to_owned();
     let gateway = config.start();
     let ready = || (get(gateway.ops.unwrap(), "/readyz").status == 200).then_some(());
     eventually("the self-test", ready);

@@ -422,9 +422,9 @@ fn a_result_that_is_too_long_is_refused_or_cut() {
         let server = server(era, &told);
         let (long, short) = ("long ".repeat(2000), "short");
         let limited = |over: &str| {
-            start(&server, &format!("content: [{{servers: [up], size: {{most: 1000{over}}}}}]"))
+            start(&server, &format!("content: [{{servers: [up], size: {{maxBytes: 1000{over}}}}}]"))
         };
-        let (refuses, cuts) = (limited(""), limited(", over: truncate"));
+        let (refuses, cuts) = (limited(""), limited(", onExceeded: truncate"));
         *told.lock().unwrap() = texts(&[short]);
         assert_eq!((said(&refuses, era), said(&cuts, era)), (short.to_owned(), short.to_owned()));
         *told.lock().unwrap() = texts(&[&long, short]);
@@ -450,8 +450,9 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
     for era in ERAS {
         let told = Said::default();
         let server = server(era, &told);
-        let policy =
-            format!("content: [{{servers: [up], size: {{most: 600, over: offload}}}}]\n{OPEN}");
+        let policy = format!(
+            "content: [{{servers: [up], size: {{maxBytes: 600, onExceeded: offload}}}}]\n{OPEN}"
+        );
         let config = Config::of(&server.url()).policy(&policy);
         let gateway = config.start();
         let ana = gateway.client(era, ANA);
@@ -504,7 +505,7 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
         }
         .json();
         assert!(hello["result"]["capabilities"]["resources"].is_object(), "{hello}");
-        let gateway = config.limits("keptTime: 1ms").start();
+        let gateway = config.limits("resultStoreTtl: 1ms").start();
         let ana = gateway.client(era, ANA);
         let answer = ana.call("work", &json!({})).json();
         let uri = answer["result"]["content"][1]["uri"].clone();
@@ -526,7 +527,7 @@ fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
         let file = folder.path().join("gateway.yaml");
         let revoked = folder.path().join("portcullis.revoked");
         std::fs::write(&revoked, "{}\n").unwrap();
-        let size = "content: [{servers: [up], size: {most: 600, over: offload}}]";
+        let size = "content: [{servers: [up], size: {maxBytes: 600, onExceeded: offload}}]";
         let mut config = Config::of(&server.url()).policy(&format!("{size}\n{OPEN}"));
         config.more = format!("revocations: {{file: '{}'}}", revoked.display());
         let gateway = config.start_at(&file);
@@ -565,7 +566,7 @@ fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
         // hold what these would not let out.
         let uri = kept();
         assert!(read(&uri)["result"].is_object());
-        config.policy = config.policy.replace("most: 600", "most: 700");
+        config.policy = config.policy.replace("maxBytes: 600", "maxBytes: 700");
         config.write(&file, gateway.audit());
         gateway.hang_up();
         eventually("the change", || changes(4));
@@ -1065,10 +1066,10 @@ fn guardrails_have_the_last_word() {
         let question = questions.iter().find(|call| call.body["part"] == "request").unwrap();
         assert_eq!(question.body["value"], json!({}));
         // It is asked about what it is to be asked about.
-        let only = open("deny", ", results: false, most: 200B");
+        let only = open("deny", ", results: false, maxSize: 200B");
         assert!(!call(&only, "nice") && call(&only, &"long".repeat(100)));
         // Nor does it help to write more than it is asked about.
-        let padded = open("allow", ", most: 200B");
+        let padded = open("allow", ", maxSize: 200B");
         assert!(call(&padded, &"long".repeat(100)));
         assert!(
             padded.last()["found"].to_string().contains("`guard` cannot be asked"),
@@ -1169,7 +1170,7 @@ fn a_task_that_failed_is_on_record_as_the_call_would_be() {
         state[key] = value;
         state
     };
-    let error = json!({ "code": -32000, "message": "broken" });
+    let error = json!({ "code": -32000, "invalid-message": "broken" });
     for (era, method, said, outcome) in [
         (Era::Modern, "tasks/get", with("completed", "result", done(json!(true))), "tool-error"),
         (Era::Modern, "tasks/get", with("completed", "result", done(json!("true"))), "tool-error"),
@@ -1326,7 +1327,10 @@ fn what_was_meant_to_get_around_it_does_not() {
             assert!(said(&types, era).contains("media-types"));
         }
         // What fails and is too long fails still.
-        let keeps = start(&server, "content: [{servers: [up], size: {most: 600, over: offload}}]");
+        let keeps = start(
+            &server,
+            "content: [{servers: [up], size: {maxBytes: 600, onExceeded: offload}}]",
+        );
         let mut result = texts(&[&"long ".repeat(400)]);
         result["isError"] = true.into();
         *told.lock().unwrap() = result;
@@ -1334,7 +1338,8 @@ fn what_was_meant_to_get_around_it_does_not() {
         assert_eq!(answer["result"]["isError"], true);
         assert_eq!(answer["result"]["content"][1]["type"], "resource_link", "{answer}");
         // Marks are around what was cut, and whole.
-        let cuts = "content: [{servers: [up], fence: true, size: {most: 2000, over: truncate}}]";
+        let cuts =
+            "content: [{servers: [up], fence: true, size: {maxBytes: 2000, onExceeded: truncate}}]";
         *told.lock().unwrap() = texts(&[&"long ".repeat(2000)]);
         let shown = said(&start(&server, cuts), era);
         assert!(shown.starts_with("<untrusted-data id=") && shown.ends_with("\">"), "{shown}");
@@ -1432,8 +1437,8 @@ fn what_is_labelled_is_withheld_also_where_nobody_can_read_it() {
             "structuredContent": { "ssn": ssn, "by": { ssn: 1 } } }));
         let mut messages: Vec<Value> =
             all.into_iter().map(|result| json!({ "result": result })).collect();
-        messages.push(json!({ "error": { "code": -32000, "message": "failed", "data": { "person": { "ssn": ssn } } } }));
-        messages.push(json!({ "error": { "code": -32000, "message": inner } }));
+        messages.push(json!({ "error": { "code": -32000, "invalid-message": "failed", "data": { "person": { "ssn": ssn } } } }));
+        messages.push(json!({ "error": { "code": -32000, "invalid-message": inner } }));
         for message in messages {
             let gateway = saying(era, message.clone(), policy);
             let shown = gateway.client(era, ANA).call("person", &json!({}));

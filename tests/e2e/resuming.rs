@@ -154,7 +154,7 @@ fn a_stream_is_its_sessions_alone_and_an_event_nobody_sent_is_refused() {
         [format!("{stream_id}-99"), format!("{stream_id}-00"), "x".to_owned(), "0-0".to_owned()]
     {
         assert_eq!(status(&ana, &wrong), 400, "{wrong}");
-        assert_eq!(gateway.last()["reason"], "replay");
+        assert_eq!(gateway.last()["reason"], "replay-expired");
     }
     for _ in 0..=STEPS {
         go.send(()).unwrap();

@@ -230,7 +230,7 @@ fn streams_of_the_revoked_are_cut() {
             revoke(&gateway, &body);
             let took = until_last(&mut stream);
             assert!(took < SOON, "{what} {era:?}: {took:?}");
-            gateway.measures("portcullis_streams_cut_total 1");
+            gateway.measures("portcullis_streams_revoked_total 1");
         }
     }
 }
@@ -520,7 +520,7 @@ fn a_caller_that_is_revoked_does_not_get_the_rest_of_a_long_answer() {
             assert_eq!(cut["server"], "up", "{what}");
             let cut = |record: &&Value| record["reason"] == reason;
             assert_eq!(gateway.exchanges().iter().filter(cut).count(), 1, "{what}");
-            gateway.measures("portcullis_streams_cut_total 1");
+            gateway.measures("portcullis_streams_revoked_total 1");
         }
     }
 }
@@ -589,7 +589,7 @@ fn what_is_left_of_a_route_goes_on() {
         };
         until(&mut stream, "text/event-stream");
         let metrics = gateway.metrics();
-        assert!(metrics.contains("portcullis_streams_cut_total 0"), "{era:?}");
+        assert!(metrics.contains("portcullis_streams_revoked_total 0"), "{era:?}");
         // Nothing is said to the one that was revoked.
         assert_eq!(one.calls().len(), before, "{era:?}");
     }
@@ -670,7 +670,7 @@ fn a_stream_of_the_old_transport_ends_with_the_errors_of_its_calls() {
                     assert_eq!(errors.len(), 1, "{what}: {rest}");
                     assert!(errors[0].contains(&told), "{what}: {rest}");
                 }
-                gateway.measures("portcullis_streams_cut_total 1");
+                gateway.measures("portcullis_streams_revoked_total 1");
             }
         }
     }

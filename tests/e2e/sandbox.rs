@@ -370,7 +370,7 @@ fn a_program_in_use_ends_when_more_files_are_protected_from_programs() {
         fs::create_dir(at("work")).unwrap();
         fs::write(at("key"), "a secret").unwrap();
         let file = folder.path().join("gateway.yaml");
-        let mut config = boxed("").limits("answerTime: 10m");
+        let mut config = boxed("").limits("responseTimeout: 10m");
         let gateway = config.start_at(&file);
         let client = gateway.client(era, ANA);
         let held = json!({ "name": "try", "arguments": { "what": "hold", "arg": at("work/pid") } });

@@ -207,7 +207,7 @@ fn what_is_configured_out_is_missed() {
         assert!(ready.body.contains(&format!("selftest: {}", missed.join(", "))), "{}", ready.body);
         drop(gateway);
         // Said to be so, it is so.
-        config.more = format!("selftest: {{except: [{}]}}\n", missed.join(", "));
+        config.more = format!("selftest: {{skip: [{}]}}\n", missed.join(", "));
         let gateway = config.start();
         let output = tested(&gateway, &config, &[]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -245,7 +245,7 @@ fn its_name_is_kept_and_without_it_there_is_none() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("`portcullis-selftest` is kept for the self-test"), "{said}");
     config = self::config(&server, &folder);
-    config.more = "selftest: {except: [everything]}\n".to_owned();
+    config.more = "selftest: {skip: [everything]}\n".to_owned();
     let said = String::from_utf8_lossy(&config.refused().stderr).into_owned();
     assert!(said.contains("`everything` is no control"), "{said}");
 }
@@ -261,7 +261,7 @@ fn what_others_say_and_do_makes_no_difference_to_it() {
         // A guardrail that is away, one place for requests, and lists of one tool.
         config.routes = "- {path: /mcp, servers: [up], guardrails: [{name: away, url: 'http://127.0.0.1:9/', onFailure: deny}]}".to_owned();
         config.limits = "inFlight: 1\ntools: 1".to_owned();
-        config.more = "selftest: {every: 1s, except: [guardrails]}\n".to_owned();
+        config.more = "selftest: {interval: 1s, skip: [guardrails]}\n".to_owned();
         let gateway = config.start();
         // Somebody takes the place and keeps it.
         let mut stream = TcpStream::connect(gateway.address).unwrap();

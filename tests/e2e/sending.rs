@@ -79,7 +79,7 @@ fn give_up(gateway: &Gateway, client: &Client, calls: Vec<(u64, TcpStream)>) {
 
 /// Bytes that wait to be sent to the program.
 fn unsent(gateway: &Gateway) -> usize {
-    let bytes = gateway.metric_now("portcullis_upstream_unsent_bytes{server=\"up\"}");
+    let bytes = gateway.metric_now("portcullis_upstream_send_queue_bytes{server=\"up\"}");
     usize::try_from(bytes).unwrap()
 }
 
@@ -101,9 +101,10 @@ fn refused(gateway: &Gateway, era: Era, answer: &Answer) {
     let status = if era == Era::Modern { 503 } else { 200 };
     assert_eq!((answer.status, answer.header("retry-after")), (status, Some("1")), "{answer:?}");
     let told = answer.json();
-    assert_eq!(told["error"]["data"]["reason"], "upstream-crowded", "{answer:?}");
+    assert_eq!(told["error"]["data"]["reason"], "upstream-session-limit", "{answer:?}");
     assert_eq!(told["error"]["data"]["retryAfter"], 1, "{answer:?}");
-    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-crowded");
+    let record =
+        gateway.recorded("the refusal", |record| record["reason"] == "upstream-session-limit");
     assert_eq!(record["principal"], "bob");
 }
 
@@ -147,7 +148,7 @@ fn a_message_that_is_being_written_takes_of_the_share_of_its_caller_also_when_th
         });
         let over = raw(gateway.address, &long_call(&bob, 2));
         assert_eq!(over.status, 429, "{era:?} {over:?}");
-        assert_eq!(over.json()["error"]["data"]["reason"], "share-bodies", "{over:?}");
+        assert_eq!(over.json()["error"]["data"]["reason"], "caller-limit-bodies", "{over:?}");
         // That of another caller is whole.
         let mut call = begun(&gateway, &long_call(&ana, 3));
         eventually("it waits", || (unsent(&gateway) > 2 * LONG).then_some(()));
@@ -168,7 +169,7 @@ fn a_caller_who_has_its_share_of_what_waits_for_a_program_is_refused_and_others_
         let of_bob = begun(&gateway, &long_call(&bob, 1));
         eventually("it waits", || (unsent(&gateway) > LONG).then_some(()));
         refused(&gateway, era, &raw(gateway.address, &long_call(&bob, 2)));
-        let count = "portcullis_upstream_unsent_refused_total{server=\"up\"}";
+        let count = "portcullis_upstream_send_queue_rejected_total{server=\"up\"}";
         assert_eq!(gateway.metric_now(count), 1);
         let of_ana = begun(&gateway, &long_call(&ana, 3));
         eventually("both wait", || (unsent(&gateway) > 2 * LONG).then_some(()));
@@ -187,13 +188,13 @@ fn a_caller_who_has_its_share_of_what_waits_for_a_program_is_refused_and_others_
 fn a_program_that_takes_nothing_while_calls_to_it_time_out_is_started_again() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "answerTime: 5s");
+        let gateway = single(era, &folder, "responseTimeout: 5s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let born = seen(&ana)["born"].clone();
         let at_work = held(&gateway, &ana, &folder, &json!({}));
         let waits = begun(&gateway, &long_call(&bob, 1));
         gateway.says("the server stopped reading");
-        gateway.measures("portcullis_upstream_stalls_total{server=\"up\"} 1");
+        gateway.measures("portcullis_upstream_channels_stalled_total{server=\"up\"} 1");
         is_served_elsewhere(&gateway, era);
         eventually("nothing waits", || (unsent(&gateway) == 0).then_some(()));
         let again = eventually("another process", || {
@@ -209,7 +210,7 @@ fn a_program_that_takes_nothing_while_calls_to_it_time_out_is_started_again() {
 fn a_program_that_is_at_work_on_a_call_in_time_is_not_ended_though_it_does_not_read() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "answerTime: 5s");
+        let gateway = single(era, &folder, "responseTimeout: 5s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let born = seen(&ana)["born"].clone();
         // It says how far it is, so its call is in time.
@@ -222,7 +223,10 @@ fn a_program_that_is_at_work_on_a_call_in_time_is_not_ended_though_it_does_not_r
         go(&folder);
         assert_eq!(read(&mut at_work).text(), "held", "{era:?}");
         assert_eq!(seen(&ana)["born"], born, "{era:?}");
-        assert_eq!(gateway.metric_now("portcullis_upstream_stalls_total{server=\"up\"}"), 0);
+        assert_eq!(
+            gateway.metric_now("portcullis_upstream_channels_stalled_total{server=\"up\"}"),
+            0
+        );
     }
 }
 

@@ -66,7 +66,7 @@ fn one_caller_leaves_requests_to_others() {
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let slow = [1, 2].map(|id| begun(&gateway, &call(&ana, id, "slow")));
         eventually("both calls", || (server.tool_calls().len() == 2).then_some(()));
-        refused(&gateway, &ana.call("quick", &json!({})), "share-requests");
+        refused(&gateway, &ana.call("quick", &json!({})), "caller-limit-requests");
         assert_eq!(bob.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
         // One who gives a session back is not held up by what it has begun in others.
         if era == Era::Legacy {
@@ -99,7 +99,7 @@ fn bodies_of_one_caller_leave_room_for_those_of_others() {
             let answer = raw(gateway.address, &whole(&ana));
             (answer.status != 200).then_some((slow, answer))
         });
-        refused(&gateway, &over, "share-bodies");
+        refused(&gateway, &over, "caller-limit-bodies");
         assert_eq!(raw(gateway.address, &whole(&bob)).status, 200);
         drop(slow);
         let again = || (raw(gateway.address, &whole(&ana)).status == 200).then_some(());
@@ -151,7 +151,7 @@ fn one_caller_leaves_conversations_to_others_and_nothing_is_refused_after_it_was
     let bob = gateway.client(Era::Legacy, BOB);
     let mut stream = first.stream(None);
     until(&mut stream, "id: ");
-    refused(&gateway, &second.call("quick", &json!({})), "share-sessions");
+    refused(&gateway, &second.call("quick", &json!({})), "caller-limit-sessions");
     assert!(server.tool_calls().is_empty(), "nothing was sent");
     assert_eq!(first.call("quick", &json!({})).status, 200);
     assert_eq!(bob.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
@@ -215,7 +215,7 @@ fn one_caller_leaves_event_streams_to_others() {
         until(&mut ana, "200 OK");
         let over = read(&mut open(ANA));
         assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
-        assert_eq!(gateway.last()["reason"], "share-streams");
+        assert_eq!(gateway.last()["reason"], "caller-limit-streams");
         let mut bob = open(BOB);
         until(&mut bob, "200 OK");
         drop(ana);
@@ -235,18 +235,18 @@ fn a_share_is_no_more_than_all_there_is() {
         "inFlight: 2\n  inFlightPerCaller: 3",
         "connections: 2\n  connectionsPerAddress: 3",
         "replayMemory: 1MiB\n  replayMemoryPerCaller: 2MiB",
-        "keptResults: 1MiB\n  keptResultsPerCaller: 2MiB",
+        "resultStore: 1MiB\n  resultStorePerCaller: 2MiB",
         "tokenMemory: 1MiB\n  tokenMemoryPerCaller: 2MiB",
-        "requestBodies: 1MiB",
+        "requestBodyMemory: 1MiB",
         "memory: 32MiB\n  memoryPerCaller: 33MiB",
         "memoryPerCaller: 3MiB",
         "memoryPerCaller: 15MiB",
-        "answers: 64MiB\n  answersPerCaller: 65MiB",
-        "answers: 64MiB\n  answersPerServer: 65MiB",
-        "answersPerServer: 15MiB",
-        "lists: 1MiB\n  listsPerCaller: 2MiB",
-        "schemas: 1MiB\n  schemasPerServer: 2MiB",
-        "subscriptions: 1MiB\n  subscriptionsPerCaller: 2MiB",
+        "responseMemory: 64MiB\n  responseMemoryPerCaller: 65MiB",
+        "responseMemory: 64MiB\n  responseMemoryPerServer: 65MiB",
+        "responseMemoryPerServer: 15MiB",
+        "catalogMemory: 1MiB\n  catalogMemoryPerCaller: 2MiB",
+        "schemaMemory: 1MiB\n  schemaMemoryPerServer: 2MiB",
+        "subscriptionMemory: 1MiB\n  subscriptionMemoryPerCaller: 2MiB",
         "sendQueue: 16MiB\n  sendQueuePerCaller: 17MiB",
         "sendQueuePerCaller: 3MiB",
     ] {
@@ -269,10 +269,10 @@ fn an_account_of_many_people_has_a_share_of_its_own() {
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let slow = [1, 2, 3, 4].map(|id| begun(&gateway, &call(&ana, id, "slow")));
         eventually("all four calls", || (server.tool_calls().len() == 4).then_some(()));
-        refused(&gateway, &ana.call("quick", &json!({})), "share-requests");
+        refused(&gateway, &ana.call("quick", &json!({})), "caller-limit-requests");
         let of_bob = [1, 2].map(|id| begun(&gateway, &call(&bob, id, "slow")));
         eventually("the calls of bob", || (server.tool_calls().len() == 6).then_some(()));
-        refused(&gateway, &bob.call("quick", &json!({})), "share-requests");
+        refused(&gateway, &bob.call("quick", &json!({})), "caller-limit-requests");
         drop(release);
         drop((slow, of_bob));
     }
@@ -286,10 +286,13 @@ fn shares_of_callers_that_cannot_be_are_refused() {
         ("{principals: [], inFlightPerCaller: 1}", "the list is empty"),
         ("{principals: [ana, ana]}", "has other shares already"),
         ("{principals: [ana], inFlightPerCaller: 9}", "give 1 to 8"),
-        ("{principals: [ana], parkedPerCaller: 0}", "`parkedPerCaller`"),
-        ("{principals: [ana], answersPerCaller: 1MiB}", "`answersPerCaller`"),
-        ("{principals: [ana], listsPerCaller: 65MiB}", "`listsPerCaller`"),
-        ("{principals: [ana], subscriptionsPerCaller: 65MiB}", "`subscriptionsPerCaller`"),
+        ("{principals: [ana], pendingElicitationsPerCaller: 0}", "`pendingElicitationsPerCaller`"),
+        ("{principals: [ana], responseMemoryPerCaller: 1MiB}", "`responseMemoryPerCaller`"),
+        ("{principals: [ana], catalogMemoryPerCaller: 65MiB}", "`catalogMemoryPerCaller`"),
+        (
+            "{principals: [ana], subscriptionMemoryPerCaller: 65MiB}",
+            "`subscriptionMemoryPerCaller`",
+        ),
     ] {
         let config =
             Config::of(&server.url()).limits(&format!("inFlight: 8\ncallers: [{callers}]"));
@@ -329,23 +332,24 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
     for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
         let (server, release) = stalling(era);
         let limits = "responseBody: 256KiB\nanswers: 1MiB\nanswersPerCaller: 256KiB\n\
-                      answersPerServer: 512KiB";
+                      responseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalled = [1, 2].map(|id| {
             let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
             begun(&gateway, &ana.call_bytes(&json!(id), &params))
         });
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();
         assert!(
             over["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
             "{over}"
         );
-        let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "big";
+        let is =
+            |record: &Value| record["reason"] == "upstream-memory-limit" && record["tool"] == "big";
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
-        assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {kind}");
+        assert_eq!(gateway.metric_now("portcullis_responses_dropped_total"), 1, "{era:?} {kind}");
         // A short one always finds room, and others have a share of their own.
         assert_eq!(ana.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
         assert!(bob.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
@@ -403,13 +407,13 @@ fn what_is_read_of_the_pages_of_a_list_takes_of_the_shares_before_the_list_is_wh
             "{told}"
         );
         let is = |record: &Value| {
-            record["reason"] == "upstream-memory" && record["method"] == "tools/list"
+            record["reason"] == "upstream-memory-limit" && record["method"] == "tools/list"
         };
         assert!(!gateway.recorded("the list that was given up", is).is_null());
-        assert!(gateway.metric_now("portcullis_answers_refused_total") > 0, "{era:?}");
+        assert!(gateway.metric_now("portcullis_responses_dropped_total") > 0, "{era:?}");
         let last = server.calls().into_iter().any(|call| call.body["params"]["cursor"] == "9");
         assert!(!last, "{era:?}: all pages were read");
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("the share is given back", || (held() == 0).then_some(()));
     }
 }
@@ -433,7 +437,7 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
             stream.write_all(&bytes).is_ok()
         });
         let limits = "responseBody: 256KiB\nanswers: 2MiB\nanswersPerCaller: 512KiB\n\
-                      answersPerServer: 2MiB";
+                      responseMemoryPerServer: 2MiB";
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
         // Both texts have about the same length.
@@ -443,9 +447,11 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
             told["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
             "{told}"
         );
-        let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "many";
+        let is = |record: &Value| {
+            record["reason"] == "upstream-memory-limit" && record["tool"] == "many"
+        };
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
-        assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {events}");
+        assert_eq!(gateway.metric_now("portcullis_responses_dropped_total"), 1, "{era:?} {events}");
     }
 }
 
@@ -473,7 +479,7 @@ fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_aga
         }
         assert_eq!(server.count("tools/list"), before[0], "{era:?}");
         assert_eq!(server.count("prompts/list"), before[1] + 3, "{era:?}");
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("what was read is given back", || (held() == 0).then_some(()));
     }
 }
@@ -547,8 +553,7 @@ fn answers_that_their_client_does_not_read_take_of_its_share_and_of_no_others() 
             stream.write_all(&call.text(&"plain ".repeat(length / 6))).is_ok()
         });
         // A server has less than a caller: what waits for the one must not take the place of the other.
-        let limits =
-            "answers: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
+        let limits = "responseMemory: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
         // Nobody has to read what is sent, and it may sound like anything.
         let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
         let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
@@ -600,8 +605,7 @@ fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_
             let body = String::from_utf8(body).unwrap();
             stream.write_all(&answer("200 OK", "text/event-stream", &body)).is_ok()
         });
-        let limits =
-            "answers: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
+        let limits = "responseMemory: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
         let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
         let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
         let gateway = config.limits(limits).start();
@@ -638,11 +642,11 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {
         let (server, release) = stalling(era);
         let limits = "responseBody: 256KiB\nanswers: 1MiB\nanswersPerCaller: 256KiB\nanswersPerServer: 1MiB\n\
-                      callers: [{principals: [ana], answersPerCaller: 512KiB}]";
+                      callers: [{principals: [ana], responseMemoryPerCaller: 512KiB}]";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalls = |client: &Client, id: u64| begun(&gateway, &call(client, id, "stalls"));
-        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
         let stalled = [stalls(&ana, 1), stalls(&ana, 2), stalls(&bob, 1), stalls(&bob, 2)];
         eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
         assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?}");
@@ -660,9 +664,9 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
 fn lists_for_one_account_have_a_share_of_its_own() {
     for era in ERAS {
         let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
-        let limits = "callers: [{principals: [ana], listsPerCaller: 1KiB}]";
+        let limits = "callers: [{principals: [ana], catalogMemoryPerCaller: 1KiB}]";
         let gateway = start(&server, limits);
-        let held = || gateway.metric_now("portcullis_lists_held_bytes");
+        let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
         gateway.says("tools listed");
         assert_eq!(able(&gateway, era, ANA, 0).tools(), ["read"]);
         assert_eq!(held(), 0, "{era:?}");
@@ -690,7 +694,7 @@ fn a_list_that_many_sessions_are_shown_is_kept_once_and_given_back_with_the_last
     for era in ERAS {
         let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
         let gateway = start(&server, "");
-        let held = || gateway.metric_now("portcullis_lists_held_bytes");
+        let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
         // Whoever asks while the gateway reads the list for itself is shown that one, and none is kept for them.
         gateway.has_read(1);
         let first = able(&gateway, era, ANA, 0);
@@ -720,8 +724,8 @@ fn lists_of_one_caller_make_room_for_its_next_and_leave_those_of_others() {
         let next = move || lists.fetch_add(1, Ordering::Relaxed);
         let server =
             Server::shifting(era, move |_| long_list(next()), |_| json!({ "content": [] }));
-        let gateway = start(&server, "lists: 64KiB");
-        let held = || gateway.metric_now("portcullis_lists_held_bytes");
+        let gateway = start(&server, "catalogMemory: 64KiB");
+        let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
         gateway.has_read(1);
         let bob = able(&gateway, era, BOB, 0);
         assert_eq!(bob.tools(), ["read"]);
@@ -757,12 +761,12 @@ fn compiled_schemas_of_a_server_make_room_for_its_next() {
         let server = Server::with(era, tools.into(), |call, stream| {
             stream.write_all(&call.text("done")).is_ok()
         });
-        let gateway = start(&server, "schemas: 1MiB");
+        let gateway = start(&server, "schemaMemory: 1MiB");
         let ana = gateway.client(era, ANA);
         for n in (0..10).chain(0..10) {
             let told = ana.call(&format!("tool{n}"), &json!({ "p1": "abc" })).json();
             assert_eq!(told["result"]["isError"], true, "{told}");
-            let held = gateway.metric_now("portcullis_schemas_held_bytes");
+            let held = gateway.metric_now("portcullis_schema_memory_bytes");
             assert!((1..=512 * 1024).contains(&held), "{era:?}: {held}");
         }
         assert!(server.tool_calls().is_empty(), "{era:?}");
@@ -818,8 +822,8 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
         // A server of the modern era keeps no session, so the subscriptions of one are kept here.
         let server = Server::offering(Era::Modern, offers.clone(), |_| json!({ "contents": [] }));
         let config = Config::of(&server.url()).policy(RULES);
-        let limits = "subscriptions: 64KiB\nsubscriptionsPerCaller: 1KiB\n\
-                      callers: [{principals: [ana, bob], subscriptionsPerCaller: 32KiB}]";
+        let limits = "subscriptionMemory: 64KiB\nsubscriptionsPerCaller: 1KiB\n\
+                      callers: [{principals: [ana, bob], subscriptionMemoryPerCaller: 32KiB}]";
         let gateway = config.limits(limits).start();
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         if era == Era::Legacy {
@@ -830,7 +834,7 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
                 let told = subscribe(&ana, n).json();
                 assert!(told["result"].is_object(), "{told}");
             }
-            refused(&gateway, &subscribe(&ana, 9), "share-subscriptions");
+            refused(&gateway, &subscribe(&ana, 9), "caller-limit-subscriptions");
             assert!(subscribe(&bob, 9).json()["result"].is_object());
             let less = ana.ask("resources/unsubscribe", json!({ "uri": uri(0) })).json();
             assert!(less["result"].is_object(), "{less}");
@@ -844,7 +848,7 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
         };
         let mut first = listen(&ana, (0..9).map(uri).collect());
         until(&mut first, "200 OK");
-        refused(&gateway, &read(&mut listen(&ana, vec![uri(9)])), "share-subscriptions");
+        refused(&gateway, &read(&mut listen(&ana, vec![uri(9)])), "caller-limit-subscriptions");
         until(&mut listen(&bob, vec![uri(9)]), "200 OK");
         drop(first);
         eventually("the share is given back", || {

@@ -328,7 +328,7 @@ fn the_same_counts_go_to_prometheus_and_by_otlp_over_http_and_grpc() {
         assert_eq!(value(&text, &other), Some(30), "{text}");
         assert!(!text.contains("made-up"));
         assert!(text.contains("mcp_client_operation_duration_seconds_count{"));
-        assert!(value(&text, "portcullis_overhead_seconds_count") >= Some(31));
+        assert!(value(&text, "portcullis_gateway_duration_seconds_count") >= Some(31));
         let metric = eventually("the calls", || {
             let metric = receiver.metric("mcp.server.operation.duration")?;
             let points = metric["histogram"]["dataPoints"].as_array()?.clone();

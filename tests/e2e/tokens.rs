@@ -438,7 +438,7 @@ fn only_access_tokens_are_access_tokens() {
     }
     assert_eq!(with(&gateway, Era::Modern, &typed(json!("application/AT+JWT"), json!({}))).0, 200);
     // An issuer that does not know RFC 9068 is believed where that is said, and no ID token of it.
-    let gateway = believing(&server, &issuer.item("corp", "untyped: true")).start();
+    let gateway = believing(&server, &issuer.item("corp", "acceptUntypedTokens: true")).start();
     assert_eq!(with(&gateway, Era::Modern, &typed(json!("JWT"), json!({}))).0, 200);
     let id_token = typed(json!("JWT"), json!({ "nonce": "n" }));
     refused(&gateway, &server, &id_token, "token-refused", "AV-25 untyped issuer");
@@ -564,7 +564,7 @@ fn metadata_of_another_issuer_is_not_believed() {
 #[test]
 fn a_new_key_costs_one_question_whoever_waits() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
-    let gateway = believing(&server, &issuer.item("corp", "cooldown: 1h")).start();
+    let gateway = believing(&server, &issuer.item("corp", "unknownKeyCooldown: 1h")).start();
     assert_eq!(with(&gateway, Era::Modern, &issuer.good("alice")).0, 200);
     assert_eq!(issuer.asked("/jwks").len(), 1);
     let new = Key::es256("k2");
@@ -642,7 +642,7 @@ fn hostile_sets_of_keys_do_no_harm() {
         let issuer = Issuer::start();
         let bytes = make(&issuer);
         issuer.answer("/jwks", move |_| bytes.clone());
-        let config = believing(&server, &issuer.item("corp", "")).limits("answerTime: 1s");
+        let config = believing(&server, &issuer.item("corp", "")).limits("responseTimeout: 1s");
         let gateway = config.start();
         let found = with(&gateway, Era::Modern, &issuer.good("alice"));
         assert_eq!(found.0, status, "{what}: {found:?}");
@@ -659,7 +659,7 @@ fn hostile_sets_of_keys_do_no_harm() {
 fn keys_that_cannot_be_read_again_are_relied_on_for_a_while() {
     for (stale, expected) in [("1h", 200), ("1ms", 503)] {
         let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
-        let more = format!("refresh: 1ms\ncooldown: 1ms\nmaxStale: {stale}");
+        let more = format!("keyRefreshInterval: 1ms\ncooldown: 1ms\nmaxStale: {stale}");
         issuer.answer("/jwks", {
             let text = json!({ "keys": [issuer.key.jwk()] }).to_string();
             let count = AtomicUsize::new(0);
@@ -690,7 +690,7 @@ fn a_token_that_was_verified_is_good_no_longer_than_its_keys_are_relied_on() {
                 true => answer("500 Internal Server Error", "text/plain", "no"),
             }
         });
-        let item = issuer.item("corp", "refresh: 1ms\ncooldown: 1ms\nmaxStale: 2s");
+        let item = issuer.item("corp", "keyRefreshInterval: 1ms\ncooldown: 1ms\nmaxStale: 2s");
         let gateway = believing(&server, &item).start();
         let token = issuer.good("alice");
         assert_eq!(with(&gateway, era, &token).0, 200);
@@ -706,7 +706,8 @@ fn a_token_that_was_verified_is_good_no_longer_than_its_keys_are_relied_on() {
 #[test]
 fn tokens_of_a_key_that_was_removed_are_refused() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
-    let gateway = believing(&server, &issuer.item("corp", "refresh: 1ms\ncooldown: 1ms")).start();
+    let gateway =
+        believing(&server, &issuer.item("corp", "keyRefreshInterval: 1ms\ncooldown: 1ms")).start();
     let token = issuer.good("alice");
     assert_eq!(with(&gateway, Era::Modern, &token).0, 200);
     issuer.publish(&[&Key::es256("k2")]);
@@ -873,7 +874,7 @@ fn a_task_and_a_kept_result_are_for_the_same_client() {
             },
         );
         let issuer = Issuer::start();
-        let policy = "content: [{servers: [up], size: {most: 600, over: offload}}]\nrules:\n\
+        let policy = "content: [{servers: [up], size: {maxBytes: 600, onExceeded: offload}}]\nrules:\n\
             - {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
         let gateway = believing(&server, &issuer.item("corp", "")).policy(policy).start();
         let through = |client: &str| {

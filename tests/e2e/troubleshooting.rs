@@ -130,7 +130,7 @@ fn a_server_that_hangs_is_told_to_the_client_and_in_the_log() {
                 thread::park();
             }
         });
-        let gateway = Config::of(&server.url()).limits("answerTime: 1s").start();
+        let gateway = Config::of(&server.url()).limits("responseTimeout: 1s").start();
         let answer = gateway.client(era, ANA).call("slow", &json!({}));
         told(SITUATIONS[2], || heard(&gateway, std::slice::from_ref(&answer.body)));
     }
@@ -255,7 +255,7 @@ fn a_server_that_may_not_ask_is_told_with_the_key_that_is_missing() {
     );
     let answer = able.call("work", &json!({})).body;
     told(SITUATIONS[9], || heard(&gateway, std::slice::from_ref(&answer)));
-    assert!(answer.contains("`serverRequests: {forms: {}}`"), "{answer}");
+    assert!(answer.contains("`serverRequests: {formElicitation: {}}`"), "{answer}");
 }
 
 #[test]

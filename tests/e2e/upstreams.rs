@@ -103,7 +103,7 @@ fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
                     ),
                 )
             },
-            "upstream-broken",
+            "upstream-reset",
         ),
         (
             "result and error",
@@ -139,16 +139,16 @@ fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
                 say(s, b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"json");
                 false
             },
-            "upstream-broken",
+            "upstream-reset",
         ),
-        ("closed at once", |_, s| s.shutdown(Shutdown::Both).is_err(), "upstream-broken"),
+        ("closed at once", |_, s| s.shutdown(Shutdown::Both).is_err(), "upstream-reset"),
         (
             "garbage",
             |_, s| {
                 say(s, b"\x00\x01\x02\r\n\r\n");
                 false
             },
-            "upstream-broken",
+            "upstream-reset",
         ),
         (
             "a stream that ends",
@@ -156,7 +156,7 @@ fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
                 say(s, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n");
                 false
             },
-            "upstream-broken",
+            "upstream-reset",
         ),
         (
             "interim responses without end",
@@ -165,7 +165,7 @@ fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
                 while say(s, &some) {}
                 false
             },
-            "upstream-broken",
+            "upstream-reset",
         ),
         (
             "a stream of garbage",
@@ -357,7 +357,7 @@ fn a_server_that_is_down_or_silent_is_an_error_in_time() {
             "- {{name: down, url: 'http://{free}/mcp'}}\n- {{name: silent, url: '{}'}}",
             silent.url()
         );
-        let mut config = Config::with(&servers, "[silent]").limits("answerTime: 300ms");
+        let mut config = Config::with(&servers, "[silent]").limits("responseTimeout: 300ms");
         config.routes.push_str("\n- {path: /down, servers: [down]}");
         let gateway = config.start();
         let answer = gateway.client(era, ANA).call("work", &json!({}));
@@ -399,7 +399,7 @@ fn the_pages_of_a_list_have_a_bound_together() {
         let answer = gateway.client(era, ANA).ask("tools/list", json!({}));
         assert!(answer.json()["error"].is_object(), "{}", answer.body);
         let record = gateway.recorded("the list", |record| {
-            record["method"] == "tools/list" && record["reason"] == "upstream-memory"
+            record["method"] == "tools/list" && record["reason"] == "upstream-memory-limit"
         });
         assert!(!record.is_null());
         let last = server.calls().into_iter().any(|call| call.body["params"]["cursor"] == "9");
@@ -613,8 +613,8 @@ fn a_program_that_misbehaves_is_an_error_and_is_started_again() {
         ("while read line; do echo garbage garbage; done", "upstream-timeout"),
         ("cat > /dev/null", "upstream-timeout"),
     ] {
-        let config =
-            Config::with(&program(script), "[up]").limits("answerTime: 300ms\nresponseBody: 64KiB");
+        let config = Config::with(&program(script), "[up]")
+            .limits("responseTimeout: 300ms\nresponseBody: 64KiB");
         let gateway = config.start();
         let ana = gateway.client(Era::Modern, ANA);
         let answer = ana.call("echo", &json!({}));

@@ -147,7 +147,7 @@ fn a_listener_names_no_more_resources_than_may_be_whether_or_not_it_may_have_the
         for uris in [denied(257), vec![OPEN.to_owned(); 257]] {
             let refused = e2e::client::read(&mut listen(uris));
             assert_eq!((refused.status, refused.code()), (400, -32602), "{era:?}: {refused:?}");
-            assert_eq!(gateway.last()["reason"], "params", "{era:?}");
+            assert_eq!(gateway.last()["reason"], "invalid-params", "{era:?}");
         }
         for uris in [denied(256), vec![OPEN.to_owned(); 256]] {
             until(&mut listen(uris), "subscriptions/acknowledged");

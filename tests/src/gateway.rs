@@ -131,7 +131,7 @@ impl Config {
     /// The same for a server that may ask for whatever it wants that is not refused in any case.
     #[must_use]
     pub fn asked(url: &str) -> Self {
-        let requests = "{forms: {secrets: allow}, urls: {hosts: ['*']}, sampling: {}, roots: {}}";
+        let requests = "{formElicitation: {secrets: allow}, urlElicitation: {hosts: ['*']}, sampling: {}, roots: {}}";
         Self::with(&format!("- {{name: up, url: '{url}', serverRequests: {requests}}}"), "[up]")
     }
 
@@ -157,7 +157,7 @@ impl Config {
             sink: String::new(),
             sinks: String::new(),
             auditing: String::new(),
-            refusals: "{each: 1000000}".to_owned(),
+            refusals: "{individualRecords: 1000000}".to_owned(),
         }
     }
 
@@ -196,7 +196,7 @@ impl Config {
             }
         );
         // Tests leave calls open, and the end of a gateway need not wait for those.
-        let drain = if self.limits.contains("drainTime") { "" } else { "drainTime: 2s" };
+        let drain = if self.limits.contains("drainTimeout") { "" } else { "drainTimeout: 2s" };
         let limits = [drain, &self.limits].join("\n");
         let comma = |text: &str| if text.is_empty() { String::new() } else { format!(", {text}") };
         let audit = format!(

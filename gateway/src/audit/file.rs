@@ -682,8 +682,8 @@ impl AuditSink for FileSink {
     }
 
     fn kept(&self) -> Option<(PathBuf, Rotation)> {
-        let Rotation { keep, keep_for, .. } = self.rotation;
-        let limited = self.regular && (keep.is_some() || keep_for.is_some());
+        let Rotation { keep, retention, .. } = self.rotation;
+        let limited = self.regular && (keep.is_some() || retention.is_some());
         limited.then(|| (self.path.clone(), self.rotation))
     }
 }
@@ -697,7 +697,7 @@ pub fn expired(path: &Path, rotation: Rotation, now: SystemTime) -> Vec<(PathBuf
     let old = |path: &Path| {
         let changed = fs::metadata(path).and_then(|found| found.modified()).ok();
         let age = changed.and_then(|changed| now.duration_since(changed).ok());
-        age.zip(rotation.keep_for).is_some_and(|(age, most)| age > most)
+        age.zip(rotation.retention).is_some_and(|(age, most)| age > most)
     };
     let aged = full.iter().take_while(|(_, path)| old(path)).count();
     let current = File::open(path).and_then(|mut file| first_line(&mut file)).ok();

@@ -255,8 +255,8 @@ mod tests {
                 "11:02:52 OK     ana DELETE /tickets 2ms",
             ),
             (
-                r#""denied","found":["server-requests at ``: ask-not-configured"],"principal":"ana","reason":"ask-not-configured","server":"up","tool":"work""#,
-                "11:02:52 DENY   ana up/work ask-not-configured server-requests: ask-not-configured",
+                r#""denied","found":["server-requests at ``: server-request-not-configured"],"principal":"ana","reason":"server-request-not-configured","server":"up","tool":"work""#,
+                "11:02:52 DENY   ana up/work server-request-not-configured server-requests: server-request-not-configured",
             ),
             (
                 r#""refused","method":"a\u001b[31mb\nc\u202ed","peer":"[::1]:1","reason":"x""#,

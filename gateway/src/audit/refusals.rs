@@ -319,10 +319,10 @@ mod tests {
             let ending = ExchangeEnd { reason: Some(reason), ..ExchangeEnd::answered() };
             RefusalKind::of_server(server, ending)
         };
-        let alone = (0..100).filter(|_| refusals.is_alone(&of("crm", "ask-url"), at));
+        let alone = (0..100).filter(|_| refusals.is_alone(&of("crm", "server-request-url"), at));
         assert_eq!(alone.count(), 2);
-        assert!(refusals.is_alone(&of("crm", "ask-secret"), at));
-        assert!(refusals.is_alone(&of("web", "ask-url"), at));
+        assert!(refusals.is_alone(&of("crm", "server-request-secret"), at));
+        assert!(refusals.is_alone(&of("web", "server-request-url"), at));
         let due = refusals.all(now);
         let [summary] = &due[..] else { panic!("{due:?}") };
         assert_eq!((summary.count, summary.kind.address.to_string()), (98, "crm".to_owned()));

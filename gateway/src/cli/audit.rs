@@ -184,7 +184,7 @@ struct RecordFilter {
     #[arg(long)]
     reason: Option<String>,
     /// Only records with a finding of this detector, in the call or in what the server sent (`secrets`), or with a
-    /// server request that was refused for this reason (`ask-secret`).
+    /// server request that was refused for this reason (`server-request-secret`).
     #[arg(long, value_name = "NAME")]
     found: Option<String>,
     /// Only records that this rule decided.

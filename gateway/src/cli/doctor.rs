@@ -413,7 +413,7 @@ fn logs(looks: &mut DoctorReport, source: ConfigText<'_>, settings: &Settings) {
 
 /// Examines the existing logs as a start would.
 fn continued(settings: &Settings) -> Result<LogContinuation, StartError> {
-    let environment = environment(settings.limits, settings.limits.connect_time);
+    let environment = environment(settings.limits, settings.limits.connect_timeout);
     build::examine_logs(&settings.audit, &environment)
 }
 
@@ -610,10 +610,10 @@ pub(super) fn environment(mut limits: Limits, timeout: Duration) -> Environment 
 /// Limits each step to the time that all steps together may take.
 fn bound(limits: &mut Limits, timeout: Duration) {
     for time in [
-        &mut limits.connect_time,
-        &mut limits.answer_time,
-        &mut limits.total_time,
-        &mut limits.drain_time,
+        &mut limits.connect_timeout,
+        &mut limits.response_timeout,
+        &mut limits.call_timeout,
+        &mut limits.drain_timeout,
     ] {
         *time = timeout.min(*time);
     }
@@ -628,7 +628,7 @@ async fn reach(server: &ServerSettings, source: ConfigText<'_>, timeout: Duratio
         load_text_for(LoadPurpose::Reading, source).map_err(|problems| problems.first())?;
     bound(&mut own.limits, timeout);
     // After the answer, the process gets the drain time to end.
-    let within = timeout + own.limits.drain_time;
+    let within = timeout + own.limits.drain_timeout;
     let name = server.name.as_str();
     let asking = InventoryOptions { patience: timeout, told: Box::new(|_, _| {}) };
     let asked = inventory::survey(own, |one| one == name, &asking);

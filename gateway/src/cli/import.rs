@@ -928,7 +928,7 @@ fn not_taken(name: &str, server: &Map<String, Value>, told: &mut ImportReport) {
     }
     for key in TIMES.iter().filter(|key| server.contains_key(**key)) {
         told.notes.push(format!(
-            "`{name}`: its `{key}` was left out; how long a server may take is `limits.answerTime` of the gateway"
+            "`{name}`: its `{key}` was left out; how long a server may take is `limits.responseTimeout` of the gateway"
         ));
     }
     let is_known = |key: &str| {

@@ -47,7 +47,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return complain(&format!("the TLS of the listener `{}`: {error}", listener.name));
         }
     }
-    let environment = doctor::environment(settings.limits, settings.limits.connect_time);
+    let environment = doctor::environment(settings.limits, settings.limits.connect_timeout);
     if let Err(error) = build::examine_logs(&settings.audit, &environment) {
         let code = complain(&ErrorChain(&error).to_string());
         return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };

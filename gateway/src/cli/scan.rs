@@ -256,7 +256,7 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
             if offer.digest().is_none() {
                 found.push(ScanFinding {
                     thing: of.clone(),
-                    rule: "unpinnable",
+                    rule: "definition-not-canonical",
                     severity: Severity::High,
                     at: String::new(),
                     note: "a number in it does not survive canonical form".to_owned(),

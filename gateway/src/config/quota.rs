@@ -40,11 +40,11 @@ impl Quota {
         match self {
             Self::Unauthenticated => "unauthenticatedPerAddress",
             Self::InFlight => "inFlightPerCaller",
-            Self::Bodies => "requestBodiesPerCaller",
-            Self::Parked => "parkedPerCaller",
+            Self::Bodies => "requestBodyMemoryPerCaller",
+            Self::Parked => "pendingElicitationsPerCaller",
             Self::Sessions => "sessionsPerCaller",
             Self::Streams => "eventStreamsPerCaller",
-            Self::Subscriptions => "subscriptionsPerCaller",
+            Self::Subscriptions => "subscriptionMemoryPerCaller",
         }
     }
 }
@@ -107,30 +107,36 @@ impl Quotas {
             connections: Shares::new(limits.connections, limits.connections_per_address),
             unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
             in_flight: shares(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
-            bodies: under(LIGHT, limits.request_bodies, limits.request_bodies_per_caller, |one| {
-                one.request_bodies
-            }),
-            parked: shares(limits.parked, limits.parked_per_caller, |one| one.parked),
+            bodies: under(
+                LIGHT,
+                limits.request_body_memory,
+                limits.request_body_memory_per_caller,
+                |one| one.request_body_memory,
+            ),
+            parked: shares(limits.parked, limits.pending_elicitations_per_caller, |one| one.parked),
             streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
                 one.event_streams
             }),
-            subscriptions: under(0, limits.subscriptions, limits.subscriptions_per_caller, |one| {
-                one.subscriptions
-            }),
+            subscriptions: under(
+                0,
+                limits.subscriptions,
+                limits.subscription_memory_per_caller,
+                |one| one.subscriptions,
+            ),
             lists: Shares::under(
                 &ceiling,
                 Payer::caller,
                 0,
                 ShareLimits {
                     all: limits.lists,
-                    each: limits.lists_per_caller,
+                    each: limits.catalog_memory_per_caller,
                     others: others(callers, by_id, |one| one.lists),
                 },
             ),
             answers: Arc::new(ResponseAccounts::under(
                 &ceiling,
-                shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
-                Shares::new(limits.answers, limits.answers_per_server),
+                shares_by_id(limits.answers, limits.response_memory_per_caller, |one| one.answers),
+                Shares::new(limits.answers, limits.response_memory_per_server),
             )),
             tokens: Shares::new(limits.token_memory, limits.token_memory_per_caller),
             exchanged: Shares::new(limits.token_memory, limits.token_memory_per_caller),

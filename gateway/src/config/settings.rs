@@ -494,23 +494,23 @@ pub struct Limits {
     pub unauthenticated_per_address: usize,
     pub memory: usize,
     pub memory_per_caller: usize,
-    pub request_bodies: usize,
-    pub request_bodies_per_caller: usize,
+    pub request_body_memory: usize,
+    pub request_body_memory_per_caller: usize,
     pub answers: usize,
-    pub answers_per_caller: usize,
-    pub answers_per_server: usize,
+    pub response_memory_per_caller: usize,
+    pub response_memory_per_server: usize,
     pub lists: usize,
-    pub lists_per_caller: usize,
+    pub catalog_memory_per_caller: usize,
     pub schemas: usize,
-    pub schemas_per_server: usize,
+    pub schema_memory_per_server: usize,
     pub subscriptions: usize,
-    pub subscriptions_per_caller: usize,
+    pub subscription_memory_per_caller: usize,
     pub send_queue: usize,
     pub send_queue_per_caller: usize,
-    pub request_time: Duration,
-    pub connect_time: Duration,
-    pub answer_time: Duration,
-    pub total_time: Duration,
+    pub request_timeout: Duration,
+    pub connect_timeout: Duration,
+    pub response_timeout: Duration,
+    pub call_timeout: Duration,
     pub catalog_age: Duration,
     pub tools: usize,
     pub pages: usize,
@@ -518,10 +518,10 @@ pub struct Limits {
     pub sessions_per_caller: usize,
     pub ended_sessions: usize,
     pub ended_sessions_per_caller: usize,
-    pub list_time: Duration,
-    pub input_time: Duration,
+    pub list_timeout: Duration,
+    pub input_timeout: Duration,
     pub parked: usize,
-    pub parked_per_caller: usize,
+    pub pending_elicitations_per_caller: usize,
     pub streams: usize,
     pub event_streams: usize,
     pub event_streams_per_caller: usize,
@@ -529,15 +529,15 @@ pub struct Limits {
     pub replay_bytes: usize,
     pub replay_memory: usize,
     pub replay_memory_per_caller: usize,
-    pub replay_time: Duration,
-    pub kept_results: usize,
-    pub kept_results_per_caller: usize,
-    pub kept_time: Duration,
-    pub write_time: Duration,
+    pub replay_ttl: Duration,
+    pub result_store: usize,
+    pub result_store_per_caller: usize,
+    pub result_store_ttl: Duration,
+    pub write_timeout: Duration,
     pub batch: usize,
     pub processes: usize,
     pub processes_per_caller: usize,
-    pub drain_time: Duration,
+    pub drain_timeout: Duration,
     pub lame_duck_time: Duration,
     pub tokens: usize,
     pub token_memory: usize,
@@ -554,7 +554,7 @@ pub struct CallerLimits {
     /// Maximum requests in flight.
     pub in_flight: Option<usize>,
     /// Bytes of request bodies.
-    pub request_bodies: Option<usize>,
+    pub request_body_memory: Option<usize>,
     /// Calls that wait for their client to answer an elicitation or sampling request.
     pub parked: Option<usize>,
     /// Event streams that belong to no call.
@@ -571,7 +571,9 @@ impl CallerLimits {
     /// The largest share that is in bytes; `None` if all of them are the common ones.
     #[must_use]
     pub fn most_bytes(&self) -> Option<usize> {
-        [self.request_bodies, self.subscriptions, self.lists, self.answers].into_iter().max()?
+        [self.request_body_memory, self.subscriptions, self.lists, self.answers]
+            .into_iter()
+            .max()?
     }
 }
 
@@ -582,8 +584,8 @@ impl Limits {
         http2::ConnectionBounds {
             bounds: self.http2,
             head: u32::try_from(self.request_head).unwrap_or(u32::MAX),
-            head_time: self.request_time,
-            write_time: self.write_time,
+            head_time: self.request_timeout,
+            write_timeout: self.write_timeout,
         }
     }
 
@@ -592,7 +594,7 @@ impl Limits {
     pub fn http2_of_servers(&self) -> http2::ConnectionBounds {
         http2::ConnectionBounds {
             head: connection::HEAD,
-            head_time: self.answer_time,
+            head_time: self.response_timeout,
             ..self.http2_of_clients()
         }
     }

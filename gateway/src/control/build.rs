@@ -329,7 +329,7 @@ pub fn lasting(
     let metrics = Metrics::new(clock.now()).with_certificates(secure);
     let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
     let metrics = metrics.with_inspections(tasks.offload().counts());
-    let compiled = Arc::new(SchemaCache::new(limits.schemas, limits.schemas_per_server));
+    let compiled = Arc::new(SchemaCache::new(limits.schemas, limits.schema_memory_per_server));
     let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
     let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
     let metrics = metrics.with_ceiling(Arc::clone(&quotas.ceiling));
@@ -367,9 +367,9 @@ pub fn lasting(
         parked_calls: Arc::new(BoundedMap::new(limits.parked)),
         cancellations: Arc::new(BoundedMap::new(limits.sessions)),
         result_store: Arc::new(ResultStore::new(
-            limits.kept_results,
-            limits.kept_results_per_caller,
-            limits.kept_time,
+            limits.result_store,
+            limits.result_store_per_caller,
+            limits.result_store_ttl,
         )),
         quotas,
         compiled,

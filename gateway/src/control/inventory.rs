@@ -137,7 +137,7 @@ pub async fn survey(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(clock.now()));
-    settings.limits.answer_time = settings.limits.answer_time.min(asking.patience);
+    settings.limits.response_timeout = settings.limits.response_timeout.min(asking.patience);
     let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
     let (limits, counted) = (settings.limits, Arc::clone(&metrics));
     let environment = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counted, quotas);
@@ -153,7 +153,7 @@ pub async fn survey(
     let each = upstreams.iter().zip(&settings.servers);
     let mut surveys = join_all(each.map(|(upstream, server)| ask(upstream, server, asking))).await;
     // After this, every program has ended and its output was read completely.
-    listener::drain(&tasks, settings.limits.drain_time).await;
+    listener::drain(&tasks, settings.limits.drain_timeout).await;
     for (survey, upstream) in surveys.iter_mut().zip(&upstreams) {
         let said = upstream.last_words();
         let last = survey.unread.last_mut().map(|(_, why)| why);
@@ -292,7 +292,7 @@ fn longer(reach: &ServerTransport) -> String {
         }
     };
     format!(
-        "{what}: `--timeout` gives it longer here, and `limits.answerTime` in a gateway that runs"
+        "{what}: `--timeout` gives it longer here, and `limits.responseTimeout` in a gateway that runs"
     )
 }
 

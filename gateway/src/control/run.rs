@@ -393,7 +393,7 @@ impl RunningGateway {
     /// If the thread cannot be started.
     pub fn watch_over(&self, begins: StopTrigger) -> Result<Watchdog, StartError> {
         let limits = &self.lasting.limits;
-        let within = limits.lame_duck_time + limits.drain_time + END;
+        let within = limits.lame_duck_time + limits.drain_timeout + END;
         let watchdog = Watchdog::start(Arc::clone(&self.lasting.journal), begins, within);
         watchdog.map_err(StartError::Threads)
     }
@@ -401,7 +401,7 @@ impl RunningGateway {
     /// Stops: closes the listeners, drains what is in flight, and writes the last record. Services that an application
     /// has mounted answer with 503 from now on.
     pub async fn stop(self) -> StopOutcome {
-        listener::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
+        listener::drain(&self.lasting.tasks, self.lasting.limits.drain_timeout).await;
         let stopped = joined(self.threads, JOIN_TIMEOUT).await;
         self.lasting.journal.stop().await;
         self.lasting.telemetry.stop().await;

@@ -113,7 +113,7 @@ impl StdioServer {
         let (queue, messages) = queue(StreamBounds { events: WRITE_QUEUE, ..room });
         let patience = match tenancy {
             Tenancy::Single => None,
-            Tenancy::Multi => Some(gateway.limits.write_time),
+            Tenancy::Multi => Some(gateway.limits.write_timeout),
         };
         let on_reload = OnReload::Continues;
         let out = ClientOutput { queue, write: |message| message, patience, on_reload };
@@ -186,7 +186,7 @@ impl StdioServer {
         let patience = if matches!(ended, Err(StdioServerError::Unread)) {
             Duration::ZERO
         } else {
-            self.gateway.limits.drain_time.min(Duration::from_secs(2))
+            self.gateway.limits.drain_timeout.min(Duration::from_secs(2))
         };
         drop(self.bridge);
         // Legacy-era requests in flight may finish, within a time limit.

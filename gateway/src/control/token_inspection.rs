@@ -404,7 +404,7 @@ fn hint(
             let typ = Jws::read(token).ok()?.typ;
             matches!(typ.as_deref(), None | Some("jwt")).then(|| {
                 format!(
-                    "the access tokens of many providers say `typ: JWT` or nothing: `untyped: true` of issuer `{}` \
+                    "the access tokens of many providers say `typ: JWT` or nothing: `acceptUntypedTokens: true` of issuer `{}` \
                      accepts them",
                     issuer.name
                 )

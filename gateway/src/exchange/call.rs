@@ -726,7 +726,7 @@ impl Gateway {
             .is_some_and(|kept| kept.watch(admitted.server_index, &admitted.name, wanted));
         if let Some(kept) = kept.filter(|_| watched) {
             // The client must not miss events after the response, so the upstream subscription is awaited.
-            drop(timeout(self.limits.connect_time, kept.settled(admitted.server_index)).await);
+            drop(timeout(self.limits.connect_timeout, kept.settled(admitted.server_index)).await);
         }
         match id.filter(|_| watched) {
             Some(id) => {

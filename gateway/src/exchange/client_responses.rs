@@ -62,7 +62,7 @@ impl Gateway {
         sent.filter(|_| recorded)
     }
 
-    /// Waits for the client's response to the server request `id`, at most `inputTime`; a refusal if none comes, or none
+    /// Waits for the client's response to the server request `id`, at most `inputTimeout`; a refusal if none comes, or none
     /// that may be sent.
     pub(super) async fn awaited(
         &self,
@@ -72,7 +72,7 @@ impl Gateway {
         id: &Id,
         response: oneshot::Receiver<ResponseOutcome>,
     ) -> ServerReply {
-        let came = timeout(self.limits.input_time, response).await.ok().and_then(Result::ok);
+        let came = timeout(self.limits.input_timeout, response).await.ok().and_then(Result::ok);
         let sent = match came {
             Some(outcome) => self.answered_to(caller, route, question, outcome).await,
             None => None,

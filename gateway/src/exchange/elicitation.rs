@@ -275,7 +275,7 @@ impl InFlightCall {
         let mut inputs = InputResponsesDraft::new(self.call.server.name());
         for (question, answer) in waiting {
             let outcome = tokio::select! {
-                outcome = timeout(self.call.gateway.limits.input_time, answer) => outcome,
+                outcome = timeout(self.call.gateway.limits.input_timeout, answer) => outcome,
                 () = self.frame.cancelled.cancelled() => return Ok(false),
             };
             let Ok(Ok(outcome)) = outcome else { return Err(Failure::Unanswered) };
@@ -325,7 +325,7 @@ impl InFlightCall {
         let asked = self.shown(asked).await?;
         let gateway = Arc::clone(&self.call.gateway);
         let seal = |state: &RequestState| {
-            let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
+            let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_timeout);
             let sealed = self.call.bound().seal(&gateway.sealer, state, now, lifetime);
             sealed.map_err(|_opaque| Failure::Overload)
         };
@@ -438,7 +438,7 @@ impl InFlightCall {
             return Some(Err(failure));
         }
         let gateway = &self.call.gateway;
-        let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
+        let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_timeout);
         let state = self.call.bound().seal(&gateway.sealer, &RequestState::Again, now, lifetime);
         let state = state.map_err(|_opaque| Failure::Overload);
         let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };

@@ -262,9 +262,9 @@ impl UpstreamCall {
     fn patience(&self) -> Duration {
         let limits = &self.gateway.limits;
         if self.rounds == 0 {
-            limits.answer_time
+            limits.response_timeout
         } else {
-            limits.input_time.max(limits.answer_time)
+            limits.input_timeout.max(limits.response_timeout)
         }
     }
 }
@@ -571,9 +571,9 @@ impl InFlightCall {
     pub(super) async fn send(&self, outlet: &EventSink, message: &[u8]) -> bool {
         let limits = &self.call.gateway.limits;
         let patience = match outlet {
-            EventSink::Direct(_) => limits.write_time,
+            EventSink::Direct(_) => limits.write_timeout,
             // A disconnected client may still resume the stream.
-            EventSink::Kept(_) => limits.replay_time,
+            EventSink::Kept(_) => limits.replay_ttl,
         };
         outlet.send(message, patience).await
     }

@@ -245,7 +245,7 @@ impl Gateway {
         let on_behalf = arrived.on_behalf(server_index);
         // A slow server must not delay the others for long.
         let alone = arrived.route.servers.len() == 1;
-        let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
+        let patience = if alone { self.limits.response_timeout } else { self.limits.list_timeout };
         let list = server.list(permit, entry, &on_behalf, patience);
         let listed = timeout(patience + GRACE, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
@@ -435,7 +435,7 @@ impl Gateway {
         let reads =
             servers.into_iter().map(|CatalogToRead { server_index, server, permit }| async move {
                 let on_behalf: OnBehalfOf = arrived.on_behalf(server_index);
-                let patience = self.limits.list_time;
+                let patience = self.limits.list_timeout;
                 let read = server.catalog_within(permit, entry, &on_behalf, patience);
                 let read = timeout(patience + GRACE, read).await;
                 (server_index, server, read.unwrap_or(Err(UpstreamError::Timeout(patience))))

@@ -392,7 +392,7 @@ impl Gateway {
     /// does not delay a reload or a stop.
     async fn hand(&self, outlet: &EventSink, message: &[u8]) -> bool {
         tokio::select! {
-            sent = outlet.send(message, self.limits.write_time) => sent,
+            sent = outlet.send(message, self.limits.write_timeout) => sent,
             () = self.tasks.stopping() => false,
         }
     }
@@ -597,7 +597,7 @@ impl SessionForwarder {
     /// Resolves when the client has been disconnected for longer than the replay time.
     async fn deserted(&self) {
         const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-        let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_time);
+        let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_ttl);
         while gone < patience {
             if timeout(CHECK_INTERVAL, self.stream.over()).await.is_ok() {
                 return;
@@ -637,7 +637,7 @@ impl SessionForwarder {
         };
         if let Some(message) = message {
             // A disconnected client may still resume; if it does not in time, the stream ends.
-            if !self.push(&message, gateway.limits.replay_time).await {
+            if !self.push(&message, gateway.limits.replay_ttl).await {
                 self.stream.end();
             }
         }
@@ -685,7 +685,7 @@ impl SessionForwarder {
             return;
         };
         let message = encode::server_request(&ours, asked, params);
-        let patience = self.gateway.limits.input_time;
+        let patience = self.gateway.limits.input_timeout;
         self.push(&message, patience).await;
         let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
         let (server, route) = (Arc::clone(server), Arc::clone(&self.route));

@@ -91,10 +91,10 @@ pub enum ClaimError {
     #[error("`exp` is missing")]
     Expiry,
     /// It has no `iat`.
-    #[error("`iat` is missing, which only `untyped` tokens may lack")]
+    #[error("`iat` is missing, which only `acceptUntypedTokens` tokens may lack")]
     Issued,
     /// It has no `jti`.
-    #[error("`jti` is missing, which only `untyped` tokens may lack")]
+    #[error("`jti` is missing, which only `acceptUntypedTokens` tokens may lack")]
     Id,
     /// It has no valid subject.
     #[error("the subject is missing, at `claims.subject` or in `sub`")]
@@ -103,7 +103,7 @@ pub enum ClaimError {
     #[error("the client is missing, at `claims.client` or in `client_id` or `azp`")]
     Client,
     /// The claim that marks service clients has the wrong type.
-    #[error("the claim at `service.claim` is not a string")]
+    #[error("the claim at `serviceTokens.claim` is not a string")]
     Service,
     /// Its groups are malformed, or too many.
     #[error("the claim at `claims.groups` is not a list of at most 512 names")]

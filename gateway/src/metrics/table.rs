@@ -140,7 +140,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Points(evaluations),
     },
     MetricDefinition {
-        name: "portcullis.overhead",
+        name: "portcullis.gateway.duration",
         unit: "s",
         help: "Time in the gateway, without its servers.",
         source: MetricSource::Durations(|m| &m.overhead),
@@ -189,19 +189,19 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::OfServers(|server| sum(&server.notifications_dropped)),
     },
     MetricDefinition {
-        name: "portcullis.upstream_unsent",
+        name: "portcullis.upstream_send_queue",
         unit: "By",
         help: "Bytes of messages that wait to be sent to the server, or are being sent.",
         source: MetricSource::OfServers(|server| gauge(&server.unsent)),
     },
     MetricDefinition {
-        name: "portcullis.upstream_unsent_refused",
+        name: "portcullis.upstream_send_queue_rejected",
         unit: "",
         help: "Messages that were refused because too many bytes waited to be sent to the server.",
         source: MetricSource::OfServers(|server| sum(&server.not_queued)),
     },
     MetricDefinition {
-        name: "portcullis.upstream_stalls",
+        name: "portcullis.upstream_channels_stalled",
         unit: "",
         help: "Channels that were ended because the server took nothing of what was sent to it.",
         source: MetricSource::OfServers(|server| sum(&server.stalls)),
@@ -219,31 +219,31 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Level(|m| &m.connections),
     },
     MetricDefinition {
-        name: "portcullis.answers_held",
+        name: "portcullis.response_memory",
         unit: "By",
         help: "Bytes of answers of servers that are being read or looked at, or wait for their clients to read them.",
         source: MetricSource::Gauge(|m| m.answers.bytes() as u64),
     },
     MetricDefinition {
-        name: "portcullis.answers_refused",
+        name: "portcullis.responses_dropped",
         unit: "",
         help: "Answers of servers that were given up because too many bytes were being read.",
         source: MetricSource::Sum(|m| m.answers.refused()),
     },
     MetricDefinition {
-        name: "portcullis.memory_held",
+        name: "portcullis.caller_memory",
         unit: "By",
         help: "Bytes that callers make the gateway hold, of which limits.memory is the bound.",
         source: MetricSource::Gauge(|m| m.ceiling.taken() as u64),
     },
     MetricDefinition {
-        name: "portcullis.lists_held",
+        name: "portcullis.catalog_memory",
         unit: "By",
         help: "Bytes of lists of servers that are kept for callers, as they are estimated.",
         source: MetricSource::Gauge(|m| m.lists.taken() as u64),
     },
     MetricDefinition {
-        name: "portcullis.schemas_held",
+        name: "portcullis.schema_memory",
         unit: "By",
         help: "Bytes of schemas that are kept compiled, as they are estimated.",
         source: MetricSource::Gauge(|m| m.schemas.bytes() as u64),
@@ -279,7 +279,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Level(|m| &m.workers_stalled),
     },
     MetricDefinition {
-        name: "portcullis.resources_lacking",
+        name: "portcullis.process_limit_reached",
         unit: "",
         help: "1 while the process can open no file or start no thread; readiness is red meanwhile.",
         source: MetricSource::Level(|m| &m.resources_lacking),
@@ -321,7 +321,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         }),
     },
     MetricDefinition {
-        name: "portcullis.pins",
+        name: "portcullis.definitions",
         unit: "",
         help: "Definitions in the lockfile, by server and state; what servers say of themselves is not counted.",
         source: MetricSource::Points(pins),
@@ -400,7 +400,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Results(|m| &m.exports),
     },
     MetricDefinition {
-        name: "portcullis.streams_cut",
+        name: "portcullis.streams_revoked",
         unit: "",
         help: "Streams that were cut because the right to them had ended.",
         source: MetricSource::Count(|m| &m.streams_cut),
@@ -418,7 +418,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.ops_refused),
     },
     MetricDefinition {
-        name: "portcullis.revocations_unread",
+        name: "portcullis.revocations_read_failures",
         unit: "",
         help: "Files of revocations that could not be read.",
         source: MetricSource::Count(|m| &m.revocations_unread),
@@ -430,7 +430,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.definition_changes),
     },
     MetricDefinition {
-        name: "portcullis.lockfile_unread",
+        name: "portcullis.lockfile_read_failures",
         unit: "",
         help: "Lockfiles that could not be used; nothing is approved meanwhile.",
         source: MetricSource::Count(|m| &m.lockfile_unread),
@@ -448,13 +448,13 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.handshakes_failed),
     },
     MetricDefinition {
-        name: "portcullis.http2_floods",
+        name: "portcullis.http2_flood_closes",
         unit: "",
         help: "Connections of HTTP/2 that were ended because they cost more than they may.",
         source: MetricSource::Count(|m| &m.http2_floods),
     },
     MetricDefinition {
-        name: "portcullis.partial_lists",
+        name: "portcullis.list_servers_missing",
         unit: "",
         help: "Lists that lacked the part of a server, by server missing.",
         source: MetricSource::Count(|m| &m.partial_lists),
@@ -472,7 +472,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.audit_failures),
     },
     MetricDefinition {
-        name: "portcullis.audit_requests_summarised",
+        name: "portcullis.audit_refusals_summarised",
         unit: "",
         help: "Requests of unknown callers that were recorded together and not one by one.",
         source: MetricSource::Count(|m| &m.audit_summarised),
@@ -484,7 +484,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.audit_files_lost),
     },
     MetricDefinition {
-        name: "portcullis.audit_files_foreign",
+        name: "portcullis.audit_foreign_appends",
         unit: "",
         help: "Times that somebody else was found to have appended to a file of records.",
         source: MetricSource::Count(|m| &m.audit_foreign),

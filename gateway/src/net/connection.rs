@@ -95,7 +95,7 @@ pub struct ConnectTarget {
     port: u16,
     egress: Egress,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    connect_time: Duration,
+    connect_timeout: Duration,
     lookup: NameResolver,
     /// The limits of HTTP/2 and the tasks that drive its connections, where it is permitted.
     http2: Option<(ConnectionBounds, Tasks)>,
@@ -130,7 +130,7 @@ impl ConnectTarget {
         uri: &Uri,
         egress: Egress,
         tls: Option<Arc<ClientConfig>>,
-        connect_time: Duration,
+        connect_timeout: Duration,
     ) -> Result<Self, ConnectionError> {
         let invalid = || ConnectionError::Connect(io::ErrorKind::InvalidInput.into());
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']);
@@ -145,7 +145,7 @@ impl ConnectTarget {
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let (lookup, http2) = (NameResolver::Machine, None);
-        Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup, http2 })
+        Ok(Self { host: host.into(), port, egress, tls, connect_timeout, lookup, http2 })
     }
 
     /// This target, with HTTP/2 offered in TLS. Its HTTP/2 connections are driven by `tasks`.
@@ -171,7 +171,7 @@ impl ConnectTarget {
     /// # Errors
     /// When it cannot be established within the time limit.
     pub async fn connect(&self) -> Result<ServerConnection, ConnectionError> {
-        let connected = timeout(self.connect_time, self.stream()).await;
+        let connected = timeout(self.connect_timeout, self.stream()).await;
         let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
         let stream = connected.map_err(late)??;
         if let Some((terms, tasks)) = self.http2.as_ref().filter(|_| stream.is_http2()) {
@@ -199,7 +199,7 @@ impl ConnectTarget {
     /// # Errors
     /// When no connection can be established within the time limit, or the certificate cannot be read.
     pub async fn certificate_end(&self) -> Result<Option<SystemTime>, ConnectionError> {
-        let connected = timeout(self.connect_time, self.stream()).await;
+        let connected = timeout(self.connect_timeout, self.stream()).await;
         let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
         let ServerStream::Tls(stream) = connected.map_err(late)?? else { return Ok(None) };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);

@@ -101,8 +101,8 @@ pub struct Http2Bounds {
     pub connection_window: u32,
     pub send_buffer: usize,
     pub answers: usize,
-    pub idle_time: Duration,
-    pub ping_time: Duration,
+    pub idle_timeout: Duration,
+    pub ping_interval: Duration,
     pub ping_timeout: Duration,
 }
 
@@ -116,7 +116,7 @@ pub struct ConnectionBounds {
     /// Time limit for receiving a header list.
     pub head_time: Duration,
     /// How long the peer may accept none of what is written to it.
-    pub write_time: Duration,
+    pub write_timeout: Duration,
 }
 
 /// The limit that a peer has exceeded.

@@ -36,7 +36,7 @@ pub struct HttpClientSettings {
     /// The egress rules; `None` admits the addresses that the URL itself suggests ([`Egress::usual`]).
     pub egress: Option<Egress>,
     /// Time limit for establishing a connection.
-    pub connect_time: Duration,
+    pub connect_timeout: Duration,
     /// Time limit for a request as a whole, connection included.
     pub time: Duration,
     /// Most bytes of a response body.
@@ -92,7 +92,7 @@ impl HttpClientSettings {
         let egress = self.egress.clone();
         let egress = egress.unwrap_or_else(|| Egress::usual(uri.host().unwrap_or_default()));
         let target =
-            ConnectTarget::new(uri, egress, Some(Arc::clone(&self.tls)), self.connect_time)?;
+            ConnectTarget::new(uri, egress, Some(Arc::clone(&self.tls)), self.connect_timeout)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = path.parse().map_err(|_unusable| FetchError::Url)?;
         Ok(Endpoint { target, host, path, limit: self.limit, time: self.time })

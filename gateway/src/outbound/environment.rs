@@ -153,8 +153,8 @@ impl Environment {
         Ok(HttpClientSettings {
             tls: self.tls(&tls)?,
             egress: way.egress.clone(),
-            connect_time: self.limits.connect_time,
-            time: PATIENCE.min(self.limits.answer_time),
+            connect_timeout: self.limits.connect_timeout,
+            time: PATIENCE.min(self.limits.response_timeout),
             limit: ANSWER,
         })
     }

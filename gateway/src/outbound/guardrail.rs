@@ -132,7 +132,7 @@ impl GuardrailClient {
     pub fn new(settings: &Settings, environment: &Environment) -> Result<Self, EnvironmentError> {
         let mut ways = environment.ways(&settings.place.way, None)?;
         (ways.time, ways.limit) = (settings.deadline, ANSWER);
-        ways.connect_time = ways.connect_time.min(settings.deadline);
+        ways.connect_timeout = ways.connect_timeout.min(settings.deadline);
         let endpoint = ways.to(&settings.place.url)?;
         let token = settings.token.as_ref().map(|token| environment.bearer(token)).transpose()?;
         Ok(Self {

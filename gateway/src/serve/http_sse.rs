@@ -191,7 +191,7 @@ impl HttpSseServer {
         if events.try_send(&first) != Ok(true) {
             return Err(Failure::Overload);
         }
-        let patience = Some(gateway.limits.write_time);
+        let patience = Some(gateway.limits.write_timeout);
         let write = |message: Bytes| sse::encode(&message);
         let out = ClientOutput { queue: events, write, patience, on_reload: OnReload::Ends };
         let bridge = Bridge::new(Arc::clone(gateway), admission, peer.clone(), path, out);

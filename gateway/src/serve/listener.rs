@@ -106,12 +106,12 @@ async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: 
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
-    let stream = WriteTimeout::new(LingeringClose::new(stream), limits.write_time);
+    let stream = WriteTimeout::new(LingeringClose::new(stream), limits.write_timeout);
     match &admission.tls {
         None => Box::pin(connection(service, limits, stream, peer)).await,
         Some(acceptor) => {
             let shaken =
-                tokio::time::timeout(limits.request_time, Box::pin(acceptor.accept(stream)));
+                tokio::time::timeout(limits.request_timeout, Box::pin(acceptor.accept(stream)));
             match shaken.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok((stream, certificate)) => {
                     peer.certificate = certificate;
@@ -176,7 +176,7 @@ where
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_time)
+        .header_read_timeout(limits.request_timeout)
         .max_headers(HEADERS)
         .max_header_size(limits.request_head)
         .max_buf_size(64 * 1024);

@@ -67,7 +67,7 @@ static NO_PEER: LogLimit = LogLimit::new(1, 5);
 ///
 /// Once [`RunningGateway::stop`](crate::control::run::RunningGateway::stop) was called, new requests are answered with
 /// 503 and streams without an end are ended. `stop` waits until all responses of the service were read or dropped, but
-/// not longer than `limits.drainTime`.
+/// not longer than `limits.drainTimeout`.
 #[derive(Clone, Debug)]
 pub struct McpService(Arc<ServedListener>);
 

@@ -250,7 +250,7 @@ impl SessionStates {
 
     /// Removes states that were not used for a while, and streams to which no client has returned.
     pub fn sweep(&self) {
-        let (now, age) = (self.clock.instant(), self.limits.replay_time);
+        let (now, age) = (self.clock.instant(), self.limits.replay_ttl);
         self.table.retain(|_, conversation| {
             let mut streams = conversation.streams();
             streams.prune(now, age);
@@ -341,7 +341,7 @@ impl SessionState {
         }
         let stream = ReplayBuffer::new(id, room(&self.limits, &self.budget, &self.holder));
         let mut streams = self.streams();
-        streams.prune(now, self.limits.replay_time);
+        streams.prune(now, self.limits.replay_ttl);
         if streams.all.len() >= self.limits.streams {
             // The stream that ended first makes room.
             let done = streams

@@ -177,7 +177,7 @@ impl ReplySender {
     pub async fn reply(&self, reply: ServerReply) {
         let sent = if reply.is_for(&self.upstream.name) {
             let speaker = self.on_behalf.speaker(self.upstream_session.as_ref());
-            let deadline = Instant::now() + self.upstream.limits.answer_time;
+            let deadline = Instant::now() + self.upstream.limits.response_timeout;
             self.upstream.notify(&request::reply(reply, speaker), deadline).await
         } else {
             Err(MISDIRECTED)
@@ -447,7 +447,7 @@ impl CallAnswer {
             upstream.dispatch(&outgoing).await
         };
         self.pending = Some(PendingHeaders { response: Mutex::new(response.boxed()), pass });
-        self.interim = self.headers_or_message(self.upstream.limits.answer_time).await?;
+        self.interim = self.headers_or_message(self.upstream.limits.response_timeout).await?;
         Ok(())
     }
 
@@ -588,7 +588,7 @@ impl CallAnswer {
             return Err(UpstreamError::Incomplete);
         };
         let outgoing = request::initialized(&self.on_behalf, upstream_session);
-        let until = self.deadline.min(Instant::now() + self.upstream.limits.answer_time);
+        let until = self.deadline.min(Instant::now() + self.upstream.limits.response_timeout);
         let found = timeout_at(until, http.open(&outgoing, Some(&last))).await;
         let found = found.map_err(|_late| UpstreamError::Incomplete)??;
         let found = found.ok_or(UpstreamError::Incomplete)?;
@@ -648,7 +648,7 @@ impl CallAnswer {
 
     /// Restarts the time limit of the whole answer.
     pub fn renew(&mut self) {
-        self.deadline = Instant::now() + self.options.patience(self.upstream.limits.total_time);
+        self.deadline = Instant::now() + self.options.patience(self.upstream.limits.call_timeout);
     }
 
     /// Drops the arguments of the call and the client's input to free their memory. A legacy server has them already
@@ -771,7 +771,7 @@ impl Drop for CallAnswer {
                 }
                 let (upstream, id) = (Arc::clone(&self.upstream), self.id);
                 self.upstream.tasks.spawn(async move {
-                    let deadline = Instant::now() + upstream.limits.answer_time;
+                    let deadline = Instant::now() + upstream.limits.response_timeout;
                     let speaker = on_behalf.speaker(upstream_session.as_ref());
                     let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {

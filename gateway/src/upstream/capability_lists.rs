@@ -148,7 +148,7 @@ impl Upstream {
         offered: &mut CapableOffer,
     ) -> Result<(), UpstreamError> {
         for kind in ItemKind::LISTED.into_iter().filter(|kind| server_info.has(*kind)) {
-            let until = Instant::now() + self.limits.answer_time;
+            let until = Instant::now() + self.limits.response_timeout;
             let slot = self.capable.cached(server_info.era).slot(kind);
             offered.listings.push(self.read(slot, on_behalf, kind, until).await?);
         }

@@ -203,7 +203,7 @@ impl Upstream {
         on_record: &ReadEntry,
         on_behalf: &OnBehalfOf,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        self.catalog_within(permit, on_record, on_behalf, self.limits.answer_time).await
+        self.catalog_within(permit, on_record, on_behalf, self.limits.response_timeout).await
     }
 
     /// Like [`Self::catalog`], with `patience` as the time limit for the server's answer.
@@ -227,7 +227,7 @@ impl Upstream {
 
     /// Like [`Self::catalog_within`], for the gateway itself: at its start, and for an operator who looks at a server.
     /// Needs no proof: no caller asks, so there is no exchange to record. `patience` is the time limit for the answer,
-    /// `answerTime` if not given.
+    /// `responseTimeout` if not given.
     ///
     /// # Errors
     /// If the list cannot be read.
@@ -236,7 +236,7 @@ impl Upstream {
         kind: ItemKind,
         patience: Option<Duration>,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let patience = patience.unwrap_or(self.limits.answer_time);
+        let patience = patience.unwrap_or(self.limits.response_timeout);
         self.listing(&OnBehalfOf::gateway(), kind, self.limits.catalog_age, patience).await
     }
 
@@ -252,7 +252,7 @@ impl Upstream {
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let came = Instant::now();
-        let until = came + patience.min(self.limits.answer_time);
+        let until = came + patience.min(self.limits.response_timeout);
         if let Some(listing) = self.shared.slot(kind).fresh(age).filter(|l| l.is_public()) {
             return Ok(listing);
         }
@@ -267,7 +267,7 @@ impl Upstream {
         };
         let patience = match age.is_zero() {
             true => until.saturating_duration_since(Instant::now()),
-            false => self.limits.answer_time,
+            false => self.limits.response_timeout,
         };
         // Boxed, because it is rare and large, and the futures of all calls would have room for it.
         let read = || Box::pin(self.read(slot, on_behalf, kind, until));
@@ -561,7 +561,7 @@ impl Upstream {
             let id = self.id();
             let outgoing = request::list(id, kind, cursor.as_deref(), speaker);
             let mut messages = self.send(&outgoing, deadline).await?;
-            let text = messages.text(deadline, self.limits.answer_time).await?;
+            let text = messages.text(deadline, self.limits.response_timeout).await?;
             if let (Some(text), Some(held), None) = (&text, &held, &cursor)
                 && held.is_repeated_by(text, id)
             {

@@ -75,7 +75,7 @@ fn allowed_by(asked: &str) -> Option<&'static str> {
     match asked {
         method::ROOTS => Some("`serverRequests: {roots: {}}` of the server"),
         method::SAMPLE => Some("`serverRequests: {sampling: {}}` of the server"),
-        method::ELICIT => Some("`serverRequests: {forms: {}}` of the server"),
+        method::ELICIT => Some("`serverRequests: {formElicitation: {}}` of the server"),
         _unknown => None,
     }
 }
@@ -237,13 +237,13 @@ impl Channel {
 
     /// Resolves when the channel to a server that has read nothing since `since` must be closed. A single-threaded
     /// server does not read while it works, so the channel is closed in two cases: the server sent nothing for
-    /// `limits.answerTime`, and no call that it received is pending; or messages were refused because its queue is
-    /// full, and every call that it received has had `limits.totalTime`.
+    /// `limits.responseTimeout`, and no call that it received is pending; or messages were refused because its queue is
+    /// full, and every call that it received has had `limits.callTimeout`.
     pub(super) async fn stalls(&self, since: Instant) {
-        let longest = self.limits.total_time.max(self.limits.answer_time);
+        let longest = self.limits.call_timeout.max(self.limits.response_timeout);
         loop {
             sleep(STALL_CHECK_INTERVAL).await;
-            let silent = since.max(self.last_heard()).elapsed() >= self.limits.answer_time;
+            let silent = since.max(self.last_heard()).elapsed() >= self.limits.response_timeout;
             let idles = silent && !self.demux.is_at_work();
             if idles || since.elapsed() >= longest && self.outbox.has_refused() {
                 return;
@@ -389,10 +389,11 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// A channel with room for one [`draft`].
-    fn channel(answer_time: Duration, total_time: Duration) -> Arc<Channel> {
+    fn channel(response_timeout: Duration, call_timeout: Duration) -> Arc<Channel> {
         let (send_queue, send_queue_per_caller) = (300, 300);
         let usual = Limits::default();
-        let limits = Limits { answer_time, total_time, send_queue, send_queue_per_caller, ..usual };
+        let limits =
+            Limits { response_timeout, call_timeout, send_queue, send_queue_per_caller, ..usual };
         let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
         let terms = ChannelTerms {
             name: ServerName::parse("up").unwrap(),

@@ -90,7 +90,7 @@ pub enum UpstreamError {
     #[error("{0}")]
     Protocol(&'static str),
     /// Too many bytes of answers are in memory: of this server, of this caller, or in total.
-    #[error("response memory limit reached (`limits.answers`)")]
+    #[error("response memory limit reached (`limits.responseMemory`)")]
     Memory(#[source] ShareError),
     /// No process of the server is free for this caller.
     #[error("no process of the server is free for this caller")]
@@ -181,7 +181,7 @@ impl UpstreamError {
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
             Self::Connection(ConnectionError::Broken(_) | ConnectionError::Unprocessed(_))
-            | Self::Incomplete => "upstream-broken",
+            | Self::Incomplete => "upstream-reset",
             Self::Status(_) | Self::Redirect(..) => "upstream-status",
             Self::ContentType
             | Self::TooLong(_)
@@ -189,8 +189,10 @@ impl UpstreamError {
             | Self::Protocol(_)
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
-            Self::Memory(_) => "upstream-memory",
-            Self::SessionLimit | Self::Processes(_) | Self::SendQueueFull(_) => "upstream-crowded",
+            Self::Memory(_) => "upstream-memory-limit",
+            Self::SessionLimit | Self::Processes(_) | Self::SendQueueFull(_) => {
+                "upstream-session-limit"
+            }
         }
     }
 }

@@ -236,7 +236,7 @@ impl Upstream {
             }
             Ok(upstream_session)
         };
-        gateway_session.opening.take(self.limits.answer_time, held, open).await
+        gateway_session.opening.take(self.limits.response_timeout, held, open).await
     }
 
     /// Makes room for one more session. A caller that would exceed its maximum loses its least recently used idle

@@ -126,7 +126,7 @@ impl Upstream {
         }
         // Boxed, because it is rare and large, and the futures of all calls would have room for it.
         let meet = || Box::pin(self.meet(on_behalf, generation));
-        self.probing.take(self.limits.answer_time, current, meet).await
+        self.probing.take(self.limits.response_timeout, current, meet).await
     }
 
     /// Detects the era of the server and reads its information.
@@ -208,7 +208,7 @@ impl Upstream {
         let probes = stdio && self.protocol == ServerProtocol::Auto && upstream_session.is_none();
         let (silence, patience) = match probes {
             true => (ServerSilence::Expected, PROBE),
-            false => (ServerSilence::Failure, self.limits.answer_time),
+            false => (ServerSilence::Failure, self.limits.response_timeout),
         };
         let id = self.id();
         let deadline = Instant::now() + patience;
@@ -276,7 +276,7 @@ impl Upstream {
         generation: u64,
     ) -> Result<ServerState, UpstreamError> {
         let id = self.id();
-        let deadline = Instant::now() + self.limits.answer_time;
+        let deadline = Instant::now() + self.limits.response_timeout;
         let asked = self
             .ask(
                 &request::initialize(id, version, on_behalf, channel),

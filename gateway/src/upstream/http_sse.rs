@@ -72,8 +72,8 @@ impl HttpSseClient {
         held: Option<ChannelShare>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         let ChannelTerms { name, limits, .. } = &self.terms;
-        let connected = timeout(limits.answer_time, self.open()).await;
-        let late = |_| UpstreamError::Timeout(limits.answer_time);
+        let connected = timeout(limits.response_timeout, self.open()).await;
+        let late = |_| UpstreamError::Timeout(limits.response_timeout);
         let (stream, endpoint) = connected.map_err(late)??;
         let channel = Channel::new(generation, serves, &self.terms, held);
         let sender = MessagePoster {
@@ -260,7 +260,7 @@ impl MessagePoster {
         while let Some(message) = channel.next_unsent().await {
             let posting = self.post(message.body.clone(), &mut kept);
             let posted = tokio::select! {
-                posted = timeout(self.limits.answer_time, posting) => posted,
+                posted = timeout(self.limits.response_timeout, posting) => posted,
                 () = channel.over.cancelled() => break,
             };
             match posted {

@@ -163,10 +163,10 @@ impl Upstream {
         let id = self.id();
         let speaker = on_behalf.speaker(upstream_session);
         let outgoing = request::listen(id, wants, speaker);
-        let deadline = Instant::now() + self.limits.answer_time;
+        let deadline = Instant::now() + self.limits.response_timeout;
         let mut messages = self.noted(self.send(&outgoing, deadline).await)?;
         loop {
-            let next = messages.next(deadline, self.limits.answer_time).await;
+            let next = messages.next(deadline, self.limits.response_timeout).await;
             match self.noted(next)?.ok_or_else(|| messages.broken_off())? {
                 Message::Notification(told) if &*told.method == method::ACKNOWLEDGED => {
                     let agreed = told.params.as_ref().map(Fragment::value);

@@ -389,7 +389,7 @@ impl StreamableHttpClient {
         // Requests wait for the connection that is being made if they will share it, but no longer than making one
         // may take.
         let _turn = if self.shares.load(Ordering::Relaxed) {
-            let turn = timeout(self.limits.connect_time, sharing.connecting.lock()).await;
+            let turn = timeout(self.limits.connect_timeout, sharing.connecting.lock()).await;
             let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
             let turn = turn.map_err(late)?;
             if let Some(seat) = sharing.seat() {

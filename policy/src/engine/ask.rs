@@ -281,32 +281,32 @@ impl RefusalReason {
 
     /// Every code, for the documentation and its test.
     pub const CODES: [&str; 10] = [
-        "ask-not-configured",
-        "ask-secret",
-        "ask-standing-grant",
-        "ask-write-scope",
-        "ask-url",
-        "ask-context",
-        "ask-size",
-        "ask-malformed",
-        "ask-count",
-        "ask-unjudged",
+        "server-request-not-configured",
+        "server-request-secret",
+        "server-request-standing-grant",
+        "server-request-write-scope",
+        "server-request-url",
+        "server-request-context",
+        "server-request-size",
+        "server-request-malformed",
+        "server-request-count",
+        "server-request-not-inspected",
     ];
 
     /// The stable code for clients, metrics and the audit log.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::NotConfigured(_) => "ask-not-configured",
-            Self::Secret => "ask-secret",
-            Self::Standing => "ask-standing-grant",
-            Self::WriteScope => "ask-write-scope",
-            Self::Url => "ask-url",
-            Self::Context => "ask-context",
-            Self::Size => "ask-size",
-            Self::Malformed => "ask-malformed",
-            Self::Count => "ask-count",
-            Self::Unjudged => "ask-unjudged",
+            Self::NotConfigured(_) => "server-request-not-configured",
+            Self::Secret => "server-request-secret",
+            Self::Standing => "server-request-standing-grant",
+            Self::WriteScope => "server-request-write-scope",
+            Self::Url => "server-request-url",
+            Self::Context => "server-request-context",
+            Self::Size => "server-request-size",
+            Self::Malformed => "server-request-malformed",
+            Self::Count => "server-request-count",
+            Self::Unjudged => "server-request-not-inspected",
         }
     }
 

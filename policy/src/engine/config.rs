@@ -382,7 +382,7 @@ impl PolicyCompiler<'_> {
                         }
                         "privateHosts" => {
                             "name the internal hosts in `hosts`; or, if every public host is meant as well, in \
-                             `alsoHosts` and without `privateHosts`"
+                             `additionalHosts` and without `privateHosts`"
                         }
                         _ => "see `docs/content.md`",
                     };
@@ -584,7 +584,11 @@ impl PolicyCompiler<'_> {
             let known = self.known.servers.iter().any(|server| pattern.matches(server.as_str()));
             if !known && !self.known.unnamed {
                 let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
-                let also = if what == "entry" { "; `optional: true` allows others" } else { "" };
+                let also = if what == "entry" {
+                    "; `allowUnknownServers: true` allows others"
+                } else {
+                    ""
+                };
                 let help = format!("the servers are: {}{also}", servers.join(", "));
                 let at = format!("{at}/{i}");
                 self.report(at, format!("there is no server `{}`", text.escape_debug()), help);

@@ -84,7 +84,7 @@ pub struct ArgumentLimits {
     hosts: Vec<String>,
     /// For `url`: hosts permitted in addition to every public host, including internal ones: names or patterns with
     /// `*`.
-    also_hosts: Vec<String>,
+    additional_hosts: Vec<String>,
     /// For `url`: permitted schemes. Default `https`.
     schemes: Vec<String>,
     /// For `url`: permits internal and loopback addresses that `hosts` names.
@@ -168,17 +168,22 @@ impl Constraint {
                 "without `hosts` this admits every internal address, metadata services included",
             ));
         }
-        if only(!limits.also_hosts.is_empty(), ArgumentType::Url) {
-            return Err(("alsoHosts", "this is for `type: url`"));
+        if only(!limits.additional_hosts.is_empty(), ArgumentType::Url) {
+            return Err(("additionalHosts", "this is for `type: url`"));
         }
-        if !limits.also_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts) {
+        if !limits.additional_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts)
+        {
             return Err((
-                "alsoHosts",
+                "additionalHosts",
                 "this goes with every public host, not with `hosts` or `privateHosts`",
             ));
         }
-        if limits.also_hosts.iter().any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.'))) {
-            return Err(("alsoHosts", "this names every host, also inside a network"));
+        if limits
+            .additional_hosts
+            .iter()
+            .any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.')))
+        {
+            return Err(("additionalHosts", "this names every host, also inside a network"));
         }
         if only(!limits.domains.is_empty(), ArgumentType::Email) {
             return Err(("domains", "this is for `type: email`"));
@@ -186,7 +191,7 @@ impl Constraint {
         let patterns = |names: &[String]| {
             names.iter().map(|name| Pattern::new(&name.to_lowercase())).collect()
         };
-        let (hosts, also) = (patterns(&limits.hosts), patterns(&limits.also_hosts));
+        let (hosts, also) = (patterns(&limits.hosts), patterns(&limits.additional_hosts));
         let domains = patterns(&limits.domains);
         Ok(Self { servers, tools, at, mode: limits.mode, limits, hosts, also, domains, pattern })
     }

@@ -98,7 +98,7 @@ impl Reason {
             Self::Unknown(ItemKind::Resource) => "unknown-resource",
             Self::Unknown(ItemKind::Template) => "unknown-template",
             Self::Unknown(ItemKind::Method) => "method-not-granted",
-            Self::Definition(_) => "definition",
+            Self::Definition(_) => "definition-finding",
             Self::Shadowed(_) => "shadowed",
             Self::Scope(..) => "insufficient-scope",
             Self::Proof(..) => "proof-required",
@@ -107,7 +107,7 @@ impl Reason {
             Self::Arguments(_) => "arguments",
             Self::Pin(unfit) => unfit.code(),
             Self::Approval => "approval-required",
-            Self::Uri(_) => "uri",
+            Self::Uri(_) => "non-canonical-uri",
         }
     }
 

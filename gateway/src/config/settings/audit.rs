@@ -128,7 +128,7 @@ pub struct Rotation {
     /// How many full files are kept; `None` for all.
     pub keep: Option<usize>,
     /// How long full files are kept; `None` for ever.
-    pub keep_for: Option<Duration>,
+    pub retention: Option<Duration>,
 }
 
 /// When the log is signed, and with which key.
@@ -336,8 +336,8 @@ impl SettingsCompiler<'_> {
         let at = |key: &str| format!("{at}/rotate/{key}");
         let size = self.size(&at("size"), raw.size.as_deref()).unwrap_or(256 * MIB) as u64;
         let age = self.time(&at("age"), raw.age.as_deref());
-        let keep_for = self.time(&at("keepFor"), raw.keep_for.as_deref());
-        Rotation { size, age, keep: raw.keep, keep_for }
+        let retention = self.time(&at("retention"), raw.retention.as_deref());
+        Rotation { size, age, keep: raw.keep, retention }
     }
 
     fn syslog(&mut self, at: &str, raw: RawSyslog) -> Option<SyslogAddress> {

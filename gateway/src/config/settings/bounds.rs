@@ -58,10 +58,9 @@ impl SettingsCompiler<'_> {
     /// Reports shares that are less than one message needs.
     fn messages_fit(&mut self, limits: &Limits) {
         let at = |key: &str| format!("/limits/{key}");
-        if limits.request_bodies_per_caller < limits.request_body {
-            let what =
-                "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
-            self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
+        if limits.request_body_memory_per_caller < limits.request_body {
+            let what = "`requestBodyMemoryPerCaller` is less than `requestBody`: no such body could be sent";
+            self.report(&at("requestBodyMemoryPerCaller"), what, "give at least `requestBody`");
         }
         if limits.send_queue_per_caller < limits.request_body {
             let what = "`sendQueuePerCaller` is less than `requestBody`: the bound would not hold for such a body";
@@ -72,8 +71,8 @@ impl SettingsCompiler<'_> {
             self.report(&at("memoryPerCaller"), what, "give at least `requestBody`");
         }
         for (key, part) in [
-            ("answersPerCaller", limits.answers_per_caller),
-            ("answersPerServer", limits.answers_per_server),
+            ("responseMemoryPerCaller", limits.response_memory_per_caller),
+            ("responseMemoryPerServer", limits.response_memory_per_server),
             ("memoryPerCaller", limits.memory_per_caller),
         ] {
             if part < limits.response_body {
@@ -117,18 +116,29 @@ impl SettingsCompiler<'_> {
                 }
             }
             let mut size = |key: &str, text: &Option<String>| self.size(&at(key), text.as_deref());
-            let bodies = size("requestBodiesPerCaller", &raw.request_bodies_per_caller);
-            let subscriptions = size("subscriptionsPerCaller", &raw.subscriptions_per_caller);
-            let lists = size("listsPerCaller", &raw.lists_per_caller);
-            let answers = size("answersPerCaller", &raw.answers_per_caller);
+            let bodies = size("requestBodyMemoryPerCaller", &raw.request_body_memory_per_caller);
+            let subscriptions =
+                size("subscriptionMemoryPerCaller", &raw.subscription_memory_per_caller);
+            let lists = size("catalogMemoryPerCaller", &raw.catalog_memory_per_caller);
+            let answers = size("responseMemoryPerCaller", &raw.response_memory_per_caller);
             for (key, part, least, all) in [
                 ("inFlightPerCaller", raw.in_flight_per_caller, 1, limits.in_flight),
-                ("requestBodiesPerCaller", bodies, limits.request_body, limits.request_bodies),
-                ("parkedPerCaller", raw.parked_per_caller, 1, limits.parked),
+                (
+                    "requestBodyMemoryPerCaller",
+                    bodies,
+                    limits.request_body,
+                    limits.request_body_memory,
+                ),
+                (
+                    "pendingElicitationsPerCaller",
+                    raw.pending_elicitations_per_caller,
+                    1,
+                    limits.parked,
+                ),
                 ("eventStreamsPerCaller", raw.event_streams_per_caller, 1, limits.event_streams),
-                ("subscriptionsPerCaller", subscriptions, 1, limits.subscriptions),
-                ("listsPerCaller", lists, 1, limits.lists),
-                ("answersPerCaller", answers, limits.response_body, limits.answers),
+                ("subscriptionMemoryPerCaller", subscriptions, 1, limits.subscriptions),
+                ("catalogMemoryPerCaller", lists, 1, limits.lists),
+                ("responseMemoryPerCaller", answers, limits.response_body, limits.answers),
             ] {
                 if part.is_some_and(|part| !(least..=all).contains(&part)) {
                     let message = format!(
@@ -140,8 +150,8 @@ impl SettingsCompiler<'_> {
             callers.push(CallerLimits {
                 principals,
                 in_flight: raw.in_flight_per_caller,
-                request_bodies: bodies,
-                parked: raw.parked_per_caller,
+                request_body_memory: bodies,
+                parked: raw.pending_elicitations_per_caller,
                 event_streams: raw.event_streams_per_caller,
                 subscriptions,
                 lists,
@@ -192,8 +202,8 @@ impl SettingsCompiler<'_> {
             connection_window: window(connection),
             send_buffer,
             answers,
-            idle_time: time("idleTime", &raw.idle_time, usual.idle_time),
-            ping_time: time("pingTime", &raw.ping_time, usual.ping_time),
+            idle_timeout: time("idleTimeout", &raw.idle_timeout, usual.idle_timeout),
+            ping_interval: time("pingInterval", &raw.ping_interval, usual.ping_interval),
             ping_timeout: time("pingTimeout", &raw.ping_timeout, usual.ping_timeout),
         }
     }

@@ -112,8 +112,8 @@ impl EffectiveValues {
             self.put(&format!("/limits/http2/{key}"), &size(bytes));
         }
         for (key, time) in [
-            ("idleTime", bounds.idle_time),
-            ("pingTime", bounds.ping_time),
+            ("idleTimeout", bounds.idle_timeout),
+            ("pingInterval", bounds.ping_interval),
             ("pingTimeout", bounds.ping_timeout),
         ] {
             self.put_time(&format!("/limits/http2/{key}"), time);

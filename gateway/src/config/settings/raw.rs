@@ -551,58 +551,58 @@ pub(super) struct RawLimits {
     /// Maximum requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. Further ones are
     /// refused with 429. Default half of `inFlight`.
     pub(super) unauthenticated_per_address: Option<usize>,
-    /// Maximum bytes of `requestBodies`, `answers`, `lists`, `subscriptions` and `replayMemory` together, in
-    /// addition to the limit of each. Default `192MiB`, and no less than the largest of `requestBodies`, `answers`
+    /// Maximum bytes of `requestBodyMemory`, `answers`, `lists`, `subscriptions` and `replayMemory` together, in
+    /// addition to the limit of each. Default `192MiB`, and no less than the largest of `requestBodyMemory`, `answers`
     /// and `replayMemory`.
     pub(super) memory: Option<String>,
     /// The part of `memory` that one caller may hold. Default half of `memory`, and no less than the largest share
-    /// of one caller in `requestBodies`, `answers` or `replayMemory`.
+    /// of one caller in `requestBodyMemory`, `answers` or `replayMemory`.
     pub(super) memory_per_caller: Option<String>,
     /// Maximum bytes of the bodies of all requests in flight. Default `192MiB`, and no less than four times
     /// `requestBody`.
-    pub(super) request_bodies: Option<String>,
-    /// The part of `requestBodies` that one caller may hold. Default half of `requestBodies`.
-    pub(super) request_bodies_per_caller: Option<String>,
+    pub(super) request_body_memory: Option<String>,
+    /// The part of `requestBodyMemory` that one caller may hold. Default half of `requestBodyMemory`.
+    pub(super) request_body_memory_per_caller: Option<String>,
     /// Maximum bytes of answers of servers that are being read or inspected, with the memory of their parsed
     /// values. The first 16 KiB of each are not counted. Default `192MiB`, and no less than eight times
     /// `responseBody`.
     pub(super) answers: Option<String>,
     /// The part of `answers` that one caller may wait for. Default half of `answers`.
-    pub(super) answers_per_caller: Option<String>,
+    pub(super) response_memory_per_caller: Option<String>,
     /// The part of `answers` that one server may take; also the limit on all its lists that are cached for all
     /// callers. Default a quarter of `answers`.
-    pub(super) answers_per_server: Option<String>,
+    pub(super) response_memory_per_server: Option<String>,
     /// Maximum bytes of cached lists of what servers offer to one caller or in one session. A list that several
     /// callers get is cached once. Lists beyond it are read again when needed. Default `64MiB`.
     pub(super) lists: Option<String>,
     /// The part of `lists` that was read for one caller. Default half of `lists`.
-    pub(super) lists_per_caller: Option<String>,
+    pub(super) catalog_memory_per_caller: Option<String>,
     /// Maximum bytes of compiled tool schemas, by estimate. Schemas beyond it are compiled again when needed.
     /// Default `64MiB`.
     pub(super) schemas: Option<String>,
     /// The part of `schemas` that one server may take. Default half of `schemas`.
-    pub(super) schemas_per_server: Option<String>,
+    pub(super) schema_memory_per_server: Option<String>,
     /// Maximum bytes of the resource URIs that clients subscribe to or listen for. Each is kept in up to three
     /// places and counted as often, with 128 bytes more. Default `64MiB`.
     pub(super) subscriptions: Option<String>,
     /// The part of `subscriptions` that one caller may take. Further subscriptions are refused with 429.
     /// Default half of `subscriptions`.
-    pub(super) subscriptions_per_caller: Option<String>,
+    pub(super) subscription_memory_per_caller: Option<String>,
     /// Maximum bytes of messages that wait to be sent on one channel: to one process of a `command`, or on one
     /// stream of an `httpSse` server. Each counts 256 bytes more than its text. Default `16MiB`, or four times
     /// `requestBody` where that is more.
     pub(super) send_queue: Option<String>,
     /// The part of `sendQueue` that one caller may take, at least `requestBody`. A request that finds no room
-    /// within `connectTime` is refused with 503. Default half of `sendQueue`.
+    /// within `connectTimeout` is refused with 503. Default half of `sendQueue`.
     pub(super) send_queue_per_caller: Option<String>,
     /// Time limit for receiving the head of a request, and again for its body. Default `10s`.
-    pub(super) request_time: Option<String>,
+    pub(super) request_timeout: Option<String>,
     /// Time limit for connecting to a server. Default `5s`.
-    pub(super) connect_time: Option<String>,
+    pub(super) connect_timeout: Option<String>,
     /// Time limit for a server to begin its answer, and between two events of the answer. Default `60s`.
-    pub(super) answer_time: Option<String>,
+    pub(super) response_timeout: Option<String>,
     /// Time limit for the complete answer of a server, regardless of progress notifications. Default `10m`.
-    pub(super) total_time: Option<String>,
+    pub(super) call_timeout: Option<String>,
     /// How long calls rely on the cached list of a server before it is read again. Default `60s`.
     pub(super) catalog_age: Option<String>,
     /// Maximum tools of one server; also prompts, resources and templates. Default 2000.
@@ -621,13 +621,13 @@ pub(super) struct RawLimits {
     pub(super) ended_sessions_per_caller: Option<usize>,
     /// Time limit for the servers of a route to list what they offer; those that are late are left out.
     /// Default `10s`.
-    pub(super) list_time: Option<String>,
+    pub(super) list_timeout: Option<String>,
     /// Time limit for a client to answer an elicitation or sampling request of a server. Default `10m`.
-    pub(super) input_time: Option<String>,
+    pub(super) input_timeout: Option<String>,
     /// Maximum calls of modern clients that wait for such an answer. Default 1000.
     pub(super) parked: Option<usize>,
     /// Maximum waiting calls of one caller. Default half of `parked`.
-    pub(super) parked_per_caller: Option<usize>,
+    pub(super) pending_elicitations_per_caller: Option<usize>,
     /// Maximum streams of one legacy session. Default 32.
     pub(super) streams: Option<usize>,
     /// Maximum open event streams that belong to no call: the stream of a session, `subscriptions/listen`,
@@ -645,16 +645,16 @@ pub(super) struct RawLimits {
     /// The part of `replayMemory` that the streams of one caller may take. Default half of `replayMemory`.
     pub(super) replay_memory_per_caller: Option<String>,
     /// How long events are kept for a client that does not reconnect. Default `5m`.
-    pub(super) replay_time: Option<String>,
-    /// Maximum bytes of stored results, which are too long for an answer (`size` with `over: offload` in the
+    pub(super) replay_ttl: Option<String>,
+    /// Maximum bytes of stored results, which are too long for an answer (`size` with `onExceeded: offload` in the
     /// policy). Default `64MiB`.
-    pub(super) kept_results: Option<String>,
-    /// The part of `keptResults` that one caller may take. Default a quarter of `keptResults`.
-    pub(super) kept_results_per_caller: Option<String>,
+    pub(super) result_store: Option<String>,
+    /// The part of `resultStore` that one caller may take. Default a quarter of `resultStore`.
+    pub(super) result_store_per_caller: Option<String>,
     /// How long results are stored. Default `10m`.
-    pub(super) kept_time: Option<String>,
+    pub(super) result_store_ttl: Option<String>,
     /// Time limit for a client that reads nothing of what is written to it. Default `30s`.
-    pub(super) write_time: Option<String>,
+    pub(super) write_timeout: Option<String>,
     /// Maximum messages of one batch, from a client that uses 2025-03-26. Default 50.
     pub(super) batch: Option<usize>,
     /// Maximum processes of one server that serve one session each. Default 64.
@@ -679,7 +679,7 @@ pub(super) struct RawLimits {
     #[serde(default)]
     pub(super) http2: RawHttp2,
     /// Time limit for requests in flight to finish when the gateway stops. Default `10s`.
-    pub(super) drain_time: Option<String>,
+    pub(super) drain_timeout: Option<String>,
     /// How long the gateway keeps serving, but reports not ready, after it is told to stop, so that load balancers
     /// notice. Without it the gateway stops accepting at once.
     pub(super) lame_duck_time: Option<String>,
@@ -694,17 +694,17 @@ pub(super) struct RawCallerLimits {
     /// Maximum requests in flight of each of these callers.
     pub(super) in_flight_per_caller: Option<usize>,
     /// Maximum bytes of request bodies of each of these callers.
-    pub(super) request_bodies_per_caller: Option<String>,
+    pub(super) request_body_memory_per_caller: Option<String>,
     /// Maximum calls of each of these callers that wait for an answer of the client.
-    pub(super) parked_per_caller: Option<usize>,
+    pub(super) pending_elicitations_per_caller: Option<usize>,
     /// Maximum event streams of each of these callers that belong to no call.
     pub(super) event_streams_per_caller: Option<usize>,
     /// Maximum bytes of the URIs that each of these callers subscribes to.
-    pub(super) subscriptions_per_caller: Option<String>,
+    pub(super) subscription_memory_per_caller: Option<String>,
     /// Maximum bytes of cached lists that were read for each of these callers.
-    pub(super) lists_per_caller: Option<String>,
+    pub(super) catalog_memory_per_caller: Option<String>,
     /// Maximum bytes of answers of servers that each of these callers waits for.
-    pub(super) answers_per_caller: Option<String>,
+    pub(super) response_memory_per_caller: Option<String>,
 }
 
 /// Limits on one HTTP/2 connection.
@@ -734,9 +734,9 @@ pub(super) struct RawHttp2 {
     /// next stream is reset. Default `128MiB`, and no less than `responseBody`.
     pub(super) answers: Option<String>,
     /// How long a client connection without a request is kept open. Default `60s`.
-    pub(super) idle_time: Option<String>,
+    pub(super) idle_timeout: Option<String>,
     /// How long a peer with requests in flight may be silent before it is sent a ping. Default `30s`.
-    pub(super) ping_time: Option<String>,
+    pub(super) ping_interval: Option<String>,
     /// Time limit for a peer to answer a ping. Default `60s`.
     pub(super) ping_timeout: Option<String>,
 }

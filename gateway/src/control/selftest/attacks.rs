@@ -163,11 +163,11 @@ impl<'a> Attacker<'a> {
             let Some(host) = admission.host() else { continue };
             let strange = self.request(&body, "attacker.example", &[]);
             let came = self.send(admission, strange).await;
-            let held = came.reason() == "host";
+            let held = came.reason() == "host-not-allowed";
             rows.push(came.row(Control::Door, &format!("host/{name}"), held));
             let strange = self.request(&body, host, &[(ORIGIN, "https://attacker.example")]);
             let came = self.send(admission, strange).await;
-            let held = came.reason() == "origin";
+            let held = came.reason() == "origin-not-allowed";
             rows.push(came.row(Control::Door, &format!("origin/{name}"), held));
             let mut nobody = self.request(&body, host, &[]);
             nobody.headers_mut().remove(AUTHORIZATION);
@@ -275,7 +275,7 @@ impl<'a> Attacker<'a> {
             let of = self.expected(Control::Definitions, detector);
             // A tool whose definition was cleaned stays in the list without the poisoned text, and is not denied.
             let cleaned = has(list, tool) && !list.contains(mark(detector));
-            let withheld = came.reason() == "definition" && !has(list, tool);
+            let withheld = came.reason() == "definition-finding" && !has(list, tool);
             let held = came.found(detector) && (withheld || cleaned);
             rows.push(came.found_row(of, detector.name(), held));
         }

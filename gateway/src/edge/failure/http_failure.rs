@@ -45,13 +45,13 @@ impl HttpFailure {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Host => "host",
-            Self::Origin => "origin",
-            Self::Upgrade => "upgrade",
+            Self::Host => "host-not-allowed",
+            Self::Origin => "origin-not-allowed",
+            Self::Upgrade => "upgrade-not-supported",
             Self::Verb => "http-method",
-            Self::Framing => "framing",
+            Self::Framing => "ambiguous-framing",
             Self::MediaType => "media-type",
-            Self::Accept => "accept",
+            Self::Accept => "not-acceptable",
             Self::BodyLength(_) => "body-length",
             Self::BodyTime => "body-time",
             Self::BodyBroken(_) => "body-broken",

@@ -45,7 +45,7 @@ struct SharedHttp2State {
     /// Most open requests at a time.
     most: usize,
     /// How long the connection may be idle and is still used.
-    idle_time: Duration,
+    idle_timeout: Duration,
     started: Instant,
     /// The end of the last request, in milliseconds after `started`.
     left: AtomicU64,
@@ -98,14 +98,14 @@ impl Drop for StreamSlot {
 }
 
 impl SharedHttp2 {
-    /// Starts HTTP/2 on `stream`; the connection is used until it was idle for `idle_time`.
+    /// Starts HTTP/2 on `stream`; the connection is used until it was idle for `idle_timeout`.
     ///
     /// # Errors
     /// When the connection fails.
     pub async fn begin<S>(
         stream: S,
         terms: ConnectionBounds,
-        idle_time: Duration,
+        idle_timeout: Duration,
         tasks: &Tasks,
     ) -> Result<Self, h2::Error>
     where
@@ -116,12 +116,12 @@ impl SharedHttp2 {
         let state = Arc::new(SharedHttp2State {
             open: AtomicUsize::new(0),
             most: usize::try_from(terms.bounds.streams).unwrap_or(usize::MAX),
-            idle_time,
+            idle_timeout,
             started: Instant::now(),
             left: AtomicU64::new(0),
             watch: Arc::clone(&watch),
         });
-        let upkeep = ConnectionTimers::new(watch, terms, idle_time, connection.ping_pong());
+        let upkeep = ConnectionTimers::new(watch, terms, idle_timeout, connection.ping_pong());
         let closing = CloseOnDrop(Arc::clone(&state));
         let driver = Driver { connection, upkeep, closing };
         let halting = tasks.clone();
@@ -145,7 +145,7 @@ impl SharedHttp2 {
         let state = &self.state;
         let most = state.most.min(self.sender.current_max_send_streams());
         let before = state.open.load(Ordering::Acquire);
-        if before == 0 && state.unused() >= state.idle_time {
+        if before == 0 && state.unused() >= state.idle_timeout {
             // The server may be about to close it, and the request may not be repeatable.
             state.close_if_unused();
             return None;

@@ -569,8 +569,8 @@ mod tests {
             connection_window: 65_535,
             send_buffer: 65_535,
             answers: 65_535,
-            idle_time: second,
-            ping_time: second,
+            idle_timeout: second,
+            ping_interval: second,
             ping_timeout: second,
         }
     }

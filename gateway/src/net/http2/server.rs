@@ -33,10 +33,10 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// Most unauthenticated responses that wait on one connection for a flow-control window. Each is short, but occupies
 /// its stream, and is charged to no principal.
 const UNAUTHENTICATED: usize = 8;
-/// How long such a response waits, if `writeTime` is not shorter. A regular HTTP/2 client opens the window of a stream
+/// How long such a response waits, if `writeTimeout` is not shorter. A regular HTTP/2 client opens the window of a stream
 /// before it sends the request.
 const UNAUTHENTICATED_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a response that the client must take within `writeTime`, if as many are left: otherwise a client that takes
+/// Bytes of a response that the client must take within `writeTimeout`, if as many are left: otherwise a client that takes
 /// a single byte now and then would hold the rest for hours.
 const TAKEN: usize = 64 * 1024;
 
@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
         let pings = connection.ping_pong();
         let upkeep =
-            ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
+            ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_timeout, pings);
         Ok(Self {
             upkeep,
             connection,
@@ -416,7 +416,7 @@ impl Http2Exchange {
 
     /// The sender for the body of a response to `audience` on `stream`.
     fn sending(&self, stream: SendStream<Bytes>, audience: ResponseRecipient) -> BodySender {
-        let patience = self.means.terms.write_time;
+        let patience = self.means.terms.write_timeout;
         let patience = match audience {
             ResponseRecipient::Caller => patience,
             ResponseRecipient::Unauthenticated => patience.min(UNAUTHENTICATED_TIME),

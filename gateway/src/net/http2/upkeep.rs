@@ -29,7 +29,7 @@ pub(super) struct ConnectionTimers {
     watch: Arc<FrameMonitor>,
     terms: ConnectionBounds,
     /// How long the connection is kept without a stream.
-    idle_time: Duration,
+    idle_timeout: Duration,
     /// The last time at which a stream was seen.
     used: Instant,
     pings: Option<PingPong>,
@@ -42,17 +42,17 @@ impl ConnectionTimers {
     pub(super) fn new(
         watch: Arc<FrameMonitor>,
         terms: ConnectionBounds,
-        idle_time: Duration,
+        idle_timeout: Duration,
         pings: Option<PingPong>,
     ) -> Self {
         let used = Instant::now();
-        let timer = Box::pin(sleep_until(used + idle_time));
-        Self { watch, terms, idle_time, used, pings, pinged: None, timer }
+        let timer = Box::pin(sleep_until(used + idle_timeout));
+        Self { watch, terms, idle_timeout, used, pings, pinged: None, timer }
     }
 
-    /// Restarts the idle time, and sets it to `idle_time`.
-    pub(super) fn hurry(&mut self, idle_time: Duration) {
-        self.idle_time = idle_time;
+    /// Restarts the idle time, and sets it to `idle_timeout`.
+    pub(super) fn hurry(&mut self, idle_timeout: Duration) {
+        self.idle_timeout = idle_timeout;
         self.used = Instant::now();
     }
 
@@ -94,8 +94,8 @@ impl ConnectionTimers {
         let bounds = &self.terms.bounds;
         let next = match self.pinged.filter(|_| streams) {
             Some(pinged) => (pinged + bounds.ping_timeout, Some(ExpiredTimer::Silent)),
-            None if streams => (self.watch.heard() + bounds.ping_time, None),
-            None => (self.used + self.idle_time, Some(ExpiredTimer::Idle)),
+            None if streams => (self.watch.heard() + bounds.ping_interval, None),
+            None => (self.used + self.idle_timeout, Some(ExpiredTimer::Idle)),
         };
         let list = self.watch.list_began().map(|began| began + self.terms.head_time);
         match list {

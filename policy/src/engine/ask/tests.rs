@@ -48,20 +48,20 @@ fn nothing_may_be_asked_unless_it_is_said() {
     for method in ["elicitation/create", "sampling/createMessage", "roots/list", "vendor/ask"] {
         assert_eq!(
             decided(&ServerRequestPolicy::default(), method, "{}"),
-            "ask-not-configured",
+            "server-request-not-configured",
             "{method}"
         );
     }
     let all = everything(SamplingExcessAction::Refuse);
     let roots = all.decide("roots/list", None, ReadOnlyHint::Absent, &WorkBudget::unlimited());
     assert_eq!(roots, Ok(Vec::new()));
-    assert_eq!(decided(&all, "vendor/ask", "{}"), "ask-not-configured");
+    assert_eq!(decided(&all, "vendor/ask", "{}"), "server-request-not-configured");
     let only = ServerRequestPolicy {
         forms: Some(FormPolicy::default()),
         ..ServerRequestPolicy::default()
     };
     let url = r#"{"mode":"url","url":"https://login.example.com/"}"#;
-    assert_eq!(decided(&only, "elicitation/create", url), "ask-not-configured");
+    assert_eq!(decided(&only, "elicitation/create", url), "server-request-not-configured");
     assert_eq!(decided(&all, "elicitation/create", url), "");
 }
 
@@ -76,7 +76,11 @@ fn what_some_clients_read_otherwise_is_not_asked() {
         r#"{"mode":"url"}"#,
         r#"{"url":"javascript:x","requestedSchema":{}}"#,
     ] {
-        assert_eq!(decided(&all, "elicitation/create", params), "ask-malformed", "{params}");
+        assert_eq!(
+            decided(&all, "elicitation/create", params),
+            "server-request-malformed",
+            "{params}"
+        );
     }
     assert_eq!(decided(&all, "elicitation/create", r#"{"message":"sure?"}"#), "");
     // These are well-formed, but clients that ignore case read further members.
@@ -89,7 +93,7 @@ fn what_some_clients_read_otherwise_is_not_asked() {
         ("sampling/createMessage", "{\"messages\":[],\"maxTokens\":1,\"m\u{430}xTokens\":100000}"),
         ("elicitation/create", r#"{"message":"sure?","requested_schema":{}}"#),
     ] {
-        assert_eq!(decided(&all, method, params), "ask-malformed", "{params}");
+        assert_eq!(decided(&all, method, params), "server-request-malformed", "{params}");
     }
 }
 
@@ -111,7 +115,11 @@ fn an_elicitation_has_the_members_of_its_kind_alone() {
         form(r#","url":null"#),
         form(r#","elicitationId":"e""#),
     ] {
-        assert_eq!(decided(&all, "elicitation/create", &params), "ask-malformed", "{params}");
+        assert_eq!(
+            decided(&all, "elicitation/create", &params),
+            "server-request-malformed",
+            "{params}"
+        );
     }
     for params in [
         page(""),
@@ -132,15 +140,35 @@ fn a_request_to_the_model_is_held_to_its_limits() {
     for (params, refused, cut) in [
         (r#"{"messages":[],"maxTokens":100}"#, "", ""),
         (r#"{"messages":[],"maxTokens":100,"includeContext":"none"}"#, "", ""),
-        (r#"{"messages":[],"maxTokens":101}"#, "ask-size", "cut"),
-        (r#"{"messages":[],"maxTokens":1,"includeContext":"allServers"}"#, "ask-context", "cut"),
-        (r#"{"messages":[],"maxTokens":1,"includeContext":"thisServer"}"#, "ask-context", "cut"),
-        (r#"{"messages":[{},{},{}],"maxTokens":1}"#, "ask-size", "ask-size"),
-        (&long, "ask-size", "ask-size"),
-        (r#"{"messages":[]}"#, "ask-malformed", "ask-malformed"),
-        (r#"{"messages":[],"maxTokens":-1}"#, "ask-malformed", "ask-malformed"),
-        (r#"{"messages":[],"maxTokens":1e9}"#, "ask-malformed", "ask-malformed"),
-        (r#"{"messages":{},"maxTokens":1}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":[],"maxTokens":101}"#, "server-request-size", "cut"),
+        (
+            r#"{"messages":[],"maxTokens":1,"includeContext":"allServers"}"#,
+            "server-request-context",
+            "cut",
+        ),
+        (
+            r#"{"messages":[],"maxTokens":1,"includeContext":"thisServer"}"#,
+            "server-request-context",
+            "cut",
+        ),
+        (r#"{"messages":[{},{},{}],"maxTokens":1}"#, "server-request-size", "server-request-size"),
+        (&long, "server-request-size", "server-request-size"),
+        (r#"{"messages":[]}"#, "server-request-malformed", "server-request-malformed"),
+        (
+            r#"{"messages":[],"maxTokens":-1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
+        (
+            r#"{"messages":[],"maxTokens":1e9}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
+        (
+            r#"{"messages":{},"maxTokens":1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
     ] {
         assert_eq!(decided(&refuses, "sampling/createMessage", params), refused, "{params}");
         assert_eq!(decided(&cuts, "sampling/createMessage", params), cut, "{params}");
@@ -164,7 +192,7 @@ fn a_request_to_the_model_has_members_of_their_types() {
         r#""tools":{}"#,
         r#""toolChoice":"auto""#,
     ] {
-        assert_eq!(decide(more), "ask-malformed", "{more}");
+        assert_eq!(decide(more), "server-request-malformed", "{more}");
     }
     for more in [
         r#""temperature":0.5"#,
@@ -204,7 +232,7 @@ fn a_form_is_an_object_of_plain_fields() {
         r#"{"type":"object","anyOf":[]}"#,
         r#"{"type":"object","additionalProperties":{"type":"string"}}"#,
     ] {
-        assert_eq!(decide(schema), "ask-malformed", "{schema}");
+        assert_eq!(decide(schema), "server-request-malformed", "{schema}");
     }
     for schema in [
         r##"{"$ref":"#/$defs/x"}"##,
@@ -217,7 +245,7 @@ fn a_form_is_an_object_of_plain_fields() {
         r##"{"anyOf":[{"type":"string"},{"$ref":"#/x"}]}"##,
         r#"{"type":"string","if":{}}"#,
     ] {
-        assert_eq!(field(schema), "ask-malformed", "{schema}");
+        assert_eq!(field(schema), "server-request-malformed", "{schema}");
     }
     for schema in [
         r#"{"type":"string","format":"email","minLength":1}"#,
@@ -262,7 +290,7 @@ fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
         page("x=1", "Sign in and remember this decision"),
     ] {
         let refused = decided(&refuses, "elicitation/create", &params);
-        assert_eq!(refused, "ask-standing-grant", "{params}");
+        assert_eq!(refused, "server-request-standing-grant", "{params}");
         assert_eq!(decided(&allows, "elicitation/create", &params), "", "{params}");
     }
     for params in [
@@ -281,10 +309,10 @@ fn a_tool_that_says_it_only_reads_gets_no_page_for_scopes_that_write() {
         format!(r#"{{"mode":"url","url":"https://login.example.com/auth?scope={scope}"}}"#)
     };
     for (scope, refused) in [
-        ("files:write", "ask-write-scope"),
-        ("files:read+repo", "ask-write-scope"),
-        ("admin%3Aorg", "ask-write-scope"),
-        ("Mail.Send", "ask-write-scope"),
+        ("files:write", "server-request-write-scope"),
+        ("files:read+repo", "server-request-write-scope"),
+        ("admin%3Aorg", "server-request-write-scope"),
+        ("Mail.Send", "server-request-write-scope"),
         ("files:read", ""),
         ("openid+profile", ""),
     ] {

@@ -711,7 +711,8 @@ fn a_url_leads_to_public_hosts_or_to_our_zone() {
     ] {
         assert!(!passes(&public, bad), "{bad}");
     }
-    let zone = constraint("/a", r#"{"type":"url","alsoHosts":["*.corp.example.com","wiki.corp"]}"#);
+    let zone =
+        constraint("/a", r#"{"type":"url","additionalHosts":["*.corp.example.com","wiki.corp"]}"#);
     for good in [
         "https://example.com",
         "https://a.corp.example.com",
@@ -724,12 +725,12 @@ fn a_url_leads_to_public_hosts_or_to_our_zone() {
         assert!(!passes(&zone, bad), "{bad}");
     }
     for wrong in [
-        r#"{"argument":"/a","type":"path","within":["/"],"alsoHosts":["a.corp"]}"#,
-        r#"{"argument":"/a","type":"url","hosts":["a.corp"],"alsoHosts":["b.corp"]}"#,
-        r#"{"argument":"/a","type":"url","alsoHosts":["*"]}"#,
+        r#"{"argument":"/a","type":"path","within":["/"],"additionalHosts":["a.corp"]}"#,
+        r#"{"argument":"/a","type":"url","hosts":["a.corp"],"additionalHosts":["b.corp"]}"#,
+        r#"{"argument":"/a","type":"url","additionalHosts":["*"]}"#,
     ] {
         let limits: ArgumentLimits = serde_json::from_str(wrong).unwrap();
-        assert_eq!(Constraint::new(Vec::new(), limits).unwrap_err().0, "alsoHosts");
+        assert_eq!(Constraint::new(Vec::new(), limits).unwrap_err().0, "additionalHosts");
     }
 }
 

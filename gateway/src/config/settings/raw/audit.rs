@@ -144,7 +144,7 @@ pub(in crate::config::settings) struct RawRotation {
     /// How many full files are kept. Default: all.
     pub(in crate::config::settings) keep: Option<usize>,
     /// How long full files are kept. Default: for ever.
-    pub(in crate::config::settings) keep_for: Option<String>,
+    pub(in crate::config::settings) retention: Option<String>,
 }
 
 /// An HTTP endpoint that takes records.
