@@ -409,7 +409,7 @@ impl Gateway {
         if !peer.vouched.as_ref().is_some_and(|vouched| vouched.is()) {
             return Ok(None);
         }
-        let most = u64::from(self.limits.http2.window);
+        let most = u64::from(self.limits.http2.stream_window);
         let bytes = body.size_hint().upper().map_or(most, |upper| upper.min(most));
         if bytes <= u64::from(UNAUTHENTICATED_WINDOW) {
             return Ok(None);

@@ -350,7 +350,7 @@ fn bystanders(gateway: &Gateway, era: Era, over: &AtomicBool, flooded: impl FnOn
 fn flooding(flood: &Server, calm: &Server) -> Config {
     let servers =
         format!("- {{name: up, url: '{}'}}\n- {{name: calm, url: '{}'}}", flood.url(), calm.url());
-    let mut config = Config::with(&servers, "[up]").limits("callTimeout: 3s\ndrainTime: 1s");
+    let mut config = Config::with(&servers, "[up]").limits("callTimeout: 3s\ndrainTimeout: 1s");
     config.routes.push_str("\n- {path: /calm, servers: [calm]}");
     config
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 fn started() -> (Server, Gateway) {
     let server = Server::echo(Era::Modern, &["read"]);
     let gateway =
-        Config::of(&server.url()).limits("requestBody: 64KiB\nrequestTime: 300ms").start();
+        Config::of(&server.url()).limits("requestBody: 64KiB\nrequestTimeout: 300ms").start();
     (server, gateway)
 }
 

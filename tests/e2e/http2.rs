@@ -754,7 +754,7 @@ fn stranger(stream: u32) -> Vec<u8> {
 
 #[test]
 fn answers_to_strangers_that_are_not_read_are_few_on_a_connection_and_wait_for_a_short_time() {
-    let (server, secure) = echoing("inFlight: 4\nwriteTime: 10m");
+    let (server, secure) = echoing("inFlight: 4\nwriteTimeout: 10m");
     let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
     let all: Vec<u8> = (1..18).step_by(2).flat_map(stranger).collect();
     assert!(wire.send(&all));
@@ -958,7 +958,7 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
             upstream("good", &front.url(), &pki)
         );
         let routes = "- {path: /bad, servers: [bad]}\n- {path: /mcp, servers: [good]}";
-        let secure = Secure::with(&servers, routes, &pki, "responseTimeout: 2s\ntotalTime: 5s");
+        let secure = Secure::with(&servers, routes, &pki, "responseTimeout: 2s\ncallTimeout: 5s");
         let ana = secure.client_of("/bad", Era::Modern);
         assert_eq!(ana.tools(), ["echo"], "{what}");
         let answer = ana.call("echo", &json!({ "text": "x" }));

@@ -211,7 +211,8 @@ fn what_an_issuer_says_of_a_token_is_held_to_what_a_token_says_of_itself() {
             assert_eq!(gateway.last()["principal"], "corp/alice");
         }
         // Of an issuer that does not say of which type its tokens are that has to be said.
-        let gateway = believing(&server, &asked(&issuer, "", "\nuntyped: true")).start();
+        let gateway =
+            believing(&server, &asked(&issuer, "", "\nacceptUntypedTokens: true")).start();
         known.say("untyped", changed(good(&issuer, "alice"), &json!({ "token_type": null })));
         assert_eq!(with(&gateway, era, "untyped").0, 200);
         assert_eq!(with(&gateway, era, "refused-10"), (401, "token-refused".to_owned()));
@@ -456,7 +457,7 @@ fn bodies_that_wait_for_an_issuer_lie_in_small_windows_or_take_of_a_share() {
     });
     let own = pki.issue(&Leaf::local());
     let mut config = believing(&server, &asked(&issuer, ", cacheTime: 1ms", ""))
-        .limits("requestBody: 200KiB\nrequestBodiesPerCaller: 300KiB");
+        .limits("requestBody: 200KiB\nrequestBodyMemoryPerCaller: 300KiB");
     let (certificate, key) = (own.certificate.display(), own.key.display());
     config.listener.push_str(&format!("\ntls: {{certificate: '{certificate}', key: '{key}'}}"));
     let (gateway, trusts) = (config.start(), client(pki.roots(), None));

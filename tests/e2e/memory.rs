@@ -154,7 +154,7 @@ fn are_answered(gateway: &Gateway, count: usize) -> bool {
 #[test]
 fn what_a_batch_is_answered_with_is_in_memory_once_until_its_client_reads_it() {
     let (server, _release) = server(Era::Legacy);
-    let limits = "responseMemoryPerServer: 128MiB\nwriteTime: 60s";
+    let limits = "responseMemoryPerServer: 128MiB\nwriteTimeout: 60s";
     let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
     gateway.has_read(1);
     let mut ana = gateway.client(Era::Legacy, ANA);
@@ -184,7 +184,8 @@ fn the_values_of_a_request_take_of_the_share_of_its_caller_beside_its_bytes() {
     for era in ERAS {
         let (server, release) = server(era);
         drop(release);
-        let limits = "requestBody: 256KiB\nrequestBodies: 4MiB\nrequestBodiesPerCaller: 512KiB";
+        let limits =
+            "requestBody: 256KiB\nrequestBodyMemory: 4MiB\nrequestBodyMemoryPerCaller: 512KiB";
         let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
         let ana = gateway.client(era, ANA);
         let call = |values: &str| {
@@ -262,8 +263,8 @@ fn reported(client: &Client, id: u64, tool: &str) -> Vec<u8> {
 #[test]
 fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_the_first_bytes() {
     for era in ERAS {
-        let limits = "responseBody: 1MiB\nanswersPerCaller: 8MiB\nreplayBytes: 64KiB\n\
-                      replayMemoryPerCaller: 4MiB\nstreams: 100\nwriteTime: 60s";
+        let limits = "responseBody: 1MiB\nresponseMemoryPerCaller: 8MiB\nreplayBytes: 64KiB\n\
+                      replayMemoryPerCaller: 4MiB\nstreams: 100\nwriteTimeout: 60s";
         let gateway = flooded("", limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         assert_eq!(bob.call("last", &json!({})).text(), "last");
@@ -297,7 +298,8 @@ fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_
 #[test]
 fn progress_of_calls_that_wait_for_their_client_takes_of_its_share() {
     let more = ", sharing: perSession, serverRequests: {formElicitation: {}}";
-    let gateway = flooded(more, "inputTimeout: 5m\nresponseBody: 1MiB\nanswersPerCaller: 8MiB");
+    let gateway =
+        flooded(more, "inputTimeout: 5m\nresponseBody: 1MiB\nresponseMemoryPerCaller: 8MiB");
     let ana = able(&gateway, Era::Modern, ANA);
     assert_eq!(ana.call("last", &json!({})).text(), "last");
     let before = peak(&gateway);

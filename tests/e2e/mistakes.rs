@@ -620,6 +620,31 @@ fn a_section_that_is_missing_hides_no_other_mistake() {
 }
 
 #[test]
+fn a_former_name_of_a_key_is_accepted_with_a_warning_that_says_the_current_one() {
+    let folder = Folder::new();
+    let former = GOOD.replacen(
+        "audit:\n",
+        "limits: {responseTimeout: 30s, http2: {streams: 7}}\naudit:\n",
+        1,
+    );
+    assert_ne!(former, GOOD);
+    write(&folder, &former);
+    let (line, column) = place(&former, "responseTimeout");
+    let validated = portcullis(&folder, &["validate"]);
+    let said = printed(&validated);
+    assert_eq!(validated.status.code(), Some(0), "{said}");
+    let warning = format!(
+        "warning: portcullis.yaml:{line}:{column}: `responseTimeout` is the former name of `responseTimeout`; write `responseTimeout`"
+    );
+    assert!(said.contains(&warning), "{said}");
+    assert!(said.contains("`streams` is the former name of `maxConcurrentStreams`"), "{said}");
+    // The value counts under either name.
+    let effective = printed(&portcullis(&folder, &["config", "show", "--effective"]));
+    assert!(effective.contains("responseTimeout: 30s"), "{effective}");
+    assert!(effective.contains("maxConcurrentStreams: 7"), "{effective}");
+}
+
+#[test]
 fn what_is_no_lockfile_is_shown_by_validate_with_its_line() {
     let folder = Folder::new();
     write(&folder, GOOD);

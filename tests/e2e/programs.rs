@@ -179,7 +179,7 @@ fn callers_that_have_every_process_and_do_not_use_them_make_room_for_others() {
 #[test]
 fn a_process_that_is_in_use_makes_no_room_for_others() {
     let folder = Folder::new();
-    let gateway = asker("processes: 1\nprocessesPerCaller: 1\ninputTime: 20s").start();
+    let gateway = asker("processes: 1\nprocessesPerCaller: 1\ninputTimeout: 20s").start();
     let first = able(&gateway, Era::Modern, ANA);
     let busy = arguments("one", &folder);
     let first = thread::spawn(move || first.call("ask", &busy).json());
@@ -198,7 +198,7 @@ fn a_process_that_is_in_use_makes_no_room_for_others() {
 #[test]
 fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
     let folder = Folder::new();
-    let gateway = asker("processes: 3\nprocessesPerCaller: 1\ninputTime: 20s").start();
+    let gateway = asker("processes: 3\nprocessesPerCaller: 1\ninputTimeout: 20s").start();
     let first = able(&gateway, Era::Modern, ANA);
     let busy = arguments("one", &folder);
     let first = thread::spawn(move || first.call("ask", &busy).status);

@@ -136,7 +136,8 @@ fn what_waits_for_a_program_that_does_not_read_is_dropped_when_its_callers_give_
 fn a_message_that_is_being_written_takes_of_the_share_of_its_caller_also_when_that_has_gone() {
     for era in ERAS {
         let folder = Folder::new();
-        let limits = "requestBody: 1536KiB\nrequestBodies: 6MiB\nrequestBodiesPerCaller: 1536KiB";
+        let limits =
+            "requestBody: 1536KiB\nrequestBodyMemory: 6MiB\nrequestBodyMemoryPerCaller: 1536KiB";
         let gateway = single(era, &folder, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let mut at_work = held(&gateway, &ana, &folder, &json!({}));
@@ -163,7 +164,8 @@ fn a_message_that_is_being_written_takes_of_the_share_of_its_caller_also_when_th
 fn a_caller_who_has_its_share_of_what_waits_for_a_program_is_refused_and_others_are_not() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "requestBody: 1MiB\nsendQueue: 2MiB\nconnectTime: 1s");
+        let gateway =
+            single(era, &folder, "requestBody: 1MiB\nsendQueue: 2MiB\nconnectTimeout: 1s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let mut at_work = held(&gateway, &ana, &folder, &json!({}));
         let of_bob = begun(&gateway, &long_call(&bob, 1));

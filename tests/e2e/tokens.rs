@@ -659,7 +659,7 @@ fn hostile_sets_of_keys_do_no_harm() {
 fn keys_that_cannot_be_read_again_are_relied_on_for_a_while() {
     for (stale, expected) in [("1h", 200), ("1ms", 503)] {
         let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
-        let more = format!("keyRefreshInterval: 1ms\ncooldown: 1ms\nmaxStale: {stale}");
+        let more = format!("keyRefreshInterval: 1ms\nunknownKeyCooldown: 1ms\nmaxStale: {stale}");
         issuer.answer("/jwks", {
             let text = json!({ "keys": [issuer.key.jwk()] }).to_string();
             let count = AtomicUsize::new(0);
@@ -690,7 +690,8 @@ fn a_token_that_was_verified_is_good_no_longer_than_its_keys_are_relied_on() {
                 true => answer("500 Internal Server Error", "text/plain", "no"),
             }
         });
-        let item = issuer.item("corp", "keyRefreshInterval: 1ms\ncooldown: 1ms\nmaxStale: 2s");
+        let item =
+            issuer.item("corp", "keyRefreshInterval: 1ms\nunknownKeyCooldown: 1ms\nmaxStale: 2s");
         let gateway = believing(&server, &item).start();
         let token = issuer.good("alice");
         assert_eq!(with(&gateway, era, &token).0, 200);
@@ -706,8 +707,11 @@ fn a_token_that_was_verified_is_good_no_longer_than_its_keys_are_relied_on() {
 #[test]
 fn tokens_of_a_key_that_was_removed_are_refused() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
-    let gateway =
-        believing(&server, &issuer.item("corp", "keyRefreshInterval: 1ms\ncooldown: 1ms")).start();
+    let gateway = believing(
+        &server,
+        &issuer.item("corp", "keyRefreshInterval: 1ms\nunknownKeyCooldown: 1ms"),
+    )
+    .start();
     let token = issuer.good("alice");
     assert_eq!(with(&gateway, Era::Modern, &token).0, 200);
     issuer.publish(&[&Key::es256("k2")]);

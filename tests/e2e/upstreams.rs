@@ -394,7 +394,7 @@ fn the_pages_of_a_list_have_a_bound_together() {
             };
             stream.write_all(&body).is_ok()
         });
-        let limits = "responseBody: 64KiB\nanswers: 512KiB\nanswersPerServer: 64KiB";
+        let limits = "responseBody: 64KiB\nanswers: 512KiB\nresponseMemoryPerServer: 64KiB";
         let gateway = Config::of(&server.url()).limits(limits).start();
         let answer = gateway.client(era, ANA).ask("tools/list", json!({}));
         assert!(answer.json()["error"].is_object(), "{}", answer.body);

@@ -4,7 +4,7 @@
 //! A caller without a valid credential, or one that asks for routes that do not exist, decides how many requests it
 //! sends; a record for each would let it decide how much is written. The first few requests of an address with one
 //! outcome and reason have a record each; later ones are counted and recorded together, once an interval. With the
-//! settings `each`, `interval` and `tracked`, at most `tracked * (each + 1)` records are written in an interval, and
+//! settings `individualRecords`, `interval` and `maxTracked`, at most `maxTracked * (individualRecords + 1)` records are written in an interval, and
 //! a few for all other addresses.
 //!
 //! An upstream server also decides how often it sends requests on streams that belong to no call. Those it may not

@@ -113,30 +113,36 @@ impl Quotas {
                 limits.request_body_memory_per_caller,
                 |one| one.request_body_memory,
             ),
-            parked: shares(limits.parked, limits.pending_elicitations_per_caller, |one| one.parked),
+            parked: shares(
+                limits.pending_elicitations,
+                limits.pending_elicitations_per_caller,
+                |one| one.pending_elicitations,
+            ),
             streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
                 one.event_streams
             }),
             subscriptions: under(
                 0,
-                limits.subscriptions,
+                limits.subscription_memory,
                 limits.subscription_memory_per_caller,
-                |one| one.subscriptions,
+                |one| one.subscription_memory,
             ),
             lists: Shares::under(
                 &ceiling,
                 Payer::caller,
                 0,
                 ShareLimits {
-                    all: limits.lists,
+                    all: limits.catalog_memory,
                     each: limits.catalog_memory_per_caller,
-                    others: others(callers, by_id, |one| one.lists),
+                    others: others(callers, by_id, |one| one.catalog_memory),
                 },
             ),
             answers: Arc::new(ResponseAccounts::under(
                 &ceiling,
-                shares_by_id(limits.answers, limits.response_memory_per_caller, |one| one.answers),
-                Shares::new(limits.answers, limits.response_memory_per_server),
+                shares_by_id(limits.response_memory, limits.response_memory_per_caller, |one| {
+                    one.response_memory
+                }),
+                Shares::new(limits.response_memory, limits.response_memory_per_server),
             )),
             tokens: Shares::new(limits.token_memory, limits.token_memory_per_caller),
             exchanged: Shares::new(limits.token_memory, limits.token_memory_per_caller),

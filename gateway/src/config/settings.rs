@@ -11,6 +11,7 @@ mod remarks;
 mod yaml;
 pub mod revoked;
 pub mod variables;
+mod former_keys;
 mod in_clear;
 pub mod operator;
 mod unserved;
@@ -138,9 +139,9 @@ pub struct Settings {
     pub limits: Limits,
     /// Callers with shares of their own.
     pub callers: Vec<CallerLimits>,
-    /// Warnings about probable plaintext secrets in the file: the place of each, and how to fix it. The secrets are
-    /// not included.
-    pub in_clear: Vec<Box<str>>,
+    /// Warnings about former names of keys and about probable plaintext secrets in the file: the place of each, and how
+    /// to fix it. The secrets are not included.
+    pub warnings: Vec<Box<str>>,
 }
 
 /// The route for a single client cannot be determined.
@@ -496,14 +497,14 @@ pub struct Limits {
     pub memory_per_caller: usize,
     pub request_body_memory: usize,
     pub request_body_memory_per_caller: usize,
-    pub answers: usize,
+    pub response_memory: usize,
     pub response_memory_per_caller: usize,
     pub response_memory_per_server: usize,
-    pub lists: usize,
+    pub catalog_memory: usize,
     pub catalog_memory_per_caller: usize,
-    pub schemas: usize,
+    pub schema_memory: usize,
     pub schema_memory_per_server: usize,
-    pub subscriptions: usize,
+    pub subscription_memory: usize,
     pub subscription_memory_per_caller: usize,
     pub send_queue: usize,
     pub send_queue_per_caller: usize,
@@ -512,17 +513,17 @@ pub struct Limits {
     pub response_timeout: Duration,
     pub call_timeout: Duration,
     pub catalog_age: Duration,
-    pub tools: usize,
-    pub pages: usize,
+    pub definitions_per_list: usize,
+    pub pages_per_list: usize,
     pub sessions: usize,
     pub sessions_per_caller: usize,
     pub ended_sessions: usize,
     pub ended_sessions_per_caller: usize,
     pub list_timeout: Duration,
     pub input_timeout: Duration,
-    pub parked: usize,
+    pub pending_elicitations: usize,
     pub pending_elicitations_per_caller: usize,
-    pub streams: usize,
+    pub streams_per_session: usize,
     pub event_streams: usize,
     pub event_streams_per_caller: usize,
     pub replay_events: usize,
@@ -556,24 +557,29 @@ pub struct CallerLimits {
     /// Bytes of request bodies.
     pub request_body_memory: Option<usize>,
     /// Calls that wait for their client to answer an elicitation or sampling request.
-    pub parked: Option<usize>,
+    pub pending_elicitations: Option<usize>,
     /// Event streams that belong to no call.
     pub event_streams: Option<usize>,
     /// Bytes of the URIs that clients subscribe to.
-    pub subscriptions: Option<usize>,
+    pub subscription_memory: Option<usize>,
     /// Bytes of cached lists.
-    pub lists: Option<usize>,
+    pub catalog_memory: Option<usize>,
     /// Bytes of upstream answers.
-    pub answers: Option<usize>,
+    pub response_memory: Option<usize>,
 }
 
 impl CallerLimits {
     /// The largest share that is in bytes; `None` if all of them are the common ones.
     #[must_use]
     pub fn most_bytes(&self) -> Option<usize> {
-        [self.request_body_memory, self.subscriptions, self.lists, self.answers]
-            .into_iter()
-            .max()?
+        [
+            self.request_body_memory,
+            self.subscription_memory,
+            self.catalog_memory,
+            self.response_memory,
+        ]
+        .into_iter()
+        .max()?
     }
 }
 
@@ -737,7 +743,8 @@ fn compiled(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(Settings, UnneededServers), ConfigProblems> {
     let wrong = |found| ConfigProblems::new(file, text, found);
-    let in_clear = in_clear::warnings(file, text, &root);
+    let mut warnings = former_keys::replace(file, text, &mut root);
+    warnings.extend(in_clear::warnings(file, text, &root));
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
     let noted = |name: &str| {
@@ -768,7 +775,7 @@ fn compiled(
     let settings = compile::settings(raw, context, key, problems);
     let mut settings = settings.map_err(wrong)?;
     settings.own.variables.extend(named.into_inner());
-    settings.in_clear = in_clear;
+    settings.warnings = warnings;
     Ok((settings, unserved))
 }
 

@@ -329,7 +329,8 @@ pub fn lasting(
     let metrics = Metrics::new(clock.now()).with_certificates(secure);
     let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
     let metrics = metrics.with_inspections(tasks.offload().counts());
-    let compiled = Arc::new(SchemaCache::new(limits.schemas, limits.schema_memory_per_server));
+    let compiled =
+        Arc::new(SchemaCache::new(limits.schema_memory, limits.schema_memory_per_server));
     let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
     let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
     let metrics = metrics.with_ceiling(Arc::clone(&quotas.ceiling));
@@ -364,7 +365,7 @@ pub fn lasting(
         sealer,
         sessions: Arc::new(sessions),
         session_states: Arc::new(SessionStates::new(limits, &quotas.ceiling, Arc::clone(&clock))),
-        parked_calls: Arc::new(BoundedMap::new(limits.parked)),
+        parked_calls: Arc::new(BoundedMap::new(limits.pending_elicitations)),
         cancellations: Arc::new(BoundedMap::new(limits.sessions)),
         result_store: Arc::new(ResultStore::new(
             limits.result_store,

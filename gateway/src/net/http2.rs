@@ -94,13 +94,13 @@ impl fmt::Debug for HeldUntilSent {
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "described once, on the keys of the file")]
 pub struct Http2Bounds {
-    pub streams: u32,
-    pub resets: u32,
-    pub control: u32,
-    pub window: u32,
+    pub max_concurrent_streams: u32,
+    pub stream_resets: u32,
+    pub control_frames: u32,
+    pub stream_window: u32,
     pub connection_window: u32,
     pub send_buffer: usize,
-    pub answers: usize,
+    pub response_buffer: usize,
     pub idle_timeout: Duration,
     pub ping_interval: Duration,
     pub ping_timeout: Duration,
@@ -123,10 +123,10 @@ pub struct ConnectionBounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerLimit {
     /// It resets more streams than it had responses for.
-    #[error("over `limits.http2.resets`")]
+    #[error("over `limits.http2.streamResets`")]
     Resets,
     /// It sends too many frames that carry neither headers nor data.
-    #[error("over `limits.http2.control`")]
+    #[error("over `limits.http2.controlFrames`")]
     Control,
     /// A header list was not completed in time.
     #[error("a list of headers did not come in time")]

@@ -342,7 +342,7 @@ impl SessionState {
         let stream = ReplayBuffer::new(id, room(&self.limits, &self.budget, &self.holder));
         let mut streams = self.streams();
         streams.prune(now, self.limits.replay_ttl);
-        if streams.all.len() >= self.limits.streams {
+        if streams.all.len() >= self.limits.streams_per_session {
             // The stream that ended first makes room.
             let done = streams
                 .all
@@ -365,7 +365,7 @@ impl SessionState {
         let streams = self.streams();
         let busy =
             streams.all.values().filter(|kept| !kept.stream.is_over() || kept.stream.is_attached());
-        busy.count() < self.limits.streams && self.budget.has_room(&self.holder)
+        busy.count() < self.limits.streams_per_session && self.budget.has_room(&self.holder)
     }
 
     /// The stream with this id, if it is still kept, and the call it answers, if any.
@@ -507,7 +507,7 @@ mod tests {
 
     #[test]
     fn streams_are_bounded_and_found_again() {
-        let limits = Limits { streams: 2, ..Limits::default() };
+        let limits = Limits { streams_per_session: 2, ..Limits::default() };
         let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
         let session_states = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
         let conversation = entered(&session_states, 7, 1);

@@ -339,8 +339,8 @@ impl PageCollector {
         let (offers, extra, cursors) = (Vec::new(), Vec::new(), BTreeSet::new());
         let (ttl, public, count) = (None, true, 0);
         // The tools of the self-test belong to the gateway and are few.
-        let tools = if server.is_reserved() { usize::MAX } else { limits.tools };
-        let most = PageLimits { pages: limits.pages, things: tools };
+        let tools = if server.is_reserved() { usize::MAX } else { limits.definitions_per_list };
+        let most = PageLimits { pages: limits.pages_per_list, things: tools };
         let (bytes, memory, digests) = (0, 0, Vec::new());
         Self {
             server,

@@ -315,10 +315,10 @@ impl RefusalReason {
     pub const fn note(self) -> &'static str {
         match self {
             Self::NotConfigured(RequestPurpose::Form) => {
-                "the gateway is not configured to allow this server `serverRequests: {forms: {}}`"
+                "the gateway is not configured to allow this server `serverRequests: {formElicitation: {}}`"
             }
             Self::NotConfigured(RequestPurpose::Page) => {
-                "the gateway is not configured to allow this server `serverRequests: {urls: {hosts: [...]}}`"
+                "the gateway is not configured to allow this server `serverRequests: {urlElicitation: {hosts: [...]}}`"
             }
             Self::NotConfigured(RequestPurpose::Sampling) => {
                 "the gateway is not configured to allow this server `serverRequests: {sampling: {...}}`"

@@ -73,7 +73,7 @@ struct RawContent {
     servers: Vec<String>,
     /// Allows servers that are not configured: for a file that several gateways share.
     #[serde(default)]
-    optional: bool,
+    allow_unknown_servers: bool,
     /// Actions for what the servers send: results, errors, notifications, elicitation and sampling requests.
     #[serde(default)]
     results: Handlings,
@@ -92,7 +92,7 @@ struct RawContent {
     output_schema: Mode,
     /// Values that are not secrets, each by 16 or more of the first hexadecimal digits of its SHA-256.
     #[serde(default)]
-    allowed: Vec<String>,
+    allowed_values: Vec<String>,
     /// Hosts that links in results may lead to: names or patterns with `*` and `?`. Default: all hosts.
     link_hosts: Option<Vec<String>>,
     /// Media types that results may carry, such as `image/png` or `text/*`. Default: all types.
@@ -115,10 +115,10 @@ struct RawContent {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawSize {
     /// Most bytes of a result; 512 or more.
-    most: usize,
+    max_bytes: usize,
     /// What happens to a longer result: `refuse` (the default), `truncate` or `offload`.
     #[serde(default)]
-    over: OversizeAction,
+    on_exceeded: OversizeAction,
 }
 
 /// Which principals see members of results that have a label.
@@ -278,7 +278,7 @@ impl PolicyCompiler<'_> {
     fn profile(&mut self, n: usize, raw: RawContent) -> ContentProfile {
         let at = format!("/content/{n}");
         let at_servers = format!("{at}/servers");
-        let servers = match raw.optional && !raw.servers.is_empty() {
+        let servers = match raw.allow_unknown_servers && !raw.servers.is_empty() {
             true => raw.servers.iter().map(|text| Pattern::new(text)).collect(),
             false => self.servers(&at_servers, "entry", &raw.servers),
         };
@@ -291,11 +291,11 @@ impl PolicyCompiler<'_> {
                 self.report(at, "this is not done about it", help);
             }
         }
-        self.allowed(&at, &raw.allowed);
+        self.allowed(&at, &raw.allowed_values);
         self.permitted_lists(&at, &raw);
-        if raw.size.as_ref().is_some_and(|size| size.most < SIZE) {
+        if raw.size.as_ref().is_some_and(|size| size.max_bytes < SIZE) {
             let help = "write 512 or more: the answer that says so has to fit";
-            self.report(format!("{at}/size/most"), "this is too short for any result", help);
+            self.report(format!("{at}/size/maxBytes"), "this is too short for any result", help);
         }
         let mut fields = Vec::new();
         for (m, field) in raw.fields.iter().enumerate() {
@@ -315,9 +315,12 @@ impl PolicyCompiler<'_> {
             input_schema: raw.input_schema,
             undeclared: raw.undeclared_arguments,
             output_schema: raw.output_schema,
-            allowed: raw.allowed,
+            allowed: raw.allowed_values,
             fence: raw.fence,
-            size: raw.size.map(|RawSize { most, over }| ResultSizeLimit { most, over }),
+            size: raw.size.map(|RawSize { max_bytes, on_exceeded }| ResultSizeLimit {
+                most: max_bytes,
+                over: on_exceeded,
+            }),
             fields,
         }
     }
@@ -329,7 +332,11 @@ impl PolicyCompiler<'_> {
             if !hex || !(16..=64).contains(&digest.len()) {
                 let help =
                     "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
-                self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
+                self.report(
+                    format!("{at}/allowedValues/{m}"),
+                    "this is no part of a SHA-256",
+                    help,
+                );
             }
         }
     }

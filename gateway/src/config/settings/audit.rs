@@ -193,13 +193,13 @@ impl SettingsCompiler<'_> {
                 help,
             );
         }
-        let tracked = raw.tracked.unwrap_or(usual.tracked);
+        let tracked = raw.max_tracked.unwrap_or(usual.tracked);
         if !(1..=MOST_TRACKED).contains(&tracked) {
             let message = format!("{tracked} is not a number from 1 to {MOST_TRACKED}");
             let help = "leave it out, or give how many addresses are told apart at once";
-            self.report("/audit/refusals/tracked", message, help);
+            self.report("/audit/refusals/maxTracked", message, help);
         }
-        RefusalSettings { each: raw.each.unwrap_or(usual.each), interval, tracked }
+        RefusalSettings { each: raw.individual_records.unwrap_or(usual.each), interval, tracked }
     }
 
     fn capture(&mut self, raw: &RawCapture) -> Option<CaptureSettings> {
@@ -334,10 +334,10 @@ impl SettingsCompiler<'_> {
 
     fn rotation(&mut self, at: &str, raw: &RawRotation) -> Rotation {
         let at = |key: &str| format!("{at}/rotate/{key}");
-        let size = self.size(&at("size"), raw.size.as_deref()).unwrap_or(256 * MIB) as u64;
-        let age = self.time(&at("age"), raw.age.as_deref());
+        let size = self.size(&at("maxSize"), raw.max_size.as_deref()).unwrap_or(256 * MIB) as u64;
+        let age = self.time(&at("maxAge"), raw.max_age.as_deref());
         let retention = self.time(&at("retention"), raw.retention.as_deref());
-        Rotation { size, age, keep: raw.keep, retention }
+        Rotation { size, age, keep: raw.max_files, retention }
     }
 
     fn syslog(&mut self, at: &str, raw: RawSyslog) -> Option<SyslogAddress> {

@@ -133,12 +133,12 @@ impl SettingsCompiler<'_> {
                     "pendingElicitationsPerCaller",
                     raw.pending_elicitations_per_caller,
                     1,
-                    limits.parked,
+                    limits.pending_elicitations,
                 ),
                 ("eventStreamsPerCaller", raw.event_streams_per_caller, 1, limits.event_streams),
-                ("subscriptionMemoryPerCaller", subscriptions, 1, limits.subscriptions),
-                ("catalogMemoryPerCaller", lists, 1, limits.lists),
-                ("responseMemoryPerCaller", answers, limits.response_body, limits.answers),
+                ("subscriptionMemoryPerCaller", subscriptions, 1, limits.subscription_memory),
+                ("catalogMemoryPerCaller", lists, 1, limits.catalog_memory),
+                ("responseMemoryPerCaller", answers, limits.response_body, limits.response_memory),
             ] {
                 if part.is_some_and(|part| !(least..=all).contains(&part)) {
                     let message = format!(
@@ -151,11 +151,11 @@ impl SettingsCompiler<'_> {
                 principals,
                 in_flight: raw.in_flight_per_caller,
                 request_body_memory: bodies,
-                parked: raw.pending_elicitations_per_caller,
+                pending_elicitations: raw.pending_elicitations_per_caller,
                 event_streams: raw.event_streams_per_caller,
-                subscriptions,
-                lists,
-                answers,
+                subscription_memory: subscriptions,
+                catalog_memory: lists,
+                response_memory: answers,
             });
         }
         callers
@@ -177,31 +177,33 @@ impl SettingsCompiler<'_> {
             }
             number.unwrap_or(usual)
         };
-        let streams = count("streams", raw.streams, usual.streams);
-        let resets = count("resets", raw.resets, usual.resets);
-        let control = count("control", raw.control, usual.control);
+        let streams =
+            count("maxConcurrentStreams", raw.max_concurrent_streams, usual.max_concurrent_streams);
+        let resets = count("streamResets", raw.stream_resets, usual.stream_resets);
+        let control = count("controlFrames", raw.control_frames, usual.control_frames);
         let mut size = |key: &str, text: &Option<String>, usual| {
             self.size(&at(key), text.as_deref()).unwrap_or(usual)
         };
         // No size is above 1 GiB, so that it fits. The initial window of RFC 9113 is the minimum.
         let window = |bytes: usize| u32::try_from(bytes).unwrap_or(http2::WINDOW).max(65_535);
         let usual_bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let stream = size("window", &raw.window, usual_bytes(usual.window));
+        let stream = size("streamWindow", &raw.stream_window, usual_bytes(usual.stream_window));
         let all = usual_bytes(usual.connection_window);
         let connection = size("connectionWindow", &raw.connection_window, all);
         let send_buffer = size("sendBuffer", &raw.send_buffer, usual.send_buffer);
-        let answers = size("answers", &raw.answers, usual.answers.max(response_body));
+        let answers =
+            size("responseBuffer", &raw.response_buffer, usual.response_buffer.max(response_body));
         let mut time = |key: &str, text: &Option<String>, usual| {
             self.time(&at(key), text.as_deref()).unwrap_or(usual)
         };
         http2::Http2Bounds {
-            streams,
-            resets,
-            control,
-            window: window(stream),
+            max_concurrent_streams: streams,
+            stream_resets: resets,
+            control_frames: control,
+            stream_window: window(stream),
             connection_window: window(connection),
             send_buffer,
-            answers,
+            response_buffer: answers,
             idle_timeout: time("idleTimeout", &raw.idle_timeout, usual.idle_timeout),
             ping_interval: time("pingInterval", &raw.ping_interval, usual.ping_interval),
             ping_timeout: time("pingTimeout", &raw.ping_timeout, usual.ping_timeout),

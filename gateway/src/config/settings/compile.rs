@@ -109,7 +109,7 @@ pub(super) fn settings(
             selftest: compiled.selftest,
             limits: compiled.limits,
             callers: compiled.callers,
-            in_clear: Vec::new(),
+            warnings: Vec::new(),
         }),
         Some(_) | None => Err(compiler.problems),
     }

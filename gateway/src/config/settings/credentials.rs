@@ -360,7 +360,12 @@ impl SettingsCompiler<'_> {
             .chain(
                 raw.audiences.iter().enumerate().map(|(n, text)| (format!("audiences/{n}"), text)),
             )
-            .chain(raw.besides.iter().enumerate().map(|(n, text)| (format!("besides/{n}"), text)))
+            .chain(
+                raw.additional_audiences
+                    .iter()
+                    .enumerate()
+                    .map(|(n, text)| (format!("additionalAudiences/{n}"), text)),
+            )
         {
             let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
             if text.is_empty() || !printable {
@@ -399,7 +404,7 @@ impl SettingsCompiler<'_> {
         RouteOauth {
             resource: raw.resource.as_deref().map(Into::into),
             audiences: raw.audiences.iter().map(|text| text.as_str().into()).collect(),
-            besides: raw.besides.iter().map(|text| text.as_str().into()).collect(),
+            besides: raw.additional_audiences.iter().map(|text| text.as_str().into()).collect(),
             issuers,
             scopes: self.scopes(&format!("{at}/scopes"), &raw.scopes),
             proof: raw.proof,

@@ -98,16 +98,18 @@ impl EffectiveValues {
 
     fn http2(&mut self, bounds: &Http2Bounds) {
         let bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
-        for (key, count) in
-            [("streams", bounds.streams), ("resets", bounds.resets), ("control", bounds.control)]
-        {
+        for (key, count) in [
+            ("maxConcurrentStreams", bounds.max_concurrent_streams),
+            ("streamResets", bounds.stream_resets),
+            ("controlFrames", bounds.control_frames),
+        ] {
             self.put(&format!("/limits/http2/{key}"), &count);
         }
         for (key, bytes) in [
-            ("window", bytes(bounds.window)),
+            ("streamWindow", bytes(bounds.stream_window)),
             ("connectionWindow", bytes(bounds.connection_window)),
             ("sendBuffer", bounds.send_buffer),
-            ("answers", bounds.answers),
+            ("responseBuffer", bounds.response_buffer),
         ] {
             self.put(&format!("/limits/http2/{key}"), &size(bytes));
         }

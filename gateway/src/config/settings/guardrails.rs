@@ -49,8 +49,8 @@ impl SettingsCompiler<'_> {
             let token = raw.token.and_then(|token| self.secret(&format!("{at}/token"), token));
             let (usual, most) = DEADLINE;
             let deadline =
-                self.time_within(&format!("{at}/deadline"), raw.deadline.as_deref(), usual, most);
-            let size = self.size(&format!("{at}/most"), raw.most.as_deref());
+                self.time_within(&format!("{at}/timeout"), raw.timeout.as_deref(), usual, most);
+            let size = self.size(&format!("{at}/maxSize"), raw.max_size.as_deref());
             if !raw.arguments && !raw.results {
                 let help = "leave out `arguments` or `results`: both are asked about then";
                 self.report(&at, "this guardrail is asked about nothing", help);

@@ -253,11 +253,11 @@ impl SettingsCompiler<'_> {
         };
         let clock_skew = time("clockSkew", &raw.clock_skew, MINUTE / 2, MINUTE);
         let max_lifetime = time("maxLifetime", &raw.max_lifetime, HOUR, HOUR * 24);
-        let refresh = time("refresh", &raw.refresh, MINUTE * 10, HOUR * 24);
-        let cooldown = time("cooldown", &raw.cooldown, MINUTE / 2, HOUR);
+        let refresh = time("keyRefreshInterval", &raw.key_refresh_interval, MINUTE * 10, HOUR * 24);
+        let cooldown = time("unknownKeyCooldown", &raw.unknown_key_cooldown, MINUTE / 2, HOUR);
         let max_stale = time("maxStale", &raw.max_stale, HOUR, HOUR * 24);
         let claims = self.claim_paths(&format!("{at}/claims"), raw.claims);
-        let service = raw.service.and_then(|raw| {
+        let service = raw.service_tokens.and_then(|raw| {
             let claim = self.claim_path(&format!("{at}/service/claim"), &raw.claim)?;
             Some(ServiceClaim { claim, is: raw.is.into() })
         });
@@ -270,7 +270,7 @@ impl SettingsCompiler<'_> {
             issuer: raw.issuer.into(),
             keys: keys?,
             algorithms: raw.algorithms.unwrap_or_else(|| Algorithm::ALL.to_vec()),
-            untyped: raw.untyped,
+            untyped: raw.accept_untyped_tokens,
             clock_skew,
             max_lifetime,
             refresh,

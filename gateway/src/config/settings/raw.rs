@@ -103,17 +103,17 @@ pub(super) struct RawSettings {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawSelftest {
     /// Whether `/readyz` reports not ready until every control has passed. Default `true`.
-    pub(super) ready: bool,
+    pub(super) gate_readiness: bool,
     /// Controls that may fail because the configuration turns them off, or single attacks as the report names them,
     /// such as `results/contacts`.
-    pub(super) except: Vec<String>,
+    pub(super) skip: Vec<String>,
     /// The interval between repetitions, such as `1h`. Without it the self-test is not repeated on a timer.
-    pub(super) every: Option<String>,
+    pub(super) interval: Option<String>,
 }
 
 impl Default for RawSelftest {
     fn default() -> Self {
-        Self { ready: true, except: Vec::new(), every: None }
+        Self { gate_readiness: true, skip: Vec::new(), interval: None }
     }
 }
 
@@ -254,9 +254,9 @@ pub(super) struct RawArgumentOverride {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawServerRequests {
     /// Forms for the user (`elicitation/create` in `form` mode). `{}` allows forms that ask for no secrets.
-    pub(super) forms: Option<RawForms>,
+    pub(super) form_elicitation: Option<RawForms>,
     /// Web pages for the user to open (`elicitation/create` in `url` mode).
-    pub(super) urls: Option<RawUrls>,
+    pub(super) url_elicitation: Option<RawUrls>,
     /// Requests to the client's model (`sampling/createMessage`).
     pub(super) sampling: Option<RawSampling>,
     /// Requests for the client's roots (`roots/list`). `{}` allows them.
@@ -306,7 +306,7 @@ pub(super) struct RawUrls {
     /// exactly; patterns do not match them.
     pub(super) hosts: Vec<String>,
     /// What happens to a page that asks for a standing grant: a URL with a scope such as `Files.Read.All`,
-    /// `offline_access` or `.default`, or a message as in `forms`. Default `refuse`.
+    /// `offline_access` or `.default`, or a message as in `formElicitation`. Default `refuse`.
     #[serde(default)]
     pub(super) standing_grants: RawStandingGrants,
 }
@@ -320,11 +320,11 @@ pub(super) struct RawSampling {
     pub(super) max_tokens: Option<u32>,
     /// Maximum messages in one request. Default 32.
     #[schemars(range(min = 1))]
-    pub(super) messages: Option<usize>,
+    pub(super) max_messages: Option<usize>,
     /// Maximum size of one request, such as `64KiB`, the default.
-    pub(super) size: Option<String>,
+    pub(super) max_size: Option<String>,
     /// What happens to a request for more tokens, or with an `includeContext` other than `none`. Default `refuse`.
-    pub(super) over: RawSamplingOver,
+    pub(super) on_exceeded: RawSamplingOver,
 }
 
 /// What happens to a sampling request that exceeds a limit.
@@ -473,7 +473,7 @@ pub(super) struct RawRouteOauth {
     /// Audiences that a token may have in addition to an accepted one, such as the userinfo endpoint of its issuer.
     /// A token for these alone is refused.
     #[serde(default)]
-    pub(super) besides: Vec<String>,
+    pub(super) additional_audiences: Vec<String>,
     /// The accepted issuers, by name; all if not given.
     pub(super) issuers: Option<Vec<String>>,
     /// The scopes that clients are told to request first. A token without them is accepted: the rules require
@@ -551,12 +551,12 @@ pub(super) struct RawLimits {
     /// Maximum requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. Further ones are
     /// refused with 429. Default half of `inFlight`.
     pub(super) unauthenticated_per_address: Option<usize>,
-    /// Maximum bytes of `requestBodyMemory`, `answers`, `lists`, `subscriptions` and `replayMemory` together, in
-    /// addition to the limit of each. Default `192MiB`, and no less than the largest of `requestBodyMemory`, `answers`
+    /// Maximum bytes of `requestBodyMemory`, `responseMemory`, `catalogMemory`, `subscriptionMemory` and `replayMemory` together, in
+    /// addition to the limit of each. Default `192MiB`, and no less than the largest of `requestBodyMemory`, `responseMemory`
     /// and `replayMemory`.
     pub(super) memory: Option<String>,
     /// The part of `memory` that one caller may hold. Default half of `memory`, and no less than the largest share
-    /// of one caller in `requestBodyMemory`, `answers` or `replayMemory`.
+    /// of one caller in `requestBodyMemory`, `responseMemory` or `replayMemory`.
     pub(super) memory_per_caller: Option<String>,
     /// Maximum bytes of the bodies of all requests in flight. Default `192MiB`, and no less than four times
     /// `requestBody`.
@@ -566,27 +566,27 @@ pub(super) struct RawLimits {
     /// Maximum bytes of answers of servers that are being read or inspected, with the memory of their parsed
     /// values. The first 16 KiB of each are not counted. Default `192MiB`, and no less than eight times
     /// `responseBody`.
-    pub(super) answers: Option<String>,
-    /// The part of `answers` that one caller may wait for. Default half of `answers`.
+    pub(super) response_memory: Option<String>,
+    /// The part of `responseMemory` that one caller may wait for. Default half of `responseMemory`.
     pub(super) response_memory_per_caller: Option<String>,
-    /// The part of `answers` that one server may take; also the limit on all its lists that are cached for all
-    /// callers. Default a quarter of `answers`.
+    /// The part of `responseMemory` that one server may take; also the limit on all its lists that are cached for all
+    /// callers. Default a quarter of `responseMemory`.
     pub(super) response_memory_per_server: Option<String>,
     /// Maximum bytes of cached lists of what servers offer to one caller or in one session. A list that several
     /// callers get is cached once. Lists beyond it are read again when needed. Default `64MiB`.
-    pub(super) lists: Option<String>,
-    /// The part of `lists` that was read for one caller. Default half of `lists`.
+    pub(super) catalog_memory: Option<String>,
+    /// The part of `catalogMemory` that was read for one caller. Default half of `catalogMemory`.
     pub(super) catalog_memory_per_caller: Option<String>,
     /// Maximum bytes of compiled tool schemas, by estimate. Schemas beyond it are compiled again when needed.
     /// Default `64MiB`.
-    pub(super) schemas: Option<String>,
-    /// The part of `schemas` that one server may take. Default half of `schemas`.
+    pub(super) schema_memory: Option<String>,
+    /// The part of `schemaMemory` that one server may take. Default half of `schemaMemory`.
     pub(super) schema_memory_per_server: Option<String>,
     /// Maximum bytes of the resource URIs that clients subscribe to or listen for. Each is kept in up to three
     /// places and counted as often, with 128 bytes more. Default `64MiB`.
-    pub(super) subscriptions: Option<String>,
-    /// The part of `subscriptions` that one caller may take. Further subscriptions are refused with 429.
-    /// Default half of `subscriptions`.
+    pub(super) subscription_memory: Option<String>,
+    /// The part of `subscriptionMemory` that one caller may take. Further subscriptions are refused with 429.
+    /// Default half of `subscriptionMemory`.
     pub(super) subscription_memory_per_caller: Option<String>,
     /// Maximum bytes of messages that wait to be sent on one channel: to one process of a `command`, or on one
     /// stream of an `httpSse` server. Each counts 256 bytes more than its text. Default `16MiB`, or four times
@@ -606,9 +606,9 @@ pub(super) struct RawLimits {
     /// How long calls rely on the cached list of a server before it is read again. Default `60s`.
     pub(super) catalog_age: Option<String>,
     /// Maximum tools of one server; also prompts, resources and templates. Default 2000.
-    pub(super) tools: Option<usize>,
+    pub(super) definitions_per_list: Option<usize>,
     /// Maximum pages of one list. Default 100.
-    pub(super) pages: Option<usize>,
+    pub(super) pages_per_list: Option<usize>,
     /// Maximum sessions that have streams, subscriptions or a log level, or calls that can be cancelled.
     /// Default 10000.
     pub(super) sessions: Option<usize>,
@@ -625,11 +625,11 @@ pub(super) struct RawLimits {
     /// Time limit for a client to answer an elicitation or sampling request of a server. Default `10m`.
     pub(super) input_timeout: Option<String>,
     /// Maximum calls of modern clients that wait for such an answer. Default 1000.
-    pub(super) parked: Option<usize>,
-    /// Maximum waiting calls of one caller. Default half of `parked`.
+    pub(super) pending_elicitations: Option<usize>,
+    /// Maximum waiting calls of one caller. Default half of `pendingElicitations`.
     pub(super) pending_elicitations_per_caller: Option<usize>,
     /// Maximum streams of one legacy session. Default 32.
-    pub(super) streams: Option<usize>,
+    pub(super) streams_per_session: Option<usize>,
     /// Maximum open event streams that belong to no call: the stream of a session, `subscriptions/listen`,
     /// HTTP+SSE. Default 4096.
     pub(super) event_streams: Option<usize>,
@@ -713,18 +713,18 @@ pub(super) struct RawCallerLimits {
 pub(super) struct RawHttp2 {
     /// Maximum concurrent requests on one connection. A client is refused the next stream; to a server another
     /// connection is opened. Default 100.
-    pub(super) streams: Option<usize>,
+    pub(super) max_concurrent_streams: Option<usize>,
     /// Maximum streams that a client resets before they are answered, and streams that are reset because of what
     /// the client sends on them. The budget refills within ten seconds. A client that exceeds it loses the
     /// connection. Default 200.
-    pub(super) resets: Option<usize>,
+    pub(super) stream_resets: Option<usize>,
     /// Maximum frames without payload: pings, settings, priorities, window updates, empty data, continuation
     /// frames. The budget refills within ten seconds, and by ten for each data or header frame that the peer is
     /// sent. A peer that exceeds it loses the connection. Default 1000.
-    pub(super) control: Option<usize>,
+    pub(super) control_frames: Option<usize>,
     /// Flow-control window of one stream in bytes, after the client has sent an authenticated request on the
     /// connection; 16 KiB before. Default `256KiB`.
-    pub(super) window: Option<String>,
+    pub(super) stream_window: Option<String>,
     /// Flow-control window of a client connection in bytes, after it has sent an authenticated request; 64 KiB
     /// before. Default `1MiB`.
     pub(super) connection_window: Option<String>,
@@ -732,7 +732,7 @@ pub(super) struct RawHttp2 {
     pub(super) send_buffer: Option<String>,
     /// Maximum bytes of responses that one client connection buffers because the client does not read them. The
     /// next stream is reset. Default `128MiB`, and no less than `responseBody`.
-    pub(super) answers: Option<String>,
+    pub(super) response_buffer: Option<String>,
     /// How long a client connection without a request is kept open. Default `60s`.
     pub(super) idle_timeout: Option<String>,
     /// How long a peer with requests in flight may be silent before it is sent a ping. Default `30s`.

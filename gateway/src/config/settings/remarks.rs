@@ -18,8 +18,8 @@ impl ConfigRemark {
     /// names of each route.
     #[must_use]
     pub fn all(settings: &Settings) -> Vec<Self> {
-        let in_clear = settings.in_clear.iter().map(|said| Self::Warning(said.to_string()));
-        let mut all: Vec<_> = in_clear.collect();
+        let warnings = settings.warnings.iter().map(|said| Self::Warning(said.to_string()));
+        let mut all: Vec<_> = warnings.collect();
         all.extend(settings.listeners.iter().filter_map(in_plain_http));
         all.extend(settings.servers.iter().flat_map(overrides));
         all.extend(idle(settings));

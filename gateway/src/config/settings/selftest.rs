@@ -49,7 +49,7 @@ impl SettingsCompiler<'_> {
     ) -> Option<SelftestSettings> {
         let (raw, key) = (raw?, key);
         let mut except = Vec::new();
-        for (n, name) in raw.except.iter().enumerate() {
+        for (n, name) in raw.skip.iter().enumerate() {
             let control = name.split_once('/').map_or(&**name, |(control, _)| control);
             match Control::ALL.iter().any(|known| known.as_str() == control) {
                 true => except.push(name.clone()),
@@ -57,16 +57,21 @@ impl SettingsCompiler<'_> {
                     let names = Control::ALL.map(Control::as_str).join(", ");
                     let message = format!("`{}` is no control", name.escape_debug());
                     self.report(
-                        &format!("/selftest/except/{n}"),
+                        &format!("/selftest/skip/{n}"),
                         message,
                         format!("there are: {names}"),
                     );
                 }
             }
         }
-        let every = self.time("/selftest/every", raw.every.as_deref());
+        let every = self.time("/selftest/interval", raw.interval.as_deref());
         // Without a key, the configuration is only inspected and no self-test runs.
-        Some(SelftestSettings { gates: raw.ready, except, every, key: Secret::new(key?.into()) })
+        Some(SelftestSettings {
+            gates: raw.gate_readiness,
+            except,
+            every,
+            key: Secret::new(key?.into()),
+        })
     }
 }
 

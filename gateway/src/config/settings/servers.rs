@@ -126,7 +126,8 @@ impl SettingsCompiler<'_> {
 
     /// Compiles the `serverRequests` of a server.
     fn server_requests(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
-        let RawServerRequests { forms, urls, sampling, roots } = raw;
+        let RawServerRequests { form_elicitation: forms, url_elicitation: urls, sampling, roots } =
+            raw;
         let forms = forms.map(|raw| FormPolicy {
             secrets: match raw.secrets {
                 RawFormSecrets::Refuse => SecretFormAction::Refuse,
@@ -135,17 +136,17 @@ impl SettingsCompiler<'_> {
             standing: standing(raw.standing_grants),
         });
         let urls = urls.map(|raw| UrlPolicy {
-            hosts: self.page_hosts(&format!("{at}/urls/hosts"), &raw.hosts),
+            hosts: self.page_hosts(&format!("{at}/urlElicitation/hosts"), &raw.hosts),
             standing: standing(raw.standing_grants),
         });
         let sampling = sampling.map(|raw| {
-            let size = self.size(&format!("{at}/sampling/size"), raw.size.as_deref());
+            let size = self.size(&format!("{at}/sampling/maxSize"), raw.max_size.as_deref());
             // INVARIANT: the schema requires at least 1 of each.
             SamplingPolicy {
                 max_tokens: raw.max_tokens.map_or(MAX_TOKENS, u64::from),
-                messages: raw.messages.unwrap_or(MESSAGES),
+                messages: raw.max_messages.unwrap_or(MESSAGES),
                 size: size.unwrap_or(SAMPLING),
-                over: match raw.over {
+                over: match raw.on_exceeded {
                     RawSamplingOver::Refuse => SamplingExcessAction::Refuse,
                     RawSamplingOver::Cut => SamplingExcessAction::Cut,
                 },

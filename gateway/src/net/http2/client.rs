@@ -115,7 +115,7 @@ impl SharedHttp2 {
         let (sender, mut connection) = builder(&terms).handshake(stream).await?;
         let state = Arc::new(SharedHttp2State {
             open: AtomicUsize::new(0),
-            most: usize::try_from(terms.bounds.streams).unwrap_or(usize::MAX),
+            most: usize::try_from(terms.bounds.max_concurrent_streams).unwrap_or(usize::MAX),
             idle_timeout,
             started: Instant::now(),
             left: AtomicU64::new(0),
@@ -286,19 +286,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 fn builder(terms: &ConnectionBounds) -> Builder {
     let bounds = &terms.bounds;
     let (streams, resets) = (
-        usize::try_from(bounds.streams).unwrap_or(usize::MAX),
-        usize::try_from(bounds.resets).unwrap_or(usize::MAX),
+        usize::try_from(bounds.max_concurrent_streams).unwrap_or(usize::MAX),
+        usize::try_from(bounds.stream_resets).unwrap_or(usize::MAX),
     );
     // A slow reader fills the window of its stream, but must not fill that of the connection, which the
     // other streams need.
-    let all = bounds.window.saturating_mul(bounds.streams).min(WINDOW);
+    let all = bounds.stream_window.saturating_mul(bounds.max_concurrent_streams).min(WINDOW);
     let mut builder = Builder::new();
     builder
         .enable_push(false)
         .initial_max_send_streams(streams)
         .max_header_list_size(terms.head)
         .max_frame_size(FRAME)
-        .initial_window_size(bounds.window)
+        .initial_window_size(bounds.stream_window)
         .initial_connection_window_size(all)
         .max_send_buffer_size(bounds.send_buffer)
         .max_concurrent_reset_streams(resets)

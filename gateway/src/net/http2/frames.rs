@@ -358,8 +358,8 @@ impl<S> MonitoredStream<S> {
             peer,
             incoming: FrameParser::after(incoming),
             outgoing: FrameParser::after(outgoing),
-            control: FrameAllowance::new(bounds.control, now),
-            resets: FrameAllowance::new(bounds.resets, now),
+            control: FrameAllowance::new(bounds.control_frames, now),
+            resets: FrameAllowance::new(bounds.stream_resets, now),
             watch: Arc::clone(&watch),
         };
         (watched, watch)
@@ -562,13 +562,13 @@ mod tests {
     fn bounds() -> Http2Bounds {
         let second = Duration::from_secs(1);
         Http2Bounds {
-            streams: 10,
-            resets: 20,
-            control: 100,
-            window: 65_535,
+            max_concurrent_streams: 10,
+            stream_resets: 20,
+            control_frames: 100,
+            stream_window: 65_535,
             connection_window: 65_535,
             send_buffer: 65_535,
-            answers: 65_535,
+            response_buffer: 65_535,
             idle_timeout: second,
             ping_interval: second,
             ping_timeout: second,

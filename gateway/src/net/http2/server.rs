@@ -90,7 +90,7 @@ where
     let mut client = ClientConnection::accept(stream, Arc::clone(&means)).await?;
     let unsent = Arc::new(WaitingResponses {
         bytes: AtomicUsize::new(0),
-        most: means.terms.bounds.answers,
+        most: means.terms.bounds.response_buffer,
         unauthenticated: AtomicUsize::new(0),
     });
     let _ended = ReleaseOnEnd(Arc::clone(&client.watch));
@@ -253,15 +253,15 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     connection.set_target_window_size(terms.bounds.connection_window);
-    connection.set_initial_window_size(terms.bounds.window).is_ok()
+    connection.set_initial_window_size(terms.bounds.stream_window).is_ok()
 }
 
 fn builder(terms: &ConnectionBounds) -> Builder {
     let bounds = &terms.bounds;
-    let resets = usize::try_from(bounds.resets).unwrap_or(usize::MAX);
+    let resets = usize::try_from(bounds.stream_resets).unwrap_or(usize::MAX);
     let mut builder = Builder::new();
     builder
-        .max_concurrent_streams(bounds.streams)
+        .max_concurrent_streams(bounds.max_concurrent_streams)
         .max_header_list_size(terms.head)
         .max_frame_size(FRAME)
         .initial_window_size(UNAUTHENTICATED_WINDOW)

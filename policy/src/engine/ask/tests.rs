@@ -333,9 +333,13 @@ fn every_reason_has_its_code() {
 fn what_is_not_configured_is_named_with_its_setting() {
     let none = ServerRequestPolicy::default();
     for (method, params, setting) in [
-        ("elicitation/create", "{}", "`serverRequests: {forms: {}}`"),
-        ("elicitation/create", r#"{"mode":"form"}"#, "`serverRequests: {forms: {}}`"),
-        ("elicitation/create", r#"{"mode":"url"}"#, "`serverRequests: {urls: {hosts: [...]}}`"),
+        ("elicitation/create", "{}", "`serverRequests: {formElicitation: {}}`"),
+        ("elicitation/create", r#"{"mode":"form"}"#, "`serverRequests: {formElicitation: {}}`"),
+        (
+            "elicitation/create",
+            r#"{"mode":"url"}"#,
+            "`serverRequests: {urlElicitation: {hosts: [...]}}`",
+        ),
         ("sampling/createMessage", "{}", "`serverRequests: {sampling: {...}}`"),
         ("roots/list", "{}", "`serverRequests: {roots: {}}`"),
         ("vendor/ask", "{}", "no request of this kind"),

@@ -46,13 +46,13 @@ pub(in crate::config::settings) struct RawCapture {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in crate::config::settings) struct RawRefusals {
     /// How many requests get a record each before further ones are counted. Default 4.
-    pub(in crate::config::settings) each: Option<u64>,
+    pub(in crate::config::settings) individual_records: Option<u64>,
     /// How often the counts are recorded; an address that was silent for so long starts over. Default `10s`, at
     /// most `1h`.
     pub(in crate::config::settings) interval: Option<String>,
     /// Maximum pairs of an address and a reason that are counted separately; requests of further pairs are counted
     /// together. Default 256, at most 65536.
-    pub(in crate::config::settings) tracked: Option<usize>,
+    pub(in crate::config::settings) max_tracked: Option<usize>,
 }
 
 /// The key that signs the checkpoints of the log, and how often it does.
@@ -138,11 +138,11 @@ pub enum SpoolOverflow {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawRotation {
     /// The size after which a new file is started. Default `256MiB`.
-    pub(in crate::config::settings) size: Option<String>,
+    pub(in crate::config::settings) max_size: Option<String>,
     /// The age after which a new file is started. Default: never.
-    pub(in crate::config::settings) age: Option<String>,
+    pub(in crate::config::settings) max_age: Option<String>,
     /// How many full files are kept. Default: all.
-    pub(in crate::config::settings) keep: Option<usize>,
+    pub(in crate::config::settings) max_files: Option<usize>,
     /// How long full files are kept. Default: for ever.
     pub(in crate::config::settings) retention: Option<String>,
 }

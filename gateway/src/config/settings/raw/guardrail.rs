@@ -18,7 +18,7 @@ pub(in crate::config::settings) struct RawGuardrail {
     /// `allow`. Must be given.
     pub(in crate::config::settings) on_failure: GuardrailFailure,
     /// How long the guardrail may take, at most `60s`. Default `2s`.
-    pub(in crate::config::settings) deadline: Option<String>,
+    pub(in crate::config::settings) timeout: Option<String>,
     /// The token in `Authorization: Bearer`.
     pub(in crate::config::settings) token: Option<RawSecret>,
     /// Whether arguments of tools are sent to it. Default `true`.
@@ -29,7 +29,7 @@ pub(in crate::config::settings) struct RawGuardrail {
     pub(in crate::config::settings) results: bool,
     /// Maximum size of a message that is sent to it. A longer message is denied, even with `onFailure: allow`.
     /// Default `1MiB`.
-    pub(in crate::config::settings) most: Option<String>,
+    pub(in crate::config::settings) max_size: Option<String>,
     /// How the gateway connects to the guardrail.
     #[serde(default)]
     pub(in crate::config::settings) connection: RawReach,

@@ -86,16 +86,16 @@ pub(in crate::config::settings) struct RawIssuer {
     /// must name a client and must not have a `nonce`. Also accept `introspection` responses without the type of
     /// the token (`token_type`).
     #[serde(default)]
-    pub(in crate::config::settings) untyped: bool,
+    pub(in crate::config::settings) accept_untyped_tokens: bool,
     /// The tolerated difference between the issuer's clock and the gateway's. Default `30s`, at most `60s`.
     pub(in crate::config::settings) clock_skew: Option<String>,
     /// Maximum lifetime of a token. Default `1h`.
     pub(in crate::config::settings) max_lifetime: Option<String>,
     /// The age after which the keys are fetched again. Default `10m`, at most `24h`; a shorter cache lifetime that
     /// the issuer sends is honored down to `5m`.
-    pub(in crate::config::settings) refresh: Option<String>,
+    pub(in crate::config::settings) key_refresh_interval: Option<String>,
     /// After a fetch for an unknown key id, the time before another unknown key id causes a fetch. Default `30s`.
-    pub(in crate::config::settings) cooldown: Option<String>,
+    pub(in crate::config::settings) unknown_key_cooldown: Option<String>,
     /// How long the keys are used if they cannot be fetched again. Default `1h`.
     pub(in crate::config::settings) max_stale: Option<String>,
     /// Where the claims are in a token.
@@ -103,7 +103,7 @@ pub(in crate::config::settings) struct RawIssuer {
     pub(in crate::config::settings) claims: RawClaims,
     /// How tokens are marked whose client acts for itself and not for a user. If not given, a token whose subject
     /// is the client (RFC 9068, section 2.2).
-    pub(in crate::config::settings) service: Option<RawService>,
+    pub(in crate::config::settings) service_tokens: Option<RawService>,
     /// Ask the issuer about tokens that are not JWTs (token introspection, RFC 7662).
     pub(in crate::config::settings) introspection: Option<RawIntrospection>,
     /// How the gateway connects to the endpoints of the issuer.

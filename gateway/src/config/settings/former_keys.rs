@@ -1,0 +1,233 @@
+//! Accepts former names of configuration keys: they are replaced with the current ones, each with a warning. Version
+//! 1.0 will not accept them.
+
+use super::problem::{ConfigProblem, ConfigProblems};
+use super::yaml::{NodeKind, YamlNode};
+
+/// Former names of keys in one kind of mapping.
+struct RenamedKeys {
+    /// The path of the mapping, with `*` for every item of a list.
+    section: &'static [&'static str],
+    /// The former and the current name of each key.
+    names: &'static [(&'static str, &'static str)],
+}
+
+const RENAMED: &[RenamedKeys] = &[
+    RenamedKeys {
+        section: &["limits"],
+        names: &[
+            ("answerTime", "responseTimeout"),
+            ("answers", "responseMemory"),
+            ("answersPerCaller", "responseMemoryPerCaller"),
+            ("answersPerServer", "responseMemoryPerServer"),
+            ("connectTime", "connectTimeout"),
+            ("drainTime", "drainTimeout"),
+            ("inputTime", "inputTimeout"),
+            ("keptResults", "resultStore"),
+            ("keptResultsPerCaller", "resultStorePerCaller"),
+            ("keptTime", "resultStoreTtl"),
+            ("listTime", "listTimeout"),
+            ("lists", "catalogMemory"),
+            ("listsPerCaller", "catalogMemoryPerCaller"),
+            ("pages", "pagesPerList"),
+            ("parked", "pendingElicitations"),
+            ("parkedPerCaller", "pendingElicitationsPerCaller"),
+            ("replayTime", "replayTtl"),
+            ("requestBodies", "requestBodyMemory"),
+            ("requestBodiesPerCaller", "requestBodyMemoryPerCaller"),
+            ("requestTime", "requestTimeout"),
+            ("schemas", "schemaMemory"),
+            ("schemasPerServer", "schemaMemoryPerServer"),
+            ("streams", "streamsPerSession"),
+            ("subscriptions", "subscriptionMemory"),
+            ("subscriptionsPerCaller", "subscriptionMemoryPerCaller"),
+            ("tools", "definitionsPerList"),
+            ("totalTime", "callTimeout"),
+            ("writeTime", "writeTimeout"),
+        ],
+    },
+    RenamedKeys {
+        section: &["limits", "callers", "*"],
+        names: &[
+            ("answersPerCaller", "responseMemoryPerCaller"),
+            ("listsPerCaller", "catalogMemoryPerCaller"),
+            ("parkedPerCaller", "pendingElicitationsPerCaller"),
+            ("requestBodiesPerCaller", "requestBodyMemoryPerCaller"),
+            ("subscriptionsPerCaller", "subscriptionMemoryPerCaller"),
+        ],
+    },
+    RenamedKeys {
+        section: &["limits", "http2"],
+        names: &[
+            ("answers", "responseBuffer"),
+            ("control", "controlFrames"),
+            ("idleTime", "idleTimeout"),
+            ("pingTime", "pingInterval"),
+            ("resets", "streamResets"),
+            ("streams", "maxConcurrentStreams"),
+            ("window", "streamWindow"),
+        ],
+    },
+    RenamedKeys {
+        section: &["identity", "issuers", "*"],
+        names: &[
+            ("cooldown", "unknownKeyCooldown"),
+            ("refresh", "keyRefreshInterval"),
+            ("service", "serviceTokens"),
+            ("untyped", "acceptUntypedTokens"),
+        ],
+    },
+    RenamedKeys {
+        section: &["servers", "*", "serverRequests"],
+        names: &[("forms", "formElicitation"), ("urls", "urlElicitation")],
+    },
+    RenamedKeys {
+        section: &["servers", "*", "serverRequests", "sampling"],
+        names: &[("messages", "maxMessages"), ("over", "onExceeded"), ("size", "maxSize")],
+    },
+    RenamedKeys {
+        section: &["routes", "*", "oauth"],
+        names: &[("besides", "additionalAudiences")],
+    },
+    RenamedKeys {
+        section: &["routes", "*", "guardrails", "*"],
+        names: &[("deadline", "timeout"), ("most", "maxSize")],
+    },
+    RenamedKeys {
+        section: &["policy", "content", "*"],
+        names: &[("allowed", "allowedValues"), ("optional", "allowUnknownServers")],
+    },
+    RenamedKeys {
+        section: &["policy", "content", "*", "size"],
+        names: &[("most", "maxBytes"), ("over", "onExceeded")],
+    },
+    RenamedKeys {
+        section: &["policy", "constraints", "*"],
+        names: &[("alsoHosts", "additionalHosts")],
+    },
+    RenamedKeys {
+        section: &["audit", "refusals"],
+        names: &[("each", "individualRecords"), ("tracked", "maxTracked")],
+    },
+    RenamedKeys {
+        section: &["audit", "sinks", "*", "rotate"],
+        names: &[
+            ("age", "maxAge"),
+            ("keep", "maxFiles"),
+            ("keepFor", "retention"),
+            ("size", "maxSize"),
+        ],
+    },
+    RenamedKeys {
+        section: &["selftest"],
+        names: &[("every", "interval"), ("except", "skip"), ("ready", "gateReadiness")],
+    },
+];
+
+/// Replaces former names of keys in `root`, and returns a warning with place and help for each. Where a mapping has
+/// both names nothing is replaced, and the schema check reports the former one as an unknown key.
+pub(super) fn replace(file: &str, text: &str, root: &mut YamlNode) -> Vec<Box<str>> {
+    let mut found = Vec::new();
+    for RenamedKeys { section, names } in RENAMED {
+        replace_in(root, section, names, &mut found);
+    }
+    let warnings = ConfigProblems::new(file, text, found).each().into_iter();
+    warnings.map(|(said, help)| format!("{said}; {help}").into()).collect()
+}
+
+fn replace_in(
+    node: &mut YamlNode,
+    section: &[&str],
+    names: &[(&str, &str)],
+    found: &mut Vec<ConfigProblem>,
+) {
+    match (&mut node.kind, section) {
+        (NodeKind::Sequence(items), ["*", rest @ ..]) => {
+            for item in items {
+                replace_in(item, rest, names, found);
+            }
+        }
+        (NodeKind::Mapping(members), [key, rest @ ..]) => {
+            for (_, node) in members.iter_mut().filter(|(written, _)| written.text == *key) {
+                replace_in(node, rest, names, found);
+            }
+        }
+        (NodeKind::Mapping(members), []) => {
+            for (former, current) in names {
+                if members.iter().any(|(key, _)| key.text == *current) {
+                    continue;
+                }
+                for (key, _) in members.iter_mut().filter(|(key, _)| key.text == *former) {
+                    (*current).clone_into(&mut key.text);
+                    let message = format!("`{former}` is the former name of `{current}`");
+                    let help =
+                        format!("write `{current}`; version 1.0 will not accept the former name");
+                    found.push(ConfigProblem::new(key.span.clone(), message, help));
+                }
+            }
+        }
+        (NodeKind::Scalar(_) | NodeKind::Sequence(_), _) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::{RENAMED, replace};
+    use crate::config::settings::{schema, yaml};
+
+    /// The schema that `schema` refers to, also if it is optional.
+    fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+        let branch = schema.get("anyOf").and_then(|any| any.get(0)).unwrap_or(schema);
+        match branch.get("$ref").and_then(Value::as_str) {
+            Some(at) => root.pointer(at.trim_start_matches('#')).unwrap(),
+            None => branch,
+        }
+    }
+
+    #[test]
+    fn every_current_name_is_a_key_and_no_former_name_is() {
+        let root = schema();
+        for renamed in RENAMED {
+            let section = renamed.section.iter().fold(&root, |schema, key| {
+                let inner = match *key {
+                    "*" => &schema["items"],
+                    key => &schema["properties"][key],
+                };
+                resolved(&root, inner)
+            });
+            let keys = section["properties"].as_object().unwrap();
+            for (former, current) in renamed.names {
+                assert!(keys.contains_key(*current), "{:?} {current}", renamed.section);
+                assert!(!keys.contains_key(*former), "{:?} {former}", renamed.section);
+            }
+        }
+    }
+
+    #[test]
+    fn a_former_name_is_replaced_with_a_warning_that_has_its_place() {
+        let text = "limits:\n  answerTime: 5s\n  http2: {streams: 3}\nselftest: {every: 1h}\n";
+        let mut root = yaml::parse(text).unwrap();
+        let warnings = replace("gateway.yaml", text, &mut root);
+        assert_eq!(
+            warnings.first().unwrap().as_ref(),
+            "gateway.yaml:2:3: `answerTime` is the former name of `responseTimeout`; write `responseTimeout`; version \
+             1.0 will not accept the former name"
+        );
+        assert_eq!(warnings.len(), 3);
+        let expected = serde_json::json!({
+            "limits": { "responseTimeout": "5s", "http2": { "maxConcurrentStreams": 3 } },
+            "selftest": { "interval": "1h" },
+        });
+        assert_eq!(root.json(), expected);
+    }
+
+    #[test]
+    fn nothing_is_replaced_where_both_names_are_given() {
+        let text = "limits: {answerTime: 5s, responseTimeout: 6s}\n";
+        let mut root = yaml::parse(text).unwrap();
+        assert_eq!(replace("gateway.yaml", text, &mut root), []);
+        assert_eq!(root.json()["limits"]["answerTime"], "5s");
+    }
+}
