@@ -243,3 +243,704 @@ pub(super) struct RequestInbox {
 }
 
 impl Demux {
+    /// A demultiplexer for at most `limit` pending requests to `server`. Responses, and the queued messages of its
+    /// callers, count against `responseMemory`.
+    pub(super) fn new(
+        serves: ConnectionScope,
+        limit: usize,
+        server: &ServerName,
+        answers: &Arc<ResponseAccounts>,
+        counts: &Arc<ServerMetrics>,
+    ) -> Arc<Self> {
+        let server: Arc<str> = server.as_str().into();
+        Arc::new(Self {
+            serves,
+            limit,
+            waiting: Mutex::default(),
+            given_up: Mutex::default(),
+            heard: broadcast::channel(LISTENER_QUEUE).0,
+            queued: Shares::new(BYTES, BYTES_OF_ONE),
+            overheard: Backlog::new(answers.begin_for(&server, None)),
+            server,
+            answers: Arc::clone(answers),
+            counts: Arc::clone(counts),
+            read: AtomicBool::new(false),
+            fruitless: AtomicU32::new(0),
+        })
+    }
+
+    /// The clients that the connection serves.
+    pub(super) const fn serves(&self) -> ConnectionScope {
+        self.serves
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, PendingRequest>> {
+        // No operation leaves the map half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers the request `id`, which may belong to a caller; `None` if there are `limit` requests already.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        id: i64,
+        takes: AcceptedMessages,
+        caller: Option<&str>,
+    ) -> Option<RequestInbox> {
+        let (sender, messages) = mpsc::channel(REQUEST_QUEUE);
+        let mut waiting = self.waiting();
+        if waiting.len() >= self.limit {
+            return None;
+        }
+        let (caller, progress) = (caller.map(Into::into), Arc::<Mutex<QueuedProgress>>::default());
+        let backlog = Backlog::new(self.answers.begin_for(&self.server, caller.as_ref()));
+        let request = PendingRequest {
+            id,
+            messages: sender,
+            progress: Arc::clone(&progress),
+            takes,
+            caller,
+            backlog,
+            is_sent: false,
+        };
+        waiting.insert(id, request);
+        drop(waiting);
+        Some(RequestInbox { demux: Arc::clone(self), id, messages, progress, received: None })
+    }
+
+    /// Reserves room for a message of `bytes` in both budgets.
+    fn room(
+        &self,
+        recipient: Recipient,
+        backlog: &Arc<Backlog>,
+        bytes: usize,
+    ) -> Result<QueueReservation, ShareError> {
+        let take = || self.queued.take(&recipient, bytes.min(BYTES_OF_ONE));
+        let of_connection = (bytes > UNCOUNTED_BYTES).then(take).transpose()?;
+        let of_caller = backlog.add(bytes.saturating_add(OVERHEAD))?;
+        Ok(QueueReservation { _of_connection: of_connection, _of_caller: of_caller })
+    }
+
+    /// Reserves room in the queue of a request. The last place is for the response, because an interim message may be
+    /// lost and a response must not be.
+    fn room_at(
+        &self,
+        request: &PendingRequest,
+        params: Option<&Fragment>,
+    ) -> Option<QueueReservation> {
+        if request.messages.capacity() <= 1 {
+            return None;
+        }
+        self.room(Recipient::Request(request.id), &request.backlog, size(params)).ok()
+    }
+
+    /// Queues a notification for a request. Drops and counts it if there is no room.
+    fn notify(&self, request: &PendingRequest, told: Notification) {
+        match self.room_at(request, told.params.as_ref()) {
+            Some(room) => hand(request, Queued::Interim(Message::Notification(told), room)),
+            None => self.counts.notification_dropped(),
+        }
+    }
+
+    /// Queues the response to a request, or a marker if there is no room for it.
+    fn respond(&self, request: &PendingRequest, response: Response) {
+        let (ResponseOutcome::Result(said) | ResponseOutcome::Error(said)) = &response.outcome;
+        let bytes = size(Some(said));
+        let keep = |caller| self.answers.keep(&self.server, caller, bytes);
+        let queued = match request.caller.as_ref().map(keep).transpose() {
+            Ok(received) => Queued::Response(response, received),
+            Err(none) => Queued::NoRoom(none),
+        };
+        hand(request, queued);
+    }
+
+    /// Subscribes to the messages from now on that belong to no request.
+    pub(super) fn listen(&self) -> broadcast::Receiver<Arc<QueuedNotification>> {
+        self.heard.subscribe()
+    }
+
+    /// Whether a request waits or a listener is subscribed.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.waiting().is_empty() || self.heard.receiver_count() > 0
+    }
+
+    /// Notes that all of the request `id` was written.
+    pub(super) fn sent(&self, id: i64) {
+        if let Some(request) = self.waiting().get_mut(&id) {
+            request.is_sent = true;
+        }
+    }
+
+    /// Whether a written request waits for its response. The server may then be working on it, and a program that
+    /// does one thing at a time does not read its input meanwhile.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.waiting().values().any(|request| request.is_sent)
+    }
+
+    /// Delivers a message to the request it belongs to, and returns what is left to do.
+    pub(super) fn deliver(&self, message: Message) -> DeliveryOutcome {
+        match message {
+            Message::Response(response) => {
+                let id = match &response.id {
+                    Some(Id::Number(id)) => Some(*id),
+                    Some(Id::Text(_)) | None => None,
+                };
+                match id.and_then(|id| self.waiting().remove(&id)) {
+                    Some(request) => self.respond(&request, response),
+                    None if id.is_some_and(|id| self.given_up().remove(&id)) => {
+                        tracing::debug!("the response to an abandoned request was dropped");
+                    }
+                    None => return DeliveryOutcome::Stray,
+                }
+                DeliveryOutcome::Done
+            }
+            Message::Notification(told) if &*told.method == method::PROGRESS => {
+                match self.progress(told) {
+                    true => DeliveryOutcome::Done,
+                    false => DeliveryOutcome::Unclaimed,
+                }
+            }
+            Message::Notification(notification) => {
+                self.tell(notification);
+                DeliveryOutcome::Done
+            }
+            Message::Request(request) => match self.question(request) {
+                Some(request) => DeliveryOutcome::Refused(request),
+                None => DeliveryOutcome::Done,
+            },
+        }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, BTreeSet<i64>> {
+        // No operation leaves the set half changed.
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the stream of the session is read from now on.
+    pub(super) fn attended(&self) {
+        self.read.store(true, Ordering::Relaxed);
+    }
+
+    /// Delivers progress to the request it belongs to. Returns whether there is one and nothing was dropped.
+    ///
+    /// THREAT: the progress of one person's call must not be disclosed to another. Progress that names a request
+    /// which has ended, or is not of this session, is delivered to no request.
+    pub(super) fn progress(&self, told: Notification) -> bool {
+        let request = match ProgressTarget::of(&told) {
+            ProgressTarget::Request(id) => {
+                let waiting = self.waiting();
+                waiting.get(&id).filter(|request| request.takes.progress).cloned()
+            }
+            ProgressTarget::Nothing => self.only(),
+            ProgressTarget::UnknownToken => None,
+        };
+        let Some(request) = request else { return false };
+        self.fruitless.store(0, Ordering::Relaxed);
+        self.report(&request, told)
+    }
+
+    /// Queues progress for a request. Without a free place or room in the caller's share, it replaces the oldest
+    /// queued progress. Returns whether nothing was dropped.
+    fn report(&self, request: &PendingRequest, told: Notification) -> bool {
+        let (recipient, bytes) = (Recipient::Request(request.id), size(told.params.as_ref()));
+        let room = || self.room(recipient, &request.backlog, bytes).ok();
+        let mut reported = reported(&request.progress);
+        let free = if request.messages.capacity() > 1 { room() } else { None };
+        if let Some(room) = free {
+            reported.push_back((told, room));
+            let is_queued = request.messages.try_send(Queued::Progress).is_ok();
+            if !is_queued {
+                reported.pop_back();
+            }
+            return is_queued;
+        }
+        // The room of the oldest is released before room for the new one is reserved.
+        let has_made_room = reported.pop_front().map(drop).is_some();
+        if has_made_room && let Some(room) = room() {
+            reported.push_back((told, room));
+        }
+        false
+    }
+
+    /// The only request that wants progress; `None` if there are several, or if several callers share the connection.
+    fn only(&self) -> Option<PendingRequest> {
+        if self.serves == ConnectionScope::Everybody {
+            return None;
+        }
+        let waiting = self.waiting();
+        let mut requests = waiting.values().filter(|request| request.takes.progress);
+        let only = requests.next().cloned();
+        only.filter(|_| requests.next().is_none())
+    }
+
+    /// Delivers a notification other than progress. Those of subscriptions name their request. Log messages name
+    /// none, and are delivered to no client where it is unclear whose they are.
+    fn tell(&self, notification: Notification) {
+        let named = notification.params.as_ref().and_then(|params| {
+            let params = params.value();
+            let token = params.get(meta::PROGRESS_TOKEN);
+            let subscription = || params.get("_meta")?.get(meta::SUBSCRIPTION);
+            token.or_else(subscription).and_then(Value::as_i64)
+        });
+        let request = match (named, &*notification.method) {
+            (Some(id), _) => {
+                let request = self.waiting().get(&id).cloned();
+                let Some(request) = request else { return };
+                Some(request)
+            }
+            (None, method::LOG | method::ELICITED) => {
+                match (self.serves, self.call(UnnamedMessage::Notification)) {
+                    (ConnectionScope::Session | ConnectionScope::Caller, CallMatch::One(call)) => {
+                        Some(call)
+                    }
+                    (ConnectionScope::Session | ConnectionScope::Caller, CallMatch::None) => None,
+                    (ConnectionScope::Everybody, _)
+                        if &*notification.method == method::ELICITED =>
+                    {
+                        None
+                    }
+                    (_, CallMatch::One(_) | CallMatch::None | CallMatch::Several) => return,
+                }
+            }
+            (None, _) => None,
+        };
+        let bytes = size(notification.params.as_ref());
+        match request {
+            Some(request) => self.notify(&request, notification),
+            None => match self.room(Recipient::Listeners, &self.overheard, bytes) {
+                Ok(room) => {
+                    let told =
+                        QueuedNotification { notification: Arc::new(notification), _room: room };
+                    // An error means that there are no listeners.
+                    drop(self.heard.send(Arc::new(told)));
+                }
+                Err(none) => tracing::debug!(%none, "a notification was dropped"),
+            },
+        }
+    }
+
+    /// Delivers a server's request to the call it belongs to. Returns the request if it must be refused.
+    ///
+    /// THREAT: the answer of one person must not become the result of another person's call.
+    fn question(&self, request: Request) -> Option<Request> {
+        if self.serves == ConnectionScope::Everybody || &*request.method == method::PING {
+            return Some(request);
+        }
+        let named = request
+            .params
+            .as_ref()
+            .and_then(|params| params.value().get("_meta")?.get(meta::PROGRESS_TOKEN)?.as_i64());
+        let named = named.and_then(|id| {
+            let waiting = self.waiting();
+            waiting.get(&id).filter(|call| call.takes.questions).cloned()
+        });
+        let asked = match named {
+            Some(named) => CallMatch::One(named),
+            None => self.call(UnnamedMessage::Request),
+        };
+        let asked = match asked {
+            CallMatch::One(asked) => {
+                self.room_at(&asked, request.params.as_ref()).map(|room| (asked, room))
+            }
+            CallMatch::None | CallMatch::Several => None,
+        };
+        let Some((asked, room)) = asked else { return Some(request) };
+        hand(&asked, Queued::Interim(Message::Request(request), room));
+        None
+    }
+
+    /// The call to which a message without a name belongs: a request of the server only to one whose client accepts
+    /// requests. The gateway's own requests, such as for a list, are no calls.
+    fn call(&self, of: UnnamedMessage) -> CallMatch {
+        let waiting = self.waiting();
+        let mut calls = waiting.values().rev().filter(|request| request.takes.questions);
+        match (self.serves, calls.next(), calls.next()) {
+            (ConnectionScope::Everybody | ConnectionScope::Caller, Some(_), Some(_)) => {
+                CallMatch::Several
+            }
+            (_, Some(call), _) => CallMatch::One(call.clone()),
+            // A log message belongs to a request even if its client accepts no requests.
+            (ConnectionScope::Session, None, _) if of == UnnamedMessage::Notification => {
+                match waiting.values().next_back() {
+                    Some(request) => CallMatch::One(request.clone()),
+                    None => CallMatch::None,
+                }
+            }
+            (_, None, _) => CallMatch::None,
+        }
+    }
+}
+
+/// A message of the server that names no request it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnnamedMessage {
+    Request,
+    Notification,
+}
+
+/// What is left to do after a message was delivered.
+#[derive(Debug)]
+pub(super) enum DeliveryOutcome {
+    /// Nothing is left to do: delivered, dropped for lack of room, or for no recipient.
+    Done,
+    /// Nothing, but progress was dropped: it belongs to no request that wants it, or the queue of its request had no
+    /// room.
+    Unclaimed,
+    /// A server's request that belongs to no single call and must be refused.
+    Refused(Request),
+    /// A response that belongs to no request.
+    Stray,
+}
+
+/// The result of the search for the call that a message without a name belongs to.
+enum CallMatch {
+    One(PendingRequest),
+    None,
+    Several,
+}
+
+/// Memory in bytes of the message of which `part` is a part: its text, and the index over its values.
+fn size(part: Option<&Fragment>) -> usize {
+    part.map_or(0, |part| part.document().memory())
+}
+
+/// Locks the queued progress of a request.
+fn reported(progress: &Mutex<QueuedProgress>) -> MutexGuard<'_, QueuedProgress> {
+    // No operation leaves the queue half changed.
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Queues an entry without waiting, so a request that does not read its messages loses them.
+fn hand(request: &PendingRequest, queued: Queued) {
+    if let Err(error) = request.messages.try_send(queued) {
+        tracing::debug!(%error, "a message was dropped");
+    }
+}
+
+impl RequestInbox {
+    /// The next message; `None` if there will be none. Cancel-safe.
+    ///
+    /// # Errors
+    /// If there was no room for the response.
+    pub(super) async fn next(&mut self) -> Option<Result<Message, ShareError>> {
+        loop {
+            let queued = self.messages.recv().await?;
+            if let Some(message) = self.taken(queued) {
+                return Some(message);
+            }
+        }
+    }
+
+    /// The number of queued messages, an upper bound.
+    pub(super) fn waiting(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// The next message if one is queued; `None` also for progress that was dropped for later progress.
+    ///
+    /// # Errors
+    /// If there was no room for the response.
+    pub(super) fn try_next(&mut self) -> Option<Result<Message, ShareError>> {
+        let queued = self.messages.try_recv().ok()?;
+        self.taken(queued)
+    }
+
+    /// Takes the message of a queue entry; `None` for progress that was dropped for later progress.
+    fn taken(&mut self, queued: Queued) -> Option<Result<Message, ShareError>> {
+        match queued {
+            Queued::Interim(message, room) => {
+                drop(room);
+                Some(Ok(message))
+            }
+            Queued::Progress => {
+                let (told, room) = reported(&self.progress).pop_front()?;
+                drop(room);
+                Some(Ok(Message::Notification(told)))
+            }
+            Queued::Response(response, received) => {
+                self.received = received;
+                Some(Ok(Message::Response(response)))
+            }
+            Queued::NoRoom(none) => Some(Err(none)),
+        }
+    }
+
+    /// Takes the memory budget of the response, to be kept for as long as its content is used.
+    pub(super) const fn received(&mut self) -> Option<ResponseAccount> {
+        self.received.take()
+    }
+
+    /// Whether progress may still arrive on the stream of the session after the response. False if none arrived there
+    /// during the last few calls.
+    pub(super) fn may_trail(&self) -> bool {
+        let Demux { read, fruitless, .. } = &*self.demux;
+        read.load(Ordering::Relaxed) && fruitless.fetch_add(1, Ordering::Relaxed) < FRUITLESS
+    }
+}
+
+impl Drop for RequestInbox {
+    fn drop(&mut self) {
+        if self.demux.waiting().remove(&self.id).is_none() {
+            return;
+        }
+        let mut given_up = self.demux.given_up();
+        given_up.insert(self.id);
+        if given_up.len() > GIVEN_UP {
+            given_up.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use bytes::Bytes;
+    use json::JsonBounds;
+    use policy_core::subject::name::ServerName;
+
+    use super::super::request::AcceptedMessages;
+    use super::{
+        BYTES_OF_ONE, ConnectionScope, DeliveryOutcome, Demux, Notification, QueueReservation,
+        REQUEST_QUEUE, RequestInbox, reported,
+    };
+    use crate::base::intake::ResponseAccounts;
+    use crate::mcp::wire::{self, Message};
+    use crate::metrics::Metrics;
+
+    fn message(text: &str) -> Message {
+        wire::decode(Bytes::copy_from_slice(text.as_bytes()), &JsonBounds::ANSWER).unwrap()
+    }
+
+    fn question(named: Option<i64>) -> Message {
+        let meta = named.map(|id| format!(r#""_meta":{{"progressToken":{id}}}"#));
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{{{}}}}}"#,
+            meta.unwrap_or_default()
+        ))
+    }
+
+    const ALL: AcceptedMessages = AcceptedMessages { questions: true, progress: true };
+
+    const MIB: usize = 1024 * 1024;
+
+    fn demux(serves: ConnectionScope) -> Arc<Demux> {
+        desk_with(serves, 32 * MIB)
+    }
+
+    /// A demultiplexer of whose responses one caller may hold `each` bytes.
+    fn desk_with(serves: ConnectionScope, each: usize) -> Arc<Demux> {
+        let answers = Arc::new(ResponseAccounts::new(usize::MAX, each, usize::MAX));
+        let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
+        Demux::new(serves, 8, &ServerName::parse("up").unwrap(), &answers, &counts)
+    }
+
+    fn wait(demux: &Arc<Demux>, id: i64, takes: AcceptedMessages) -> RequestInbox {
+        demux.wait(id, takes, Some("ana")).unwrap()
+    }
+
+    fn calls(serves: ConnectionScope) -> (Arc<Demux>, RequestInbox, RequestInbox) {
+        let demux = demux(serves);
+        let (first, second) = (wait(&demux, 1, ALL), wait(&demux, 2, ALL));
+        (demux, first, second)
+    }
+
+    fn progress(token: &str) -> Message {
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{token}"progress":1}}}}"#
+        ))
+    }
+
+    fn has(inbox: &mut RequestInbox) -> bool {
+        inbox.messages.try_recv().is_ok()
+    }
+
+    #[test]
+    fn a_question_among_several_calls_of_a_caller_is_refused() {
+        let (demux, mut first, mut second) = calls(ConnectionScope::Caller);
+        assert!(matches!(demux.deliver(question(None)), DeliveryOutcome::Refused(_)));
+        assert!(!has(&mut first) && !has(&mut second));
+        // One that names its call is asked there, and one that is left alone is asked.
+        assert!(matches!(demux.deliver(question(Some(1))), DeliveryOutcome::Done));
+        assert!(has(&mut first) && !has(&mut second));
+        drop(first);
+        assert!(matches!(demux.deliver(question(None)), DeliveryOutcome::Done));
+        assert!(has(&mut second));
+    }
+
+    #[test]
+    fn a_question_that_names_a_request_without_a_client_is_refused() {
+        for serves in [ConnectionScope::Caller, ConnectionScope::Session] {
+            let demux = demux(serves);
+            // Such as the gateway's own for a list.
+            let mut own = wait(&demux, 1, AcceptedMessages::default());
+            assert!(matches!(demux.deliver(question(Some(1))), DeliveryOutcome::Refused(_)));
+            assert!(!has(&mut own));
+        }
+    }
+
+    #[test]
+    fn a_session_of_one_client_may_be_asked_and_a_shared_connection_never() {
+        let (demux, mut first, mut second) = calls(ConnectionScope::Session);
+        assert!(matches!(demux.deliver(question(None)), DeliveryOutcome::Done));
+        assert!(!has(&mut first) && has(&mut second));
+        let (demux, mut first, mut second) = calls(ConnectionScope::Everybody);
+        for named in [None, Some(1)] {
+            assert!(matches!(demux.deliver(question(named)), DeliveryOutcome::Refused(_)));
+        }
+        assert!(!has(&mut first) && !has(&mut second));
+    }
+
+    #[test]
+    fn a_log_line_of_one_call_is_not_told_to_another() {
+        let line =
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"a pin"}}"#;
+        let (demux, mut first, mut second) = calls(ConnectionScope::Caller);
+        assert!(matches!(demux.deliver(message(line)), DeliveryOutcome::Done));
+        assert!(!has(&mut first) && !has(&mut second));
+        drop(second);
+        assert!(matches!(demux.deliver(message(line)), DeliveryOutcome::Done));
+        assert!(has(&mut first));
+    }
+
+    #[test]
+    fn progress_is_of_the_request_it_names_and_without_a_name_of_the_only_one() {
+        for serves in
+            [ConnectionScope::Session, ConnectionScope::Caller, ConnectionScope::Everybody]
+        {
+            let (demux, mut first, mut second) = calls(serves);
+            let shared = serves == ConnectionScope::Everybody;
+            let told =
+                |token: &str| matches!(demux.deliver(progress(token)), DeliveryOutcome::Done);
+            assert!(told(r#""progressToken":2,"#));
+            assert!(has(&mut second) && !has(&mut first));
+            // Of several requests it could be, it is of none.
+            assert!(!told("") && !told(r#""progressToken":null,"#));
+            for stranger in [3.to_string(), "\"2\"".to_owned(), "\"x\"".to_owned(), "{}".to_owned()]
+            {
+                let stranger = &format!("\"progressToken\":{stranger},");
+                assert!(!told(stranger), "{stranger}");
+            }
+            drop(second);
+            assert!(!told(r#""progressToken":2,"#), "what has ended is told nothing");
+            // The gateway's own requests want none.
+            let mut own = wait(&demux, 4, AcceptedMessages::default());
+            assert_eq!(told(""), !shared, "{serves:?}");
+            assert_eq!(has(&mut first), !shared, "{serves:?}");
+            assert!(!told(r#""progressToken":4,"#) && !has(&mut own));
+        }
+    }
+
+    fn taken(inbox: &mut RequestInbox) -> usize {
+        let next = || (inbox.waiting() > 0).then(|| inbox.try_next());
+        std::iter::from_fn(next).flatten().count()
+    }
+
+    #[test]
+    fn what_waits_for_a_request_is_bounded_in_bytes_and_the_response_still_comes() {
+        let (demux, mut first, mut second) = calls(ConnectionScope::Caller);
+        let long = |id: i64| {
+            let text = "x".repeat(BYTES_OF_ONE / 4);
+            progress(&format!(r#""progressToken":{id},"message":"{text}","#))
+        };
+        for _ in 0..REQUEST_QUEUE {
+            drop(demux.deliver(long(1)));
+        }
+        // Another request has room of its own, and short messages are not counted.
+        assert!(matches!(demux.deliver(long(2)), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(progress(r#""progressToken":1,"#)), DeliveryOutcome::Done));
+        drop(demux.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
+        // Each is a little longer than a quarter of the room.
+        assert_eq!((taken(&mut first), taken(&mut second)), (3 + 1 + 1, 1));
+        assert!(
+            matches!(demux.deliver(long(2)), DeliveryOutcome::Done),
+            "what was read makes room"
+        );
+    }
+
+    #[test]
+    fn of_progress_that_waits_the_latest_is_kept_and_the_response_still_comes() {
+        let (demux, mut first, _second) = calls(ConnectionScope::Session);
+        let said = |n: usize| {
+            let token = format!(r#""progressToken":1,"message":"{n}","#);
+            matches!(demux.deliver(progress(&token)), DeliveryOutcome::Done)
+        };
+        let whole = (0..2 * REQUEST_QUEUE).filter(|n| said(*n)).count();
+        drop(demux.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
+        let seen: Vec<_> = std::iter::from_fn(|| first.try_next()).map(Result::unwrap).collect();
+        let text = |message: &Message| match message {
+            Message::Notification(told) => {
+                let said = told.params.as_ref().unwrap().value().get("message").unwrap();
+                said.as_str().unwrap().into_owned()
+            }
+            Message::Response(_) => "the response".to_owned(),
+            Message::Request(_) => "a question".to_owned(),
+        };
+        let kept = (REQUEST_QUEUE + 1..2 * REQUEST_QUEUE).map(|n| n.to_string());
+        let kept: Vec<_> = kept.chain(["the response".to_owned()]).collect();
+        assert_eq!((whole, seen.iter().map(text).collect()), (REQUEST_QUEUE - 1, kept));
+    }
+
+    #[test]
+    fn short_messages_that_wait_take_of_the_share_of_their_caller_together() {
+        let demux = desk_with(ConnectionScope::Caller, 4 * MIB / 16);
+        let (mut first, mut second) = (wait(&demux, 1, ALL), wait(&demux, 2, ALL));
+        let other = demux.wait(3, ALL, Some("bob")).unwrap();
+        let short = |id: i64, n: usize| {
+            let text = format!("{n} {}", "x".repeat(15_000));
+            progress(&format!(r#""progressToken":{id},"message":"{text}","#))
+        };
+        for id in [1, 2, 3] {
+            for n in 0..REQUEST_QUEUE {
+                drop(demux.deliver(short(id, n)));
+            }
+        }
+        // Four steps of 64 KiB in all, which are four messages each at most; of each caller by itself. The latest stay.
+        let text = |(told, _): &(Notification, QueueReservation)| {
+            let said = told.params.as_ref().unwrap().value().get("message").unwrap();
+            said.as_str().unwrap().split(' ').next().unwrap().to_owned()
+        };
+        let kept: Vec<_> = reported(&first.progress).iter().map(text).collect();
+        let latest: Vec<_> = (REQUEST_QUEUE - 16..REQUEST_QUEUE).map(|n| n.to_string()).collect();
+        assert_eq!(kept, latest);
+        assert_eq!(taken(&mut first), 16);
+        assert!((1..=2).contains(&taken(&mut second)), "only what is not counted");
+        assert_eq!(demux.answers.bytes(), 4 * MIB / 16, "what waits for the other caller");
+        drop(other);
+        assert_eq!(demux.answers.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_response_takes_of_the_share_of_its_caller_until_it_is_not_used_any_more() {
+        let demux = desk_with(ConnectionScope::Caller, MIB);
+        let (mut first, mut second) = (wait(&demux, 1, ALL), wait(&demux, 2, ALL));
+        let long = |id: i64| {
+            let text = "x".repeat(600 * 1024);
+            message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":"{text}"}}}}"#))
+        };
+        for id in [1, 2] {
+            assert!(matches!(demux.deliver(long(id)), DeliveryOutcome::Done));
+        }
+        assert!(matches!(first.next().await, Some(Ok(Message::Response(_)))));
+        assert!(matches!(second.next().await, Some(Err(_))));
+        let used = first.received();
+        drop(first);
+        let mut third = wait(&demux, 3, ALL);
+        drop(demux.deliver(long(3)));
+        assert!(matches!(third.next().await, Some(Err(_))));
+        drop(used);
+        let mut fourth = wait(&demux, 4, ALL);
+        drop(demux.deliver(long(4)));
+        assert!(matches!(fourth.next().await, Some(Ok(Message::Response(_)))));
+    }
+
+    #[test]
+    fn a_late_answer_is_no_stray_one() {
+        let (demux, first, second) = calls(ConnectionScope::Everybody);
+        drop(first);
+        let late = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert!(matches!(demux.deliver(message(late)), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(message(late)), DeliveryOutcome::Stray));
+        drop(second);
+    }
+}
