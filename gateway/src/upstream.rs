@@ -541,7 +541,9 @@ impl Upstream {
             Transport::Channel(pool)
                 if pool.may_be_own(on_behalf.client.answers_any(&self.server_requests)) =>
             {
-                if let Some(opened) = self.own_era(pool, version, on_behalf).await {
+                if let Some(opened) =
+                    self.legacy_session_in_own_process(pool, version, on_behalf).await
+                {
                     return Ok((Arc::clone(&opened.server_info), opened.upstream_session));
                 }
             }
@@ -600,7 +602,7 @@ impl Upstream {
         if let Some(upstream_session) = upstream_session {
             self.forget(on_behalf, upstream_session);
         }
-        self.known_by.remove(&on_behalf.key());
+        self.known_by.remove(&on_behalf.session_key());
         let known = self.known.load_full();
         if let Some(known) =
             known.filter(|known| known.upstream_session.as_ref() == upstream_session)

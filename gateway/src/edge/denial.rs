@@ -58,10 +58,10 @@ impl ToolDenial {
 /// caller may not know of the tool, or if nothing was denied.
 #[must_use]
 pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
-    let contact = told(failure).or(contact);
-    let mut text = cause(failure)?;
+    let contact = rule_contact(failure).or(contact);
+    let mut text = cause_clause(failure)?;
     text.push_str(". ");
-    text.push_str(advice(failure));
+    text.push_str(next_step(failure));
     if let (Some(contact), None) = (contact, failure.retry_after()) {
         write!(text, " If it should be allowed, ask {contact}.").unwrap_or_default();
     }
@@ -69,7 +69,7 @@ pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
 }
 
 /// The contact of the deciding rule.
-fn told(failure: &Failure) -> Option<&str> {
+fn rule_contact(failure: &Failure) -> Option<&str> {
     match failure {
         Failure::Denied(_, Denial { told: Disclosure::Rule { contact, .. }, .. }) => {
             contact.as_deref()
@@ -79,21 +79,21 @@ fn told(failure: &Failure) -> Option<&str> {
 }
 
 /// The reason of the denial as one clause.
-fn cause(failure: &Failure) -> Option<String> {
+fn cause_clause(failure: &Failure) -> Option<String> {
     let cause = match failure {
         Failure::Denied(ItemKind::Tool, Denial { reason, told: Disclosure::Rule { rule, .. } }) => {
             match reason {
                 Reason::Arguments(finding) | Reason::Content(finding) => {
-                    format!("denied: {}", found(finding))
+                    format!("denied: {}", finding_clause(finding))
                 }
                 reason => match rule {
-                    Some(rule) => format!("denied by rule `{rule}`: {}", sentence(reason)),
-                    None => format!("denied: {}", sentence(reason)),
+                    Some(rule) => format!("denied by rule `{rule}`: {}", reason_clause(reason)),
+                    None => format!("denied: {}", reason_clause(reason)),
                 },
             }
         }
         Failure::Rate(_) => "denied: this tool was called more often than it may be".to_owned(),
-        Failure::Unsent(finding) => format!("denied: {}", found(finding)),
+        Failure::Unsent(finding) => format!("denied: {}", finding_clause(finding)),
         Failure::Withheld(finding) => {
             let detector = finding.detector.name();
             format!("denied: the server's result was withheld: {detector}")
@@ -110,7 +110,7 @@ fn cause(failure: &Failure) -> Option<String> {
 }
 
 /// The fixed wording for a reason.
-const fn sentence(reason: &Reason) -> &'static str {
+const fn reason_clause(reason: &Reason) -> &'static str {
     match reason {
         Reason::NotGranted => "no rule allows this with these arguments",
         Reason::Forbidden(_) => "the policy forbids this call",
@@ -133,7 +133,7 @@ const fn sentence(reason: &Reason) -> &'static str {
 }
 
 /// The fixed wording for what the model can do.
-const fn advice(failure: &Failure) -> &'static str {
+const fn next_step(failure: &Failure) -> &'static str {
     const ARGUMENTS: &str = "Correct the arguments and call the tool again.";
     const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
     match failure {
@@ -156,8 +156,8 @@ const fn advice(failure: &Failure) -> &'static str {
 }
 
 /// What a detector found, and where.
-fn found(finding: &Finding) -> String {
-    let place = place(&finding.at);
+fn finding_clause(finding: &Finding) -> String {
+    let place = pointer_clause(&finding.at);
     match finding.detector {
         Detector::InputSchema | Detector::Constraints => {
             about_argument(&finding.at, &plain(&finding.note))
@@ -196,7 +196,7 @@ fn is_plain_pointer(at: &str) -> bool {
 }
 
 /// A JSON Pointer in backticks after a comma; empty unless all of its parts are plain names.
-fn place(at: &str) -> String {
+fn pointer_clause(at: &str) -> String {
     if is_plain_pointer(at) { format!(", `{at}`") } else { String::new() }
 }
 
@@ -237,7 +237,7 @@ fn meta(
     {
         meta.text("rule", rule.as_str());
     }
-    if let Some(contact) = told(failure).or(contact) {
+    if let Some(contact) = rule_contact(failure).or(contact) {
         meta.text("contact", contact);
     }
     if let Some(wait) = retry_after {

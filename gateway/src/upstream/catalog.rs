@@ -282,15 +282,15 @@ impl Upstream {
             Some(upstream_session) if upstream_session.id.is_some() => {
                 CatalogOwner::Session(upstream_session.clone())
             }
-            Some(_) => CatalogOwner::Caller(on_behalf.asker()),
+            Some(_) => CatalogOwner::Caller(on_behalf.capability_key()),
             None => {
                 let known = self.known(on_behalf).await?;
                 if on_behalf.principal.is_none() || self.is_shared(known.server_info.era) {
                     return Ok(Arc::clone(&self.shared));
                 }
                 match self.keeps_sessions(known.server_info.era) {
-                    true => CatalogOwner::Standing(on_behalf.key()),
-                    false => CatalogOwner::Caller(on_behalf.asker()),
+                    true => CatalogOwner::Standing(on_behalf.session_key()),
+                    false => CatalogOwner::Caller(on_behalf.capability_key()),
                 }
             }
         };

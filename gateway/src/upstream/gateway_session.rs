@@ -43,8 +43,8 @@ const CLOSING: usize = 16;
 const SWEEP: Duration = Duration::from_secs(60);
 
 impl OnBehalfOf {
-    /// The key of this caller's standing session.
-    pub(super) fn key(&self) -> GatewaySessionKey {
+    /// The key of the session that the gateway keeps for this caller.
+    pub(super) fn session_key(&self) -> GatewaySessionKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         GatewaySessionKey {
             principal,
@@ -55,7 +55,7 @@ impl OnBehalfOf {
 
     /// The cache key for lists of a server without sessions. It covers the capabilities of the client, which a server
     /// may make its lists depend on, and not the client's name.
-    pub(super) fn asker(&self) -> CapabilityKey {
+    pub(super) fn capability_key(&self) -> CapabilityKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         let can = sha256(self.client.capabilities().as_bytes());
         CapabilityKey { principal, route: self.route.clone(), can }
@@ -204,7 +204,7 @@ impl Upstream {
         self: &Arc<Self>,
         on_behalf: &OnBehalfOf,
     ) -> Result<UpstreamSession, UpstreamError> {
-        let key = on_behalf.key();
+        let key = on_behalf.session_key();
         let gateway_session = match self.gateway_sessions.get(&key) {
             Some(gateway_session) => gateway_session,
             None => {
@@ -286,7 +286,7 @@ impl Upstream {
 
     /// Forgets a standing session that the server no longer knows, unless a new one has replaced it.
     pub(super) fn forget(&self, on_behalf: &OnBehalfOf, gone: &UpstreamSession) {
-        let key = on_behalf.key();
+        let key = on_behalf.session_key();
         let is_gone = |gateway_session: &Arc<GatewaySession>| {
             gateway_session.upstream_session.load().as_deref() == Some(gone)
         };
@@ -359,7 +359,9 @@ impl Upstream {
         upstream_session: &UpstreamSession,
         level: &str,
     ) {
-        let Some(gateway_session) = self.gateway_sessions.get(&on_behalf.key()) else { return };
+        let Some(gateway_session) = self.gateway_sessions.get(&on_behalf.session_key()) else {
+            return;
+        };
         let place = LEVELS.iter().position(|known| *known == level.trim_matches('"'));
         let Some(place) =
             place.filter(|place| *place < gateway_session.level.load(Ordering::Relaxed))
@@ -390,7 +392,7 @@ impl Upstream {
         upstream_session: &UpstreamSession,
     ) -> Option<Arc<Demux>> {
         upstream_session.id.as_ref()?;
-        let key = (on_behalf.key(), upstream_session.clone());
+        let key = (on_behalf.session_key(), upstream_session.clone());
         let known = self.desks.get(&key).and_then(|known| known.0.upgrade());
         if known.is_some() || self.desks.length() >= self.limits.sessions {
             return known;
@@ -410,11 +412,11 @@ impl Upstream {
         let demux = match &answer.on_behalf.upstream_session {
             Some(_) => self
                 .desks
-                .get(&(answer.on_behalf.key(), upstream_session.clone()))
+                .get(&(answer.on_behalf.session_key(), upstream_session.clone()))
                 .and_then(|k| k.0.upgrade()),
             None => self
                 .gateway_sessions
-                .get(&answer.on_behalf.key())
+                .get(&answer.on_behalf.session_key())
                 .map(|gateway_session| Arc::clone(&gateway_session.demux)),
         };
         demux.is_some_and(|demux| demux.progress(told))
@@ -444,7 +446,7 @@ impl Upstream {
                 .flatten();
             return demux?.wait(answer.id, answer.options.takes(), answer.on_behalf.caller());
         }
-        let gateway_session = self.gateway_sessions.get(&answer.on_behalf.key())?;
+        let gateway_session = self.gateway_sessions.get(&answer.on_behalf.session_key())?;
         gateway_session.demux.wait(answer.id, answer.options.takes(), answer.on_behalf.caller())
     }
 
@@ -454,7 +456,7 @@ impl Upstream {
         on_behalf: &OnBehalfOf,
     ) -> Option<broadcast::Receiver<Arc<QueuedNotification>>> {
         self.gateway_sessions
-            .get(&on_behalf.key())
+            .get(&on_behalf.session_key())
             .map(|gateway_session| gateway_session.demux.listen())
     }
 

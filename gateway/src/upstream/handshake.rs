@@ -105,11 +105,11 @@ impl Upstream {
         };
         if self.per_caller_credentials {
             // The answer to one caller, or its refusal, says nothing about another's.
-            let key = on_behalf.key();
+            let key = on_behalf.session_key();
             if let Some(known) = self.known_by.get(&key) {
                 return Ok(known.known);
             }
-            let known = Box::pin(self.meet(on_behalf, generation)).await?;
+            let known = Box::pin(self.detect_era(on_behalf, generation)).await?;
             // Without room in the cache it is requested again: slower, not wrong.
             let bytes = known.server_info.memory() + ENTRY_OVERHEAD;
             let room = on_behalf.caller().map(|caller| self.lists.take(&caller.into(), bytes));
@@ -125,21 +125,21 @@ impl Upstream {
             return Ok(known);
         }
         // Boxed, because it is rare and large, and the futures of all calls would have room for it.
-        let meet = || Box::pin(self.meet(on_behalf, generation));
-        self.probing.take(self.limits.response_timeout, current, meet).await
+        let detect = || Box::pin(self.detect_era(on_behalf, generation));
+        self.probing.take(self.limits.response_timeout, current, detect).await
     }
 
     /// Detects the era of the server and reads its information.
-    async fn meet(
+    async fn detect_era(
         &self,
         on_behalf: &OnBehalfOf,
         generation: u64,
     ) -> Result<Arc<ServerState>, UpstreamError> {
         // A legacy server may log errors for a method it does not know, so a known legacy era is tried first.
-        let remembered =
+        let prefers_legacy =
             self.protocol == ServerProtocol::Auto && self.is_legacy.load(Ordering::Relaxed);
         let found = match self.protocol {
-            ServerProtocol::Auto if remembered => Ok(None),
+            ServerProtocol::Auto if prefers_legacy => Ok(None),
             ServerProtocol::Modern | ServerProtocol::Auto => {
                 self.discover(on_behalf, generation, None).await
             }
@@ -162,7 +162,7 @@ impl Upstream {
                 }
                 match opened {
                     // A server whose era was remembered has been replaced since.
-                    Err(error) if remembered && speaks_otherwise(&error) => {
+                    Err(error) if prefers_legacy && may_be_other_era(&error) => {
                         let found = self.discover(on_behalf, generation, None).await;
                         found.and_then(|found| found.ok_or(error))
                     }
@@ -171,7 +171,7 @@ impl Upstream {
                         let found = self.discover(on_behalf, generation, None).await;
                         found.and_then(|found| found.ok_or(UpstreamError::Refused))
                     }
-                    met => met,
+                    other => other,
                 }
             }
             Err(error) => Err(error),
@@ -253,7 +253,7 @@ impl Upstream {
                 Ok(None)
             }
             Err(UpstreamError::Timeout(_)) if probes => Ok(None),
-            Err(error) if speaks_otherwise(&error) => Ok(None),
+            Err(error) if may_be_other_era(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -335,7 +335,7 @@ impl Upstream {
         }
         // A legacy client gets a session in its own era where the program speaks it too.
         if serves == ConnectionScope::Session
-            && let Some(opened) = self.handshaken(pool, version, on_behalf).await?
+            && let Some(opened) = self.try_legacy_handshake(pool, version, on_behalf).await?
         {
             return Ok(opened);
         }
@@ -365,7 +365,7 @@ impl Upstream {
 
     /// Opens a legacy session with a program that speaks the modern era, in a separate process because a program
     /// speaks one era on each connection. `None` if it speaks the modern era only.
-    async fn handshaken(
+    async fn try_legacy_handshake(
         &self,
         pool: &ChannelPool,
         version: ProtocolVersion,
@@ -399,7 +399,7 @@ impl Upstream {
 
     /// Opens a legacy session in a separate process of a program that callers otherwise share. `None` if that fails
     /// or the program speaks only one era; the client then uses the shared process.
-    pub(super) async fn own_era(
+    pub(super) async fn legacy_session_in_own_process(
         &self,
         pool: &ChannelPool,
         version: ProtocolVersion,
@@ -407,7 +407,7 @@ impl Upstream {
     ) -> Option<ServerState> {
         let opened = async {
             match self.known(on_behalf).await?.server_info.era {
-                Era::Modern => self.handshaken(pool, version, on_behalf).await,
+                Era::Modern => self.try_legacy_handshake(pool, version, on_behalf).await,
                 Era::Legacy => Ok(None),
             }
         };
@@ -438,7 +438,7 @@ impl Upstream {
                 }
             }
             Transport::Channel(pool) if pool.may_be_own(!self.server_requests.is_nothing()) => {
-                self.handshaken(pool, version, on_behalf).await
+                self.try_legacy_handshake(pool, version, on_behalf).await
             }
             Transport::Channel(_) => Ok(None),
         }
@@ -484,7 +484,7 @@ enum ServerSilence {
 }
 
 /// Whether this error to a request in one era may mean that the server speaks the other era.
-const fn speaks_otherwise(error: &UpstreamError) -> bool {
+const fn may_be_other_era(error: &UpstreamError) -> bool {
     matches!(
         error,
         UpstreamError::Status(400..500)
