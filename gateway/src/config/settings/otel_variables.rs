@@ -215,7 +215,7 @@ impl<'a> OtelVariables<'a> {
                     let fraction: Option<f64> = text.parse().ok();
                     let fraction = fraction.filter(|fraction| (0.0..=1.0).contains(fraction));
                     if fraction.is_none() {
-                        let message = format!("`{}` is no part of all traces", text.escape_debug());
+                        let message = format!("`{}` must be between 0 and 1", text.escape_debug());
                         self.problem(ARGUMENT, message, "write a number from 0 to 1, such as 0.1");
                     }
                     (fraction, ARGUMENT)
