@@ -703,7 +703,7 @@ fn a_bad_configuration_of_credentials_is_said_with_its_place() {
             "credential: {}".to_owned(),
             "exactly one of `header`, `clientCredentials`, `tokenExchange` and `identityAssertion` is required",
         ),
-        ("credential: {header: {}}".to_owned(), "it is not clear where the secret is"),
+        ("credential: {header: {}}".to_owned(), "the secret has exactly one source"),
         (
             "credential: {header: {name: Cookie, fromEnv: X}}".to_owned(),
             "this header has another meaning",

@@ -754,7 +754,7 @@ fn a_bad_configuration_of_issuers_is_said_with_its_place() {
             issuer.item("corp", "keys: {file: /nowhere/jwks.json}"),
             "could not read `/nowhere/jwks.json`",
         ),
-        (issuer.item("corp", "keys: {}"), "it is not clear where the keys are"),
+        (issuer.item("corp", "keys: {}"), "the keys have exactly one source"),
         (issuer.item("corp", "algorithms: [HS256]"), "`HS256` is not known here"),
         (issuer.item("corp", "algorithms: []"), "the list is empty"),
         (issuer.item("corp", "clockSkew: 5m"), "longer than 1m"),

@@ -42,7 +42,7 @@ impl OnBehalfOf {
         self.principal.as_ref().map(|principal| principal.id.as_str())
     }
 
-    /// The gateway itself.
+    /// The gateway itself, for requests that no caller causes.
     #[must_use]
     pub fn gateway() -> Self {
         let client = Arc::clone(Client::gateway());

@@ -351,7 +351,7 @@ impl SettingsCompiler<'_> {
             (None, None, Some(path)) => Some(SyslogAddress::Unix(self.path(&path))),
             _ => {
                 let help = "give exactly one of `udp`, `tcp` and `unix`";
-                self.report(at, "it is not clear where the syslog is", help);
+                self.report(at, "the address of the syslog is given exactly once", help);
                 None
             }
         }
