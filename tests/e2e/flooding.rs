@@ -60,7 +60,7 @@ fn a_server_that_sends_answers_nobody_asked_for_does_not_fill_the_log() {
         eventually("lines that count many others", || {
             assert_eq!(ana.call("read", &json!({})).status, 200);
             let log = gateway.said();
-            let counts = log.lines().filter(|line| line.contains("nobody waits"));
+            let counts = log.lines().filter(|line| line.contains("no request waits"));
             let counts: Vec<_> = counts.map(suppressed_in).collect();
             (counts.iter().sum::<u64>() > 4 * counts.len() as u64).then_some(())
         });
