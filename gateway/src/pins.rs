@@ -934,7 +934,7 @@ impl PinMonitor {
             let next = self.volatile_step(place, &members, Regeneration::Returned);
             let code = PinViolation::Inconsistent.code();
             let report = ChangeReport { place, code, action, digest: Some(digest), what };
-            self.tell(&report, next);
+            self.tell(&report, next.as_deref());
         }
         fresh
     }
@@ -1047,7 +1047,7 @@ impl PinMonitor {
         let report = ChangeReport { place, code, action, digest, what: &what };
         let next = next.or_else(|| self.next_step(&report));
         if held.reports(&report) {
-            self.tell(&report, next);
+            self.tell(&report, next.as_deref());
         }
         match (action, digest) {
             (DriftAction::Accept | DriftAction::Alert, Some(digest)) => {
@@ -1226,12 +1226,12 @@ impl PinMonitor {
     /// Reports a change, unless it was reported before.
     fn tell_once(&self, held: &mut PinState, report: &ChangeReport<'_>) {
         if held.reports(report) {
-            self.tell(report, self.next_step(report));
+            self.tell(report, self.next_step(report).as_deref());
         }
     }
 
     /// Reports one change in the log and in an audit record. The advice `next` is for the log alone.
-    fn tell(&self, report: &ChangeReport<'_>, next: Option<String>) {
+    fn tell(&self, report: &ChangeReport<'_>, next: Option<&str>) {
         let ChangeReport { place, code, action, digest, what } = *report;
         let (server, kind, name) = place;
         let of = match kind {

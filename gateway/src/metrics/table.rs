@@ -450,7 +450,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
     MetricDefinition {
         name: "portcullis.http2_flood_closes",
         unit: "",
-        help: "Connections of HTTP/2 that were ended because they cost more than they may.",
+        help: "Connections of HTTP/2 that were closed because they exceeded a flood limit.",
         source: MetricSource::Count(|m| &m.http2_floods),
     },
     MetricDefinition {
