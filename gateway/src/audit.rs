@@ -117,7 +117,7 @@ enum DueSummaries {
 /// Whether a turn of the periodic work removes expired files, which it does less often than the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetentionCheck {
-    /// In this turn.
+    /// Expired files are removed in this turn.
     Now,
     /// In a later one.
     Later,

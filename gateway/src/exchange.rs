@@ -73,12 +73,12 @@ use crate::identity::{
     AuthenticatedCaller, Authenticator, AuthnError, AuthnRequest, ForwardedCertificate, TokenError,
     told,
 };
-use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, header, method};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
 use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
+use crate::session::disclosed_client::DisclosedClient;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
@@ -157,6 +157,8 @@ struct DecodedRequest {
     route: Arc<Route>,
     session: Option<Session>,
     inbound: Inbound,
+    /// The client as servers may receive it, if the message describes it.
+    client: Option<DisclosedClient>,
     id: Option<Id>,
     /// Whether the message is part of a batch.
     batched: bool,
@@ -349,6 +351,7 @@ impl Gateway {
                 route,
                 session,
                 inbound,
+                client: None,
                 id,
                 batched,
                 admission,
@@ -379,16 +382,17 @@ impl Gateway {
             inbound.version = session.version;
             record.version = Some(session.version);
         }
-        if let Some(client) = &inbound.client {
-            let known = self.introduced(&caller.principal, &route, client, record).await?;
-            inbound.client = Some(known);
-        }
+        let client = match inbound.client.take() {
+            Some(said) => Some(self.introduced(&caller.principal, &route, &said, record).await?),
+            None => None,
+        };
         Ok(DecodedRequest {
             caller,
             holder,
             route,
             session,
             inbound,
+            client,
             id,
             batched: false,
             admission,
@@ -809,11 +813,11 @@ impl DecodedRequest {
     /// On whose behalf the gateway talks to the server at index `server_index` of the route.
     fn on_behalf(&self, server_index: usize) -> OnBehalfOf {
         let known = self.session.as_ref().map(|session| &session.client);
-        let client = self.inbound.client.as_ref().or(known);
+        let client = self.client.as_ref().or(known);
         OnBehalfOf {
             principal: Some(Arc::clone(&self.caller.principal)),
             route: Some(Arc::clone(&self.route.path)),
-            client: Arc::clone(client.unwrap_or_else(|| Client::gateway())),
+            client: client.cloned().unwrap_or_else(DisclosedClient::gateway),
             upstream_session: self.upstream_session(server_index).cloned(),
             subject: self.subject(server_index),
         }

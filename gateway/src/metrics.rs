@@ -187,9 +187,14 @@ impl ServerMetrics {
         self.calls.observe(time);
     }
 
-    /// Notes whether the last attempt to reach the server succeeded.
-    pub fn reached(&self, up: bool) {
-        self.up.store(u64::from(up), Ordering::Relaxed);
+    /// Notes that the last attempt to reach the server succeeded.
+    pub fn reached(&self) {
+        self.up.store(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the last attempt to reach the server failed.
+    pub fn not_reached(&self) {
+        self.up.store(0, Ordering::Relaxed);
     }
 
     /// Records the duration of a legacy session that the gateway ended.
@@ -531,14 +536,20 @@ impl Metrics {
         self.names.pinned.store(Arc::new(names.iter().take(PINNED).cloned().collect()));
     }
 
-    /// Notes that a configuration reload at `now` succeeded or failed.
-    pub fn reloaded(&self, good: bool, now: SystemTime) {
+    /// Notes that the configuration in force was loaded at `now`, and that no later one was rejected.
+    pub fn reloaded(&self, now: SystemTime) {
         let [successful, when] = &self.reload;
-        successful.store(u64::from(good), Ordering::Relaxed);
-        if good {
-            let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            when.store(now, Ordering::Relaxed);
-        }
+        successful.store(1, Ordering::Relaxed);
+        when.store(
+            now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Notes that a new configuration was rejected. The time of the last success remains.
+    pub fn reload_failed(&self) {
+        let [successful, _] = &self.reload;
+        successful.store(0, Ordering::Relaxed);
     }
 
     /// Counts an exchange that ended, the reason code if it was denied, and the time that it spent in the gateway.

@@ -5,6 +5,7 @@
 //! a session always succeeds: if too many ended sessions of a principal are remembered, a point in time is remembered
 //! instead, before which all sessions of that principal have ended.
 
+pub mod disclosed_client;
 pub mod rate_limiter;
 pub mod result_store;
 pub mod state;
@@ -22,8 +23,8 @@ use crate::base::random;
 use crate::base::share::{Holder, Share, Shares};
 use crate::config::settings::Limits;
 use crate::crypto::sealer::Sealer;
-use crate::mcp::client_info::Client;
 use crate::mcp::protocol::ProtocolVersion;
+use crate::session::disclosed_client::DisclosedClient;
 
 /// Additional data for the cipher: an id of another format version does not open.
 const FORMAT: &[u8] = b"portcullis session v2";
@@ -40,8 +41,8 @@ pub struct Session {
     pub key: SessionKey,
     /// The protocol revision agreed on with the client.
     pub version: ProtocolVersion,
-    /// The name and capabilities of the client.
-    pub client: Arc<Client>,
+    /// The name and capabilities of the client, as servers may receive them.
+    pub client: DisclosedClient,
     /// The sessions that upstream servers opened for it, each with the index of the server in the route.
     pub upstream_sessions: Vec<(u8, UpstreamSession)>,
     /// When the session expires.
@@ -122,7 +123,7 @@ impl Sessions {
         principal: &Principal,
         route: &str,
         version: ProtocolVersion,
-        client: &Client,
+        client: &DisclosedClient,
         upstream_sessions: &[(u8, UpstreamSession)],
     ) -> Result<String, SessionError> {
         let key: SessionKey = random::bytes().map_err(|_opaque| SessionError::Seal)?;
@@ -259,7 +260,7 @@ fn read(bytes: &[u8]) -> Option<Session> {
     let (expires, rest) = rest.split_first_chunk::<8>()?;
     let (version, rest) = rest.split_first()?;
     let (client, mut rest) = text(rest)?;
-    let client = Arc::new(Client::from_text(client)?);
+    let client = DisclosedClient::unsealed(client)?;
     let mut upstream_sessions = Vec::new();
     while let Some(([server, version], after)) = rest.split_first_chunk::<2>() {
         let (id, after) = text(after)?;
@@ -290,8 +291,8 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::config::settings::Limits;
     use crate::crypto::sealer::Sealer;
-    use crate::mcp::client_info::Client;
     use crate::mcp::protocol::ProtocolVersion;
+    use crate::session::disclosed_client::DisclosedClient;
     use policy_core::subject::name::PrincipalId;
     use policy_core::subject::principal::Principal;
     use std::sync::Arc;
@@ -329,7 +330,13 @@ mod tests {
         let sessions = sessions(&[], &clock);
         let (ana, bob, eve) = (who("ana"), who("bob"), who("eve"));
         let open = |who: &Principal| {
-            let id = sessions.seal(who, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &[]);
+            let id = sessions.seal(
+                who,
+                "/mcp",
+                ProtocolVersion::V2025June,
+                &DisclosedClient::gateway(),
+                &[],
+            );
             let id = id.unwrap();
             (sessions.open(&id, who, "/mcp").unwrap(), id)
         };
@@ -370,7 +377,13 @@ mod tests {
         let sessions = sessions(&[], &clock);
         let (ana, bob) = (who("ana"), who("bob"));
         let ended = |who: &Arc<Principal>| {
-            let id = sessions.seal(who, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &[]);
+            let id = sessions.seal(
+                who,
+                "/mcp",
+                ProtocolVersion::V2025June,
+                &DisclosedClient::gateway(),
+                &[],
+            );
             let id = id.unwrap();
             sessions.end(&sessions.open(&id, who, "/mcp").unwrap(), who);
             id
@@ -398,14 +411,20 @@ mod tests {
         };
         let upstream_sessions = [(0, upstream_session(Some("abc"))), (3, upstream_session(None))];
         let id = sessions
-            .seal(&ana, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &upstream_sessions)
+            .seal(
+                &ana,
+                "/mcp",
+                ProtocolVersion::V2025June,
+                &DisclosedClient::gateway(),
+                &upstream_sessions,
+            )
             .unwrap();
         let session = sessions.open(&id, &ana, "/mcp").unwrap();
         assert_eq!(
             (session.version, &session.upstream_sessions[..]),
             (ProtocolVersion::V2025June, &upstream_sessions[..])
         );
-        assert_eq!(session.client, *Client::gateway());
+        assert_eq!(session.client, DisclosedClient::gateway());
         assert_eq!(sessions.open(&id, &who("bob"), "/mcp"), Err(SessionError::Unknown));
         assert_eq!(sessions.open(&id, &ana, "/other"), Err(SessionError::Unknown));
         clock.0.store(61, Ordering::Relaxed);
@@ -421,7 +440,7 @@ mod tests {
         let (old, new) = (vec![1; 32], vec![2; 32]);
         let ana = who("ana");
         let id = sessions(std::slice::from_ref(&old), &clock)
-            .seal(&ana, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &[])
+            .seal(&ana, "/mcp", ProtocolVersion::V2025June, &DisclosedClient::gateway(), &[])
             .unwrap();
         assert!(sessions(&[new.clone(), old], &clock).open(&id, &ana, "/mcp").is_ok());
         assert!(sessions(&[new], &clock).open(&id, &ana, "/mcp").is_err());

@@ -187,6 +187,15 @@ pub struct Upstream {
     watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
 }
 
+/// How a session with a server came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionEnd {
+    /// The gateway closed it.
+    Closed,
+    /// The server no longer knows it.
+    Lost,
+}
+
 #[derive(Debug)]
 enum Transport {
     Http(Box<StreamableHttpClient>),
@@ -562,7 +571,7 @@ impl Upstream {
         upstream_session: &UpstreamSession,
         age: Duration,
     ) {
-        self.over(upstream_session, age, true);
+        self.over(upstream_session, age, SessionEnd::Closed);
         self.catalogs.remove(&CatalogOwner::Session(upstream_session.clone()));
         match &self.transport {
             Transport::Http(http) => {
@@ -610,17 +619,16 @@ impl Upstream {
             let before = self.known.compare_and_swap(&known, None);
             let ours = before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known));
             if let Some(upstream_session) = upstream_session.filter(|_| ours) {
-                self.over(upstream_session, known.since.elapsed(), false);
+                self.over(upstream_session, known.since.elapsed(), SessionEnd::Lost);
             }
         }
     }
 
-    /// Records the age of a session that the gateway `ended` or the server has forgotten. The modern era has no
-    /// sessions.
-    fn over(&self, upstream_session: &UpstreamSession, age: Duration, ended: bool) {
-        match (upstream_session.version.era(), ended) {
-            (Era::Legacy, true) => self.counts.session_ended(age),
-            (Era::Legacy, false) => self.counts.session_lost(age),
+    /// Records the age of a session that has ended. The modern era has no sessions.
+    fn over(&self, upstream_session: &UpstreamSession, age: Duration, end: SessionEnd) {
+        match (upstream_session.version.era(), end) {
+            (Era::Legacy, SessionEnd::Closed) => self.counts.session_ended(age),
+            (Era::Legacy, SessionEnd::Lost) => self.counts.session_lost(age),
             (Era::Modern, _) => {}
         }
     }
@@ -985,9 +993,9 @@ impl Upstream {
     /// outdated.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
-            Ok(_) => self.counts.reached(true),
+            Ok(_) => self.counts.reached(),
             // Logged where it was detected.
-            Err(error) if error.is_identity_mismatch() => self.counts.reached(false),
+            Err(error) if error.is_identity_mismatch() => self.counts.not_reached(),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // The server was not asked.
             Err(
@@ -1014,7 +1022,7 @@ impl Upstream {
                 );
             }
             Err(error) => {
-                self.counts.reached(false);
+                self.counts.not_reached();
                 if matches!(error, UpstreamError::Connection(ConnectionError::Connect(_))) {
                     self.replaced();
                 }

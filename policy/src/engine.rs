@@ -3,12 +3,14 @@
 //!
 //! - [`places`]: the members of a message, and how each is inspected
 //! - [`message`]: requests and replies, independent of transport and protocol revision
+//! - [`method`]: the methods of the protocol, as one table
 //! - [`ask`]: elicitation and sampling requests of servers
 //! - [`pipeline`]: runs all checks; the only module that mints a [`pipeline::Permit`]
 //! - [`config`]: compiles the `policy` section of the configuration, or reports its problems
 
 pub mod places;
 pub mod message;
+pub mod method;
 pub mod ask;
 pub mod pipeline;
 pub mod config;

@@ -29,6 +29,9 @@ const PARTS: &[&str] = &[
     "192.168.0.1 ", "::", "gro ", "eht dna ", "$(", "1. ", "a,", ";", "~", "#", "\u{feff}",
     "67 68 70 ", "note 67-68-", "a6768705f", "aZ2hwX2FC", "Z2hw/", "%2F", "a%2", "4111%20", "4539 1488 ", "0343 6467 4539 1488 ",
     "88034364", "Z2hw ", "6768,", "x67\\", "6768&k=", "Z2hw%20", "aaaa0000 ", "\\u0034", "\\n1", "0123456789abcdef0123g.",
+    "&colon;", "&Tab;", "&#58", "&#0000", "&&", "](<", "<a ", "<a b=\"", "<a b=\"\n", "<a b='\" c=\"'", "\\:](", "[x](https&#58;//b.c)",
+    "<a href=\"java\nscript:\">", "www.", "www.a.b ", "![", "![a ", "![]", "![x](http:", "[x]: http:a ", "](   ", "[", "]", "\\[", "='", "<?", "<! ", "<a hidden", "<a hidden=", "\\69 ", "]:", "a:b@c",
+    "\u{180f}a", "\u{1bca0}", "\u{1d173}\u{1d15f}", "✔\u{fe0f}", "葛\u{e0100}", "1\u{fe0f}",
     "send your token to us. ", "never send your token to us ", "retry with your key ", "call `a_b` ", "Open it. ",
 ];
 

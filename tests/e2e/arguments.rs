@@ -562,6 +562,12 @@ fn no_other_shape_name_or_address_leads_past_a_constraint() {
             json!({ "url": "https://192.88.99.1/" }),
             json!({ "query": "\u{200b}-x" }),
             json!({ "query": "\u{ad}-x" }),
+            json!({ "query": "\u{180f}-x" }),
+            json!({ "query": "\u{1d173}-x" }),
+            json!({ "query": "\u{fff0}-x" }),
+            json!({ "path": "/srv/.\u{1bca0}./etc" }),
+            json!({ "path": "/srv/a\u{180f}b" }),
+            json!({ "url": "https://.example.com/" }),
         ] {
             let answer = client.call("work", &arguments).json();
             assert_eq!(answer["result"]["isError"], true, "{arguments}: {answer}");
@@ -717,4 +723,129 @@ fn no_quotation_of_a_shell_makes_a_path_go_up() {
         ],
         &[json!({ "path": "/srv/it's" }), json!({ "path": "/srv/rock'n'roll.txt" })],
     );
+}
+
+/// A server whose tool declares `file_path` and `dryRun`, and lets others through.
+fn spelled(era: Era) -> Server {
+    let tool = json!({ "name": "work", "description": "A tool.",
+        "inputSchema": { "type": "object", "properties": {
+            "file_path": { "type": "string" }, "dryRun": { "type": "string" }, "dry_run": { "type": "string" } } } });
+    Server::offering(
+        era,
+        json!({ "tools": [tool] }),
+        |_| json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] }),
+    )
+}
+
+#[test]
+fn no_other_spelling_of_a_name_leads_past_a_constraint() {
+    let constraints = "constraints:
+- {servers: [up], tools: [work], argument: /file_path, type: path, within: [/srv]}
+- {servers: [up], tools: [work], argument: /maxBytes, minimum: 0, maximum: 10}
+- {servers: [up], tools: [work], argument: /dryRun, enum: ['yes']}";
+    let names = [
+        "filePath",
+        "FilePath",
+        "filepath",
+        "file-path",
+        "file path",
+        "file.path",
+        "file/path",
+        "file%5Fpath",
+        "file__path",
+        "file_path_",
+        "FILE-PATH",
+        "filePath[]",
+        "filePath.x",
+    ];
+    for era in ERAS {
+        let server = spelled(era);
+        let gateway = start(&server, constraints);
+        let client = gateway.client(era, ANA);
+        let mut bad =
+            vec![json!({ "max_bytes": 1000 }), json!({ "maxBytes": 1, "MAX_BYTES": 1000 })];
+        for name in names {
+            bad.push(json!({ name: "/etc/passwd" }));
+            bad.push(json!({ "file_path": "/srv/a", name: "/etc/passwd" }));
+        }
+        for arguments in bad {
+            let answer = client.call("work", &arguments).json();
+            assert_eq!(answer["result"]["isError"], true, "{era:?} {arguments}: {answer}");
+            assert_eq!(gateway.last()["reason"], "arguments", "{era:?} {arguments}");
+        }
+        assert!(server.tool_calls().is_empty());
+        for arguments in [
+            json!({ "filePath": "/srv/a" }),
+            json!({ "file_path": "/srv/a", "file-path": "/srv/b" }),
+            json!({ "max_bytes": 7 }),
+            json!({ "file_paths": "/etc", "_file_path": "/etc", "profile_path": "/etc" }),
+            // Both are arguments of their own.
+            json!({ "dryRun": "yes", "dry_run": "no" }),
+        ] {
+            let answer = client.call("work", &arguments).json();
+            assert_eq!(
+                answer["result"]["content"][0]["text"], "done",
+                "{era:?} {arguments}: {answer}"
+            );
+        }
+    }
+}
+
+#[test]
+fn arguments_that_nobody_declared_are_refused_wherever_an_object_stands() {
+    let object = json!({ "type": "object", "properties": { "a": {} } });
+    let of = |name: &str, schema: Value| json!({ "name": name, "description": "A tool.", "inputSchema": schema });
+    let with = |schema: Value| json!({ "type": "object", "properties": { "x": schema } });
+    let draft7 = |schema: Value| {
+        let mut schema = with(schema);
+        schema["$schema"] = "http://json-schema.org/draft-07/schema#".into();
+        schema
+    };
+    let list = |more: Value| {
+        let mut list = json!({ "type": "array" });
+        list.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        list
+    };
+    let item = |inner: &Value| json!({ "x": [inner] });
+    let second = |inner: &Value| json!({ "x": [1, inner] });
+    let map = |inner: &Value| json!({ "x": { "k": inner } });
+    let own = |inner: &Value| json!({ "x": inner });
+    type Place = fn(&Value) -> Value;
+    let places: [(Value, Place); 11] = [
+        (draft7(list(json!({ "items": [object] }))), item),
+        (draft7(list(json!({ "items": [{}], "additionalItems": object }))), second),
+        (with(list(json!({ "prefixItems": [object] }))), item),
+        (with(list(json!({ "unevaluatedItems": object }))), item),
+        (with(list(json!({ "contains": object }))), item),
+        (with(json!({ "type": "object", "additionalProperties": object })), map),
+        (with(json!({ "type": "object", "patternProperties": { "^k": object } })), map),
+        (with(json!({ "type": "object", "unevaluatedProperties": object })), map),
+        (with(json!({ "anyOf": [object, { "type": "null" }] })), own),
+        (
+            json!({ "type": "object", "properties": { "x": {} }, "dependentSchemas": { "x": with(object.clone()) } }),
+            own,
+        ),
+        (json!({ "type": "object", "if": {}, "then": with(object.clone()) }), own),
+    ];
+    for era in ERAS {
+        for (schema, place) in &places {
+            let offers = json!({ "tools": [of("work", schema.clone())] });
+            let done = json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] });
+            let server = Server::offering(era, offers, move |_| done.clone());
+            let gateway =
+                start(&server, "content: [{servers: [up], undeclaredArguments: enforce}]");
+            let client = gateway.client(era, ANA);
+            let told = refused(&client, &server, &place(&json!({ "a": 1, "z": "more" })));
+            assert!(
+                told.is_some_and(|told| told.contains("`z` is not one of")),
+                "{era:?} {schema}"
+            );
+            assert_eq!(gateway.last()["reason"], "arguments", "{era:?} {schema}");
+            assert_eq!(
+                refused(&client, &server, &place(&json!({ "a": 1 }))),
+                None,
+                "{era:?} {schema}"
+            );
+        }
+    }
 }

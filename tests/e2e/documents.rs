@@ -743,7 +743,7 @@ fn arguments(text: &str) -> &str {
             _ => {}
         }
         if depth == 0 {
-            return &text[..at];
+            return text.get(..at).unwrap();
         }
     }
     panic!("no end: {text}");
@@ -760,7 +760,7 @@ fn every_log_event_has_a_constant_message_and_a_name_that_the_page_lists() {
         let text = text.split("#[cfg(test)]").next().unwrap();
         for found in logs.captures_iter(text) {
             let (whole, level) = (found.get(0).unwrap(), &found[1]);
-            let event = arguments(&text[whole.end()..]);
+            let event = arguments(text.get(whole.end()..).unwrap());
             let said = message.captures(event);
             let said = said.unwrap_or_else(|| panic!("{}: {event}", path.display()));
             assert!(!said[1].contains('{'), "{}: not constant: {event}", path.display());

@@ -609,7 +609,7 @@ fn heads_have_a_size_and_a_number_of_headers() {
 #[test]
 fn a_client_has_so_many_streams_and_no_more() {
     let (server, go) = waiting(Era::Modern);
-    let secure = Secure::before(&server.url(), &authority(), "http2: {streams: 3}");
+    let secure = Secure::before(&server.url(), &authority(), "http2: {maxConcurrentStreams: 3}");
     let mut wire = secure.wire();
     for id in [1, 3, 5] {
         assert!(wire.send(&call(id)));
@@ -812,7 +812,7 @@ fn answers_that_are_not_read_have_a_bound_on_one_connection() {
     let server = Server::with(Era::Modern, json!([tool("echo")]), |call, stream| {
         stream.write_all(&call.text(&"x".repeat(600 << 10))).is_ok()
     });
-    let limits = "responseBody: 1MiB\nhttp2: {responseMemory: 1MiB}";
+    let limits = "responseBody: 1MiB\nhttp2: {responseBuffer: 1MiB}";
     let secure = Secure::before(&server.url(), &authority(), limits);
     let mut wire = Wire::client(secure.address(), &secure.config, &[0, 4, 0, 0, 0, 0]);
     assert!(wire.send(&call(1)));

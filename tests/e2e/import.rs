@@ -56,6 +56,9 @@ fn every_client_is_understood() {
               "remote": {{"type": "http", "url": "https://tickets.example.com/mcp", "headers": {{"Authorization": "Bearer {SECRET}", "X-Key": "${{TICKETS_KEY}}"}}}},
               "events": {{"type": "sse", "url": "https://events.example.com/sse"}},
               "off": {{"command": "evil", "disabled": true}}, /* and one more */
+              "off2": {{"command": "evil", "disabled": "true"}},
+              "off3": {{"command": "evil", "Disabled": 1}},
+              "off4": {{"command": "evil", "enabled": "false"}},
             }},
           }}"#
         )
@@ -80,7 +83,11 @@ fn every_client_is_understood() {
         ] {
             assert!(yaml.contains(line), "{line}\n{yaml}");
         }
-        assert!(!yaml.contains("evil") && said.contains("`off` was left out: it is switched off"));
+        assert!(!yaml.contains("evil"));
+        for name in ["off", "off2", "off3", "off4"] {
+            let left_out = format!("`{name}` was left out: it is switched off");
+            assert!(said.contains(&left_out), "{name}: {said}");
+        }
         assert!(
             said.contains(
                 "set `REMOTE_AUTHORIZATION` to what stands after `Bearer ` in the header"

@@ -264,7 +264,7 @@ fn reported(client: &Client, id: u64, tool: &str) -> Vec<u8> {
 fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_the_first_bytes() {
     for era in ERAS {
         let limits = "responseBody: 1MiB\nresponseMemoryPerCaller: 8MiB\nreplayBytes: 64KiB\n\
-                      replayMemoryPerCaller: 4MiB\nstreams: 100\nwriteTimeout: 60s";
+                      replayMemoryPerCaller: 4MiB\nstreamsPerSession: 100\nwriteTimeout: 60s";
         let gateway = flooded("", limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         assert_eq!(bob.call("last", &json!({})).text(), "last");

@@ -732,7 +732,7 @@ fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
     for part in [
         "\npins:\n  drift:  # default\n",
         "\n  mode: enforce  # default\n",
-        "\nlimits:\n  responseTimeout: 1m  # default\n",
+        "\nlimits:\n  batch: 50  # default\n",
         "\n    plantedInstructions: enforce  # default\n",
     ] {
         assert!(text.contains(part), "{part}\nis not in\n{text}");

@@ -75,13 +75,22 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
             ("file:///srv\\secret", "the URI has a backslash, or an escaped slash"),
             ("file:///srv/secret#", "the URI has a fragment"),
             ("file:///srv/secret%00", "the URI has a character that is not shown"),
+            ("file:///srv/sec\u{180f}ret", "the URI has a character that is not shown"),
+            ("file:///srv/sec%E1%A0%8Fret", "the URI has a character that is not shown"),
+            ("file:///srv/sec\u{1bca0}ret", "the URI has a character that is not shown"),
+            ("file:///srv/sec\u{1d173}ret", "the URI has a character that is not shown"),
+            ("file:///srv/sec\u{fff0}ret", "the URI has a character that is not shown"),
+            ("file:///srv/sec\u{fe0f}ret", "the URI has a character that is not shown"),
             ("file:///srv/secret \u{3000}", "the URI ends in a blank"),
         ] {
             let answer = read(&ana, uri);
             assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
             assert_eq!(answer["error"]["message"], told, "{uri}");
             let record = gateway.last();
-            assert_eq!((&record["outcome"], &record["reason"]), (&json!("denied"), &json!("uri")));
+            assert_eq!(
+                (&record["outcome"], &record["reason"]),
+                (&json!("denied"), &json!("non-canonical-uri"))
+            );
         }
         for uri in [
             "file:///srv/secret",
@@ -92,6 +101,8 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
             "file:///srv/secret%3Fx",
             "file:///srv/secret%20",
             "file:///srv/secret%C2%A0?x",
+            "file:///srv/secret%20/",
+            "file:///srv/secret/%20/",
             "file:///srv/secret/k?x",
         ] {
             assert!(read(&ana, uri)["error"].is_object(), "{uri}");
@@ -298,6 +309,28 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
     assert!(server.tool_calls().is_empty());
     let unknown = server.calls().into_iter().filter(|call| call.body["params"]["name"] == "drop");
     assert_eq!(unknown.count(), 0);
+}
+
+#[test]
+fn a_method_that_no_rule_names_is_on_record_as_one() {
+    let rules = "rules:
+- {id: any, effect: allow, principals: ['group:dev'], servers: ['*'], methods: ['com.example/*']}
+- {id: no, effect: forbid, principals: ['*'], servers: ['*'], methods: ['com.example/no']}";
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        let mut told = Vec::new();
+        for (method, reason) in
+            [("org.example/odd", "method-not-granted"), ("com.example/no", "forbidden")]
+        {
+            let answer = ana.ask(method, json!({})).json();
+            assert_eq!(gateway.last()["reason"], reason, "{era:?} {method}");
+            told.push((answer["error"]["code"].clone(), answer["error"]["message"].clone()));
+        }
+        // What is forbidden and what nobody has named look the same.
+        assert_eq!(told[0], told[1], "{era:?}");
+    }
 }
 
 #[test]

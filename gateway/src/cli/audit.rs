@@ -696,7 +696,7 @@ fn lines(
 /// What `tail` does at the end of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtEnd {
-    /// Stops.
+    /// Stops after the records that are there.
     Stop,
     /// Waits for new records, also after the file was rotated.
     Follow,

@@ -638,6 +638,24 @@ fn remarks(name: &str, server: &ImportedServer, told: &mut ImportReport) {
     }
 }
 
+/// Whether a client does not start a server. Clients in JavaScript take what is neither empty nor zero for true.
+fn is_switched_off(server: &Map<String, Value>) -> bool {
+    let says = |value: &Value| match value {
+        Value::Bool(is) => Some(*is),
+        Value::Number(number) => number.as_f64().map(|number| number != 0.0),
+        Value::String(text) => match &*text.trim().to_ascii_lowercase() {
+            "" | "false" | "no" | "off" | "0" => Some(false),
+            _ => Some(true),
+        },
+        Value::Array(_) | Value::Object(_) => Some(true),
+        Value::Null => None,
+    };
+    let is_said = |name: &str, is: bool| {
+        server.iter().any(|(key, value)| key.eq_ignore_ascii_case(name) && says(value) == Some(is))
+    };
+    is_said("disabled", true) || is_said("enabled", false)
+}
+
 /// Converts a server of a client. `name` is its name in the configuration, and `called` the name that the client gives
 /// it.
 fn found(
@@ -647,9 +665,7 @@ fn found(
     root: &Value,
     told: &mut ImportReport,
 ) -> Result<ImportedServer, String> {
-    let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
-        || server.get("enabled").and_then(Value::as_bool) == Some(false);
-    if off {
+    if is_switched_off(server) {
         return Err("it is switched off".to_owned());
     }
     let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);

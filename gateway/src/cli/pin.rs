@@ -624,7 +624,7 @@ fn revoke(revoke: &PinRevokeArgs) -> Result<ExitCode, ExitCode> {
             false => "nothing was revoked: all that is named was revoked before",
         }));
     }
-    changed(&settings, &lock, &former, ChangeReport { count, what: "revoked" })
+    changed(&settings, &lock, &former, LockfileEdit { count, what: "revoked" })
 }
 
 /// Trims a reason and checks its length in bytes.
@@ -655,7 +655,7 @@ fn taking_back(server: &str, thing: &str) -> String {
 
 /// What a command did to the lockfile.
 #[derive(Clone, Copy)]
-struct ChangeReport {
+struct LockfileEdit {
     /// The number of definitions that were changed.
     count: usize,
     /// The word for what was done to them.
@@ -667,7 +667,7 @@ fn changed(
     settings: &Settings,
     lock: &Lockfile,
     former: &LockfileSnapshot,
-    ChangeReport { count, what }: ChangeReport,
+    LockfileEdit { count, what }: LockfileEdit,
 ) -> Result<ExitCode, ExitCode> {
     if count == 0 {
         return Err(complain(&format!(

@@ -44,7 +44,7 @@ use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
 use crate::exchange::{CheckedClients, Gateway, ParkedCall, Route};
 use crate::identity::Authenticator;
-use crate::identity::resource::ProtectedResource;
+use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::wire::Id;
 use crate::metrics::Metrics;
 use crate::net::http_client::FetchError;
@@ -600,7 +600,7 @@ impl ProcessState {
         }
         self.metrics.configured(built.names.clone());
         built.pin_monitor.label();
-        self.metrics.reloaded(true, self.clock.now());
+        self.metrics.reloaded(self.clock.now());
     }
 }
 
@@ -659,9 +659,14 @@ pub(crate) fn resource(
     let scheme = if listener.tls.is_some() { "https" } else { "http" };
     let local = || format!("{scheme}://{bound}").into();
     let public: Box<str> = listener.public.clone().unwrap_or_else(local);
-    let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+    let sees_certificates = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
         || listener.forwarded.is_some();
-    ProtectedResource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
+    let binding = if sees_certificates {
+        CertificateBinding::Verifiable
+    } else {
+        CertificateBinding::Unverifiable
+    };
+    ProtectedResource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, binding)
 }
 
 /// Keeps the keys of issuers fresh until the gateway stops.

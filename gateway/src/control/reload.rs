@@ -130,7 +130,7 @@ pub struct ReloadTargets {
 pub struct ConfigInForce {
     /// Its comparison of definitions.
     pub pin_monitor: Arc<PinMonitor>,
-    /// Its digest.
+    /// Its digest, which audit records name.
     pub digest: String,
     /// The digests of its sections.
     pub sections: SectionDigests,
@@ -224,14 +224,14 @@ impl Reloader {
         let now = self.lasting.clock.now();
         match &done {
             Ok(ReloadOutcome::Applied) => {}
-            Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(true, self.held().at),
+            Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(self.held().at),
             Err(error) => {
                 let what = ErrorChain(error).to_string();
                 tracing::error!(
                     event = "config.rejected", error = %what,
                     "configuration rejected; keeping the previous configuration"
                 );
-                self.lasting.metrics.reloaded(false, now);
+                self.lasting.metrics.reload_failed();
                 if let Err(error) = self.lasting.journal.record_event("rejected", &what) {
                     tracing::error!(
                         event = "audit.write_failed", error = %ErrorChain(&error),

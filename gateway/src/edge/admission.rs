@@ -245,12 +245,12 @@ mod tests {
             ("[fd00::7]:9901", None, Ok(())),
             ("localhost", None, Ok(())),
             ("Gateway:9901", None, Ok(())),
-            ("evil.example:9901", None, Err("host")),
-            ("10.0.0.7.evil.example", None, Err("host")),
-            ("0.0.0.0:9901", None, Err("host")),
-            ("167772167", None, Err("host")),
-            ("10.0.0.7:9901", Some("http://evil.example"), Err("origin")),
-            ("10.0.0.7:9901", Some("http://10.0.0.7:9901"), Err("origin")),
+            ("evil.example:9901", None, Err("host-not-allowed")),
+            ("10.0.0.7.evil.example", None, Err("host-not-allowed")),
+            ("0.0.0.0:9901", None, Err("host-not-allowed")),
+            ("167772167", None, Err("host-not-allowed")),
+            ("10.0.0.7:9901", Some("http://evil.example"), Err("origin-not-allowed")),
+            ("10.0.0.7:9901", Some("http://10.0.0.7:9901"), Err("origin-not-allowed")),
         ] {
             let mut request = Request::get("/readyz").header("host", host);
             if let Some(origin) = origin {
@@ -270,7 +270,7 @@ mod tests {
         }
         // On any other address a page could be anyone's: only listed origins may call.
         for address in ["192.0.2.7:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::7]:8080"] {
-            assert_eq!(admits_at(address, "/mcp", &own), Err("origin"), "{address}");
+            assert_eq!(admits_at(address, "/mcp", &own), Err("origin-not-allowed"), "{address}");
             let listed = [own[0], ("origin", "https://good.example")];
             assert_eq!(admits_at(address, "/mcp", &listed), Ok(()), "{address}");
         }
@@ -285,34 +285,34 @@ mod tests {
             ("/mcp", &[("host", "[::1]:8080")], Ok(())),
             ("/mcp", &[("host", "127.0.0.1")], Ok(())),
             ("http://gw.example/mcp", &[host], Ok(())),
-            ("/mcp", &[], Err("host")),
-            ("/mcp", &[("host", "evil.example")], Err("host")),
-            ("/mcp", &[("host", "gw.example.evil.example")], Err("host")),
-            ("/mcp", &[("host", "gw.example.")], Err("host")),
-            ("/mcp", &[("host", "evil.example:gw.example")], Err("host")),
-            ("/mcp", &[("host", "0.0.0.0")], Err("host")),
-            ("/mcp", &[("host", "2130706433")], Err("host")),
-            ("/mcp", &[host, host], Err("host")),
-            ("http://evil.example/mcp", &[host], Err("host")),
+            ("/mcp", &[], Err("host-not-allowed")),
+            ("/mcp", &[("host", "evil.example")], Err("host-not-allowed")),
+            ("/mcp", &[("host", "gw.example.evil.example")], Err("host-not-allowed")),
+            ("/mcp", &[("host", "gw.example.")], Err("host-not-allowed")),
+            ("/mcp", &[("host", "evil.example:gw.example")], Err("host-not-allowed")),
+            ("/mcp", &[("host", "0.0.0.0")], Err("host-not-allowed")),
+            ("/mcp", &[("host", "2130706433")], Err("host-not-allowed")),
+            ("/mcp", &[host, host], Err("host-not-allowed")),
+            ("http://evil.example/mcp", &[host], Err("host-not-allowed")),
             ("/mcp", &[host, ("origin", "https://good.example")], Ok(())),
             ("/mcp", &[("host", "localhost:8080"), ("origin", "http://localhost:8080")], Ok(())),
             (
                 "/mcp",
                 &[("host", "localhost:8080"), ("origin", "http://localhost:9999")],
-                Err("origin"),
+                Err("origin-not-allowed"),
             ),
-            ("/mcp", &[host, ("origin", "null")], Err("origin")),
-            ("/mcp", &[host, ("origin", "http://good.example")], Err("origin")),
-            ("/mcp", &[host, ("origin", "https://good.example:8443")], Err("origin")),
-            ("/mcp", &[host, ("origin", "https://good.example.evil")], Err("origin")),
-            ("/mcp", &[host, ("origin", "https://GOOD.example")], Err("origin")),
-            ("/mcp", &[host, ("origin", "https://x@good.example")], Err("origin")),
+            ("/mcp", &[host, ("origin", "null")], Err("origin-not-allowed")),
+            ("/mcp", &[host, ("origin", "http://good.example")], Err("origin-not-allowed")),
+            ("/mcp", &[host, ("origin", "https://good.example:8443")], Err("origin-not-allowed")),
+            ("/mcp", &[host, ("origin", "https://good.example.evil")], Err("origin-not-allowed")),
+            ("/mcp", &[host, ("origin", "https://GOOD.example")], Err("origin-not-allowed")),
+            ("/mcp", &[host, ("origin", "https://x@good.example")], Err("origin-not-allowed")),
             (
                 "/mcp",
                 &[host, ("origin", "https://good.example"), ("origin", "https://good.example")],
-                Err("origin"),
+                Err("origin-not-allowed"),
             ),
-            ("/mcp", &[host, ("upgrade", "websocket")], Err("upgrade")),
+            ("/mcp", &[host, ("upgrade", "websocket")], Err("upgrade-not-supported")),
         ] {
             assert_eq!(admits(uri, headers), expected, "{uri} {headers:?}");
         }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 use json::{Document, Fragment, Value};
 use policy::definition::offer::ItemKind;
-use policy::engine::message::{RequestOperation, TaskOperation};
+use policy::engine::message::RequestOperation;
+use policy::engine::method::{Form, MethodAction, MethodSpec, NamePlace};
 
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::method::Form;
 use crate::mcp::protocol::{Era, LEVELS, ProtocolVersion, header, meta, method};
 use crate::mcp::trace_context::ParentSpan;
 use crate::mcp::wire::headers::{self, SingleValue};
@@ -206,6 +206,10 @@ fn ask(
     kind: MessageKind,
 ) -> Result<ClientOperation, Failure> {
     let use_of = |verb| used(verb, method, params).map(|ask| ClientOperation::Use(Box::new(ask)));
+    let tell = || {
+        let told = used(RequestOperation::Other, method, params);
+        told.map(|told| ClientOperation::Tell(Box::new(told)))
+    };
     let list = |kind| {
         // The gateway reads all pages of a server and returns one, so it never issues cursors.
         match params.is_some_and(|params| params.value().get("cursor").is_some()) {
@@ -217,85 +221,73 @@ fn ask(
         let params = params.ok_or(Failure::Params("`params` is missing"))?;
         Ok(params.value().get(key).map(|value| value.fragment(&params.document())))
     };
-    match (era, method, kind) {
-        (Era::Modern, method::DISCOVER, MessageKind::Request) => Ok(ClientOperation::Discover),
-        (Era::Legacy, method::INITIALIZE, MessageKind::Request) => Ok(ClientOperation::Initialize),
-        (Era::Legacy, method::PING, MessageKind::Request) => Ok(ClientOperation::Ping),
-        (_, method::TOOLS_LIST, MessageKind::Request) => list(ItemKind::Tool),
-        (_, method::PROMPTS_LIST, MessageKind::Request) => list(ItemKind::Prompt),
-        (_, method::RESOURCES_LIST, MessageKind::Request) => list(ItemKind::Resource),
-        (_, method::TEMPLATES_LIST, MessageKind::Request) => list(ItemKind::Template),
-        (_, method::TOOLS_CALL, MessageKind::Request) => use_of(RequestOperation::Call),
-        (_, method::PROMPTS_GET, MessageKind::Request) => use_of(RequestOperation::Get),
-        (_, method::RESOURCES_READ, MessageKind::Request) => use_of(RequestOperation::Read),
-        (_, method::COMPLETE, MessageKind::Request) => use_of(completed(params)?),
-        (Era::Legacy, method::SUBSCRIBE, MessageKind::Request) => use_of(RequestOperation::Subscribe),
-        (Era::Legacy, method::UNSUBSCRIBE, MessageKind::Request) => use_of(RequestOperation::Unsubscribe),
-        (_, method::TASKS_GET, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Get)),
-        (_, method::TASKS_CANCEL, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Cancel)),
-        (Era::Modern, method::TASKS_UPDATE, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Update)),
-        (Era::Legacy, method::TASKS_RESULT, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Result)),
-        (Era::Legacy, method::SET_LEVEL, MessageKind::Request) => {
+    let spec = match method::form(method) {
+        Form::Known(spec) => allowed(spec, era, kind)?,
+        Form::Malformed => {
+            return Err(Failure::Shape("malformed method name"));
+        }
+        // Only extensions, which no server can take for methods of the protocol, are left to the policy for unknown
+        // methods.
+        Form::Extension => {
+            return match kind {
+                MessageKind::Request => use_of(RequestOperation::Other),
+                MessageKind::Notification => tell(),
+            };
+        }
+    };
+    match spec.action {
+        MethodAction::Discover => Ok(ClientOperation::Discover),
+        MethodAction::Initialize => Ok(ClientOperation::Initialize),
+        MethodAction::Ping => Ok(ClientOperation::Ping),
+        MethodAction::List(kind) => list(kind),
+        MethodAction::Use(
+            RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate,
+        ) => use_of(completed(params)?),
+        MethodAction::Use(verb) => use_of(verb),
+        MethodAction::SetLevel => {
             let level: Option<Fragment> = member("level")?;
             let level = level.and_then(|level| known_level(level.value()));
             level.map(ClientOperation::Level).ok_or(Failure::Params("`level` is not a log level"))
         }
-        (Era::Modern, method::LISTEN, MessageKind::Request) => {
+        MethodAction::Listen => {
             let filter: Option<Fragment> = member("notifications")?;
             let filter = filter.filter(|filter| filter.value().is_object());
-            filter.map(ClientOperation::Listen).ok_or(Failure::Params("`notifications` is not an object"))
+            let wrong = Failure::Params("`notifications` is not an object");
+            filter.map(ClientOperation::Listen).ok_or(wrong)
         }
-        (Era::Legacy, method::CANCELLED, MessageKind::Notification) => {
+        MethodAction::Cancel => {
             let id = params.and_then(|params| params.value().get("requestId")).and_then(Id::read);
             Ok(id.map_or(ClientOperation::Notice, ClientOperation::Cancel))
         }
-        (Era::Legacy, method::ROOTS_CHANGED, MessageKind::Notification) => Ok(ClientOperation::RootsChanged),
-        (Era::Legacy, method::INITIALIZED | method::PROGRESS, MessageKind::Notification) => Ok(ClientOperation::Notice),
-        // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
-        (
-            Era::Modern,
-            method::INITIALIZE
-            | method::PING
-            | method::SUBSCRIBE
-            | method::UNSUBSCRIBE
-            | method::SET_LEVEL
-            | method::TASKS_RESULT,
-            _,
-        )
-        | (Era::Legacy, method::DISCOVER | method::LISTEN | method::TASKS_UPDATE, _)
-        // The gateway cannot tell which caller a listed task belongs to.
-        | (_, method::TASKS_LIST, _) => Err(Failure::Method),
-        (_, method, kind) => other(method, params, kind),
+        MethodAction::RootsChanged => Ok(ClientOperation::RootsChanged),
+        MethodAction::Tell => tell(),
+        MethodAction::Ignore => Ok(ClientOperation::Notice),
+        MethodAction::OfServers if spec.is_notification() => {
+            Err(Failure::Shape("a client does not send this notification"))
+        }
+        MethodAction::OfServers | MethodAction::Refuse => Err(Failure::Method),
     }
 }
 
-/// A method that the gateway does not handle by name. Only extensions, which no server can take for methods of the
-/// protocol, are left to the policy for unknown methods.
-fn other(
-    method: &str,
-    params: Option<&Fragment>,
+/// The method, if messages of this era and kind may have it.
+fn allowed(
+    spec: &'static MethodSpec,
+    era: Era,
     kind: MessageKind,
-) -> Result<ClientOperation, Failure> {
-    let used = || used(RequestOperation::Other, method, params).map(Box::new);
-    match (method::form(method), kind) {
-        (Form::Malformed, _) => Err(Failure::Shape("malformed method name")),
-        (Form::Request, MessageKind::Notification) => {
+) -> Result<&'static MethodSpec, Failure> {
+    // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
+    let is_of_other_era = !spec.is_notification() && !era.has(spec);
+    if is_of_other_era || spec.action == MethodAction::Refuse {
+        return Err(Failure::Method);
+    }
+    match (kind, spec.is_notification()) {
+        (MessageKind::Request, false) | (MessageKind::Notification, true) => Ok(spec),
+        (MessageKind::Notification, false) => {
             Err(Failure::Shape("a request of the protocol has an `id`"))
         }
-        (Form::Notification, MessageKind::Request) => {
+        (MessageKind::Request, true) => {
             Err(Failure::Shape("a notification of the protocol has no `id`"))
         }
-        // Only servers send these requests.
-        (Form::Request, MessageKind::Request) => Err(Failure::Method),
-        // A client that runs tasks for its server reports their status (2025-11-25).
-        (Form::Notification, MessageKind::Notification) if method == method::TASK_STATUS => {
-            used().map(ClientOperation::Tell)
-        }
-        (Form::Notification, MessageKind::Notification) => {
-            Err(Failure::Shape("a client does not send this notification"))
-        }
-        (Form::Extension, MessageKind::Request) => used().map(ClientOperation::Use),
-        (Form::Extension, MessageKind::Notification) => used().map(ClientOperation::Tell),
     }
 }
 
@@ -303,11 +295,13 @@ fn other(
 fn completed(params: Option<&Fragment>) -> Result<RequestOperation, Failure> {
     let reference = params.and_then(|params| params.value().get("ref"));
     let kind = reference.and_then(|reference| reference.get("type")).and_then(Value::as_str);
-    match kind.as_deref() {
-        Some("ref/prompt") => Ok(RequestOperation::CompletePrompt),
-        Some("ref/resource") => Ok(RequestOperation::CompleteTemplate),
-        _ => Err(Failure::Params("`ref` is neither `ref/prompt` nor `ref/resource`")),
-    }
+    let is_meant = |operation: &RequestOperation| {
+        let place = MethodSpec::of(*operation).and_then(|spec| spec.named);
+        kind.is_some() && place.and_then(|place| place.reference) == kind.as_deref()
+    };
+    let operations = [RequestOperation::CompletePrompt, RequestOperation::CompleteTemplate];
+    let neither = Failure::Params("`ref` is neither `ref/prompt` nor `ref/resource`");
+    operations.into_iter().find(is_meant).ok_or(neither)
 }
 
 fn used(
@@ -332,23 +326,19 @@ fn used(
         return if plain { Ok(ask) } else { Err(Failure::Params("`params` is missing")) };
     };
     let document = params.document();
-    let (key, mut name) = (naming_member(verb), None);
-    let takes_arguments = matches!(verb, RequestOperation::Call | RequestOperation::Get);
+    let spec = MethodSpec::of(verb);
+    let place = spec.and_then(|spec| spec.named).map(NamePlace::members);
+    let takes_arguments = spec.is_some_and(|spec| spec.has_arguments);
+    let can_ask = spec.is_some_and(|spec| spec.can_ask);
+    let mut name = None;
     for (member, value) in params.value().members() {
         match &*member {
             "_meta" => meta_of(&mut ask, value, &document)?,
-            member if Some(member) == key => {
-                let value = match verb {
-                    RequestOperation::CompletePrompt => value.get("name"),
-                    RequestOperation::CompleteTemplate => value.get("uri"),
-                    RequestOperation::Call
-                    | RequestOperation::Get
-                    | RequestOperation::Read
-                    | RequestOperation::Subscribe
-                    | RequestOperation::Unsubscribe
-                    | RequestOperation::Task(_)
-                    | RequestOperation::Other => Some(value),
-                };
+            member
+                if let Some((outer, inner)) = place
+                    && member == outer =>
+            {
+                let value = inner.map_or(Some(value), |inner| value.get(inner));
                 name = value.and_then(Value::as_str);
             }
             "arguments" if takes_arguments && value.is_object() => {
@@ -357,59 +347,32 @@ fn used(
             "arguments" if takes_arguments => {
                 return Err(Failure::Params("`arguments` is not an object"));
             }
-            "inputResponses" if asks_again(verb) => {
+            "inputResponses" if can_ask => {
                 let inputs = value.is_object().then(|| value.fragment(&document));
                 let wrong = Failure::Params("`inputResponses` is not an object");
                 ask.inputs = Some(inputs.ok_or(wrong)?);
             }
-            "requestState" if asks_again(verb) => {
+            "requestState" if can_ask => {
                 let state = value.as_str().map(Into::into);
                 ask.state = Some(state.ok_or(Failure::Params("`requestState` is not a string"))?);
             }
             member => ask.extra.push((member.into(), value.fragment(&document))),
         }
     }
-    if key.is_some() {
+    if let Some((member, _)) = place {
         let name = name.filter(|name| !name.contains('\0'));
-        ask.name = name.ok_or(Failure::Params(missing_name(verb)))?.into();
+        ask.name = name.ok_or(Failure::Params(unusable_name(member)))?.into();
     }
     Ok(ask)
 }
 
-/// Whether the response may be `input_required`, after which the client repeats the request.
-///
-/// SPEC 2026-07-28 basic/patterns/mrtr#supported-requests
-const fn asks_again(verb: RequestOperation) -> bool {
-    matches!(verb, RequestOperation::Call | RequestOperation::Get | RequestOperation::Read)
-}
-
-/// The member of `params` that identifies the thing.
-const fn naming_member(verb: RequestOperation) -> Option<&'static str> {
-    match verb {
-        RequestOperation::Call | RequestOperation::Get => Some("name"),
-        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
-            Some("uri")
-        }
-        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => Some("ref"),
-        RequestOperation::Task(_) => Some("taskId"),
-        RequestOperation::Other => None,
-    }
-}
-
-/// The message if that member is not usable.
-const fn missing_name(verb: RequestOperation) -> &'static str {
-    match verb {
-        RequestOperation::Call | RequestOperation::Get => {
-            "`params.name` is missing, not a string, or has a NUL in it"
-        }
-        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
-            "`params.uri` is missing, not a string, or has a NUL in it"
-        }
-        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
-            "`params.ref` has no `name` or `uri`, or it is not a string, or has a NUL in it"
-        }
-        RequestOperation::Task(_) => "`params.taskId` is missing, not a string, or has a NUL in it",
-        RequestOperation::Other => "the params name nothing",
+/// The message if `member` of the params, which names the item, is not usable.
+fn unusable_name(member: &str) -> &'static str {
+    match member {
+        "name" => "`params.name` is missing, not a string, or has a NUL in it",
+        "uri" => "`params.uri` is missing, not a string, or has a NUL in it",
+        "taskId" => "`params.taskId` is missing, not a string, or has a NUL in it",
+        _ => "`params.ref` has no `name` or `uri`, or it is not a string, or has a NUL in it",
     }
 }
 
@@ -521,12 +484,10 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
     if headers::single(headers, header::METHOD) != SingleValue::Value(method) {
         return Err(Failure::HeaderMismatch("`Mcp-Method` is not the method in the body"));
     }
-    let source = match method {
-        method::TOOLS_CALL | method::PROMPTS_GET => "name",
-        method::RESOURCES_READ => "uri",
-        _ => return Ok(()),
+    let Some(member) = MethodSpec::by_name(method).and_then(MethodSpec::member_in_header) else {
+        return Ok(());
     };
-    let body = params.and_then(|params| params.value().get(source)).and_then(Value::as_str);
+    let body = params.and_then(|params| params.value().get(member)).and_then(Value::as_str);
     let named = match headers::single(headers, header::NAME) {
         SingleValue::Value(text) => headers::decode(text),
         SingleValue::Absent | SingleValue::Bad => None,

@@ -70,12 +70,10 @@ pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
 
 /// The contact of the deciding rule.
 fn rule_contact(failure: &Failure) -> Option<&str> {
-    match failure {
-        Failure::Denied(_, Denial { told: Disclosure::Rule { contact, .. }, .. }) => {
-            contact.as_deref()
-        }
-        _ => None,
-    }
+    let Failure::Denied(_, Denial { told: Disclosure::Rule { contact, .. }, .. }) = failure else {
+        return None;
+    };
+    contact.as_deref()
 }
 
 /// The reason of the denial as one clause.
@@ -101,7 +99,29 @@ fn cause_clause(failure: &Failure) -> Option<String> {
         Failure::Refused(refusal) => {
             format!("denied: the server request is not allowed: {}", refusal.reason.note())
         }
-        _ => return None,
+        // These are reported as errors.
+        Failure::Denied(..)
+        | Failure::Http(_)
+        | Failure::Authn(_)
+        | Failure::StepUp(..)
+        | Failure::Everything
+        | Failure::Route(_)
+        | Failure::Overload
+        | Failure::Share(_)
+        | Failure::Decode(_)
+        | Failure::Shape(_)
+        | Failure::HeaderMismatch(_)
+        | Failure::Version { .. }
+        | Failure::Params(_)
+        | Failure::Removed
+        | Failure::Method
+        | Failure::Session(_)
+        | Failure::Replay
+        | Failure::Duplicate
+        | Failure::Unasked(_)
+        | Failure::Unanswered
+        | Failure::Audit(_)
+        | Failure::Upstream(_) => return None,
     };
     Some(match failure.retry_after() {
         Some(wait) => format!("{cause}; try again in {wait} s"),
@@ -149,9 +169,41 @@ const fn next_step(failure: &Failure) -> &'static str {
             Reason::NotGranted => {
                 "Other arguments may be allowed; the same ones will be denied again."
             }
-            _ => GO_ON,
+            Reason::Forbidden(_)
+            | Reason::ConditionError(_, ConditionRemedy::Rule)
+            | Reason::Unknown(_)
+            | Reason::Definition(_)
+            | Reason::Shadowed(_)
+            | Reason::Scope(..)
+            | Reason::Proof(..)
+            | Reason::Revoked
+            | Reason::Pin(_)
+            | Reason::Approval
+            | Reason::Uri(_) => GO_ON,
         },
-        _ => GO_ON,
+        Failure::Withheld(_)
+        | Failure::Refused(_)
+        | Failure::Http(_)
+        | Failure::Authn(_)
+        | Failure::StepUp(..)
+        | Failure::Everything
+        | Failure::Route(_)
+        | Failure::Overload
+        | Failure::Share(_)
+        | Failure::Decode(_)
+        | Failure::Shape(_)
+        | Failure::HeaderMismatch(_)
+        | Failure::Version { .. }
+        | Failure::Params(_)
+        | Failure::Removed
+        | Failure::Method
+        | Failure::Session(_)
+        | Failure::Replay
+        | Failure::Duplicate
+        | Failure::Unasked(_)
+        | Failure::Unanswered
+        | Failure::Audit(_)
+        | Failure::Upstream(_) => GO_ON,
     }
 }
 

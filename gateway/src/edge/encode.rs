@@ -167,7 +167,7 @@ pub fn list(
 pub enum ResultCaching {
     /// The result of a read or a list.
     Cacheable,
-    /// Any other result.
+    /// Any other result: it has none of these members.
     Never,
 }
 

@@ -155,6 +155,40 @@ pub struct AuthnFailure {
     pub nonce: Option<HeaderValue>,
 }
 
+/// What follows from a failure: how the exchange is recorded, and whether its client can do anything about it.
+#[derive(Clone, Copy, Debug)]
+struct FailureEffects {
+    /// The outcome in the audit record.
+    outcome: ExchangeOutcome,
+    /// The time after which a retry can succeed; `None` if waiting does not help.
+    retry_after: Option<Duration>,
+    /// See [`Failure::comes_before_the_body`].
+    comes_before_the_body: bool,
+    /// See [`Failure::is_turned_away`].
+    is_turned_away: bool,
+    /// See [`Failure::is_about_arguments`].
+    is_about_arguments: bool,
+}
+
+impl FailureEffects {
+    /// The request is wrong in itself, or comes at the wrong time.
+    const REFUSED: Self = Self {
+        outcome: ExchangeOutcome::Refused,
+        retry_after: None,
+        comes_before_the_body: true,
+        is_turned_away: false,
+        is_about_arguments: false,
+    };
+    /// The policy, a detector or a guardrail stops it.
+    const DENIED: Self = Self { outcome: ExchangeOutcome::Denied, ..Self::REFUSED };
+    /// The gateway, a server or the client's answer to a server is at fault.
+    const FAILED: Self = Self { outcome: ExchangeOutcome::Failed, ..Self::REFUSED };
+
+    const fn retried_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+}
+
 /// The error as the client sees it. It never quotes an error chain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PublicError {
@@ -177,6 +211,8 @@ pub struct PublicError {
 /// Delay in seconds that `Retry-After` names for conditions that may pass at any moment: a share that is used up, a
 /// credential that cannot be checked, a record that cannot be written.
 pub const RETRY_SOON_SECONDS: u64 = 1;
+/// [`RETRY_SOON_SECONDS`] as a duration.
+const A_MOMENT: Duration = Duration::from_secs(RETRY_SOON_SECONDS);
 
 /// Rounds up to whole seconds, and to at least one, so that the client does not retry too early.
 fn seconds(wait: Duration) -> u64 {
@@ -221,11 +257,10 @@ impl Failure {
     /// The failure for a denial. It is a step-up if a better credential helps; `challenge` asks for that one.
     #[must_use]
     pub fn of_denial(kind: ItemKind, denial: Denial, challenge: Option<HeaderValue>) -> Self {
-        match denial.reason {
-            Reason::Scope(..) | Reason::Proof(..) => {
-                Self::StepUp(Box::new(denial), challenge.map(Box::new))
-            }
-            _ => Self::Denied(kind, denial),
+        if denial.reason.is_step_up() {
+            Self::StepUp(Box::new(denial), challenge.map(Box::new))
+        } else {
+            Self::Denied(kind, denial)
         }
     }
 
@@ -266,99 +301,87 @@ impl Failure {
         }
     }
 
-    /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
-    #[must_use]
-    pub const fn comes_before_the_body(&self) -> bool {
+    /// What follows from the failure, besides its reason code and its words.
+    fn effects(&self) -> FailureEffects {
         match self {
-            Self::Http(failure) => failure.comes_before_the_body(),
-            _ => true,
-        }
-    }
-
-    /// Whether such a refusal may be summarised even for an authenticated caller: everything is revoked, the caller is
-    /// revoked, or no route has the path. All are decided before the body is read.
-    #[must_use]
-    pub const fn is_turned_away(&self) -> bool {
-        match self {
-            Self::Route(_) | Self::Everything => true,
-            Self::Authn(failure) => matches!(failure.error, AuthnError::Revoked),
-            Self::Http(_)
-            | Self::StepUp(..)
-            | Self::Rate(_)
-            | Self::Overload
-            | Self::Share(_)
-            | Self::Decode(_)
+            Self::Http(failure) => FailureEffects {
+                comes_before_the_body: failure.comes_before_the_body(),
+                ..FailureEffects::REFUSED
+            },
+            Self::Authn(failure) if failure.error.is_ours() => {
+                FailureEffects::FAILED.retried_after(A_MOMENT)
+            }
+            Self::Authn(failure) => FailureEffects {
+                is_turned_away: matches!(failure.error, AuthnError::Revoked),
+                ..FailureEffects::REFUSED
+            },
+            Self::Route(_) | Self::Everything => {
+                FailureEffects { is_turned_away: true, ..FailureEffects::REFUSED }
+            }
+            Self::Rate(wait) => FailureEffects::REFUSED.retried_after(*wait),
+            Self::Share(_) | Self::Session(SessionError::Seal) => {
+                FailureEffects::REFUSED.retried_after(A_MOMENT)
+            }
+            Self::Decode(_)
             | Self::Shape(_)
             | Self::HeaderMismatch(_)
             | Self::Version { .. }
             | Self::Params(_)
             | Self::Removed
             | Self::Method
-            | Self::Session(_)
+            | Self::Session(SessionError::Missing | SessionError::Unknown)
             | Self::Replay
-            | Self::Duplicate
-            | Self::Denied(..)
-            | Self::Withheld(_)
-            | Self::Unsent(_)
-            | Self::Refused(_)
-            | Self::Unasked(_)
-            | Self::Unanswered
-            | Self::Audit(_)
-            | Self::Upstream(_) => false,
+            | Self::Duplicate => FailureEffects::REFUSED,
+            Self::Denied(_, denial) => FailureEffects {
+                is_about_arguments: denial.reason.is_about_arguments(),
+                ..FailureEffects::DENIED
+            },
+            Self::Unsent(_) => {
+                FailureEffects { is_about_arguments: true, ..FailureEffects::DENIED }
+            }
+            Self::StepUp(..) | Self::Withheld(_) | Self::Refused(_) => FailureEffects::DENIED,
+            Self::Upstream(UpstreamError::CircuitOpen(wait)) => {
+                FailureEffects::FAILED.retried_after(*wait)
+            }
+            Self::Overload | Self::Audit(_) | Self::Upstream(UpstreamError::SendQueueFull(_)) => {
+                FailureEffects::FAILED.retried_after(A_MOMENT)
+            }
+            Self::Upstream(_) | Self::Unasked(_) | Self::Unanswered => FailureEffects::FAILED,
         }
+    }
+
+    /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
+    #[must_use]
+    pub fn comes_before_the_body(&self) -> bool {
+        self.effects().comes_before_the_body
+    }
+
+    /// Whether such requests are counted instead of recorded one by one when there are many, although their caller is
+    /// known: the caller may use nothing, or used a path nobody may use. Both are decided before the body is read.
+    #[must_use]
+    pub fn is_turned_away(&self) -> bool {
+        self.effects().is_turned_away
     }
 
     /// Whether the call may succeed with other arguments.
     #[must_use]
     pub fn is_about_arguments(&self) -> bool {
-        let about = |reason: &Reason| matches!(reason, Reason::Content(_) | Reason::Arguments(_));
-        match self {
-            Self::Denied(_, denial) => about(&denial.reason),
-            failure => matches!(failure, Self::Unsent(_)),
-        }
+        self.effects().is_about_arguments
     }
 
     /// Seconds until a retry can succeed, for `Retry-After`; `None` if waiting does not help.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
-        match self {
-            Self::Rate(wait) | Self::Upstream(UpstreamError::CircuitOpen(wait)) => {
-                Some(seconds(*wait))
-            }
-            Self::Overload
-            | Self::Share(_)
-            | Self::Audit(_)
-            | Self::Upstream(UpstreamError::SendQueueFull(_))
-            | Self::Session(SessionError::Seal) => Some(RETRY_SOON_SECONDS),
-            Self::Authn(failure) if failure.error.is_ours() => Some(RETRY_SOON_SECONDS),
-            _ => None,
-        }
+        self.effects().retry_after.map(seconds)
     }
 
     /// The outcome for the audit record.
     #[must_use]
     pub fn ending(&self, public: &PublicError) -> ExchangeEnd {
-        let outcome = match self {
-            Self::Denied(..)
-            | Self::StepUp(..)
-            | Self::Withheld(_)
-            | Self::Unsent(_)
-            | Self::Refused(_) => ExchangeOutcome::Denied,
-            Self::Authn(failure) if failure.error.is_ours() => ExchangeOutcome::Failed,
-            Self::Audit(_)
-            | Self::Upstream(_)
-            | Self::Overload
-            | Self::Unasked(_)
-            | Self::Unanswered => ExchangeOutcome::Failed,
-            _ => ExchangeOutcome::Refused,
-        };
         let status = public.status.as_u16();
-        let detail = match self {
-            Self::Authn(failure) => failure.error.detail(),
-            _ => None,
-        };
+        let detail = if let Self::Authn(failure) = self { failure.error.detail() } else { None };
         ExchangeEnd {
-            outcome,
+            outcome: self.effects().outcome,
             reason: Some(self.reason()),
             detail,
             status,
@@ -474,7 +497,28 @@ impl Failure {
                 let public = plain(status, code::INTERNAL, &message);
                 self.with_reason(public)
             }
-            _ => plain(
+            UpstreamError::SharedFailure(_)
+            | UpstreamError::IdentityMismatch
+            | UpstreamError::Connection(_)
+            | UpstreamError::Environment(_)
+            | UpstreamError::Credential(_)
+            | UpstreamError::Unauthorized(_)
+            | UpstreamError::WriteScopes(_)
+            | UpstreamError::Start(_)
+            | UpstreamError::Exited
+            | UpstreamError::Backoff(_)
+            | UpstreamError::Stalled
+            | UpstreamError::Incomplete
+            | UpstreamError::Status(_)
+            | UpstreamError::Redirect(..)
+            | UpstreamError::ContentType
+            | UpstreamError::TooLong(_)
+            | UpstreamError::Message(_)
+            | UpstreamError::Protocol(_)
+            | UpstreamError::Processes(_)
+            | UpstreamError::SessionLimit
+            | UpstreamError::Refused
+            | UpstreamError::SessionGone => plain(
                 of_request(StatusCode::BAD_GATEWAY),
                 code::INTERNAL,
                 "the server behind the gateway failed",

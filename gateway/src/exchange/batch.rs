@@ -77,6 +77,7 @@ impl BatchSender {
             route: Arc::clone(&self.route),
             session: Some(self.session.clone()),
             inbound,
+            client: None,
             id,
             batched: true,
             admission: Arc::clone(&self.admission),

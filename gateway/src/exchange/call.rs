@@ -11,7 +11,7 @@ use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::engine::message::{
     ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
 };
-use policy::engine::pipeline::{Facts, Permit, Policy};
+use policy::engine::pipeline::{Facts, Permit, Policy, SendableTrace};
 use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy_core::base::work::WorkBudget;
@@ -219,7 +219,7 @@ impl Gateway {
     }
 
     /// Continues a call that waits for its client. It was permitted and sent before: this permit says that it may
-    /// continue, and nothing is sent with it. The state is bound to the call, so it is the same call.
+    /// continue. The state is bound to the call, so it is the same call.
     async fn resume(
         self: Arc<Self>,
         admitted: PermittedUse<Cleared>,
@@ -236,9 +236,7 @@ impl Gateway {
         };
         // The call may be parked again, with a new share.
         drop(share);
-        if let Sent::Use(sent) = admitted.permit.into_call() {
-            call.answer.remember_sent(sent);
-        }
+        call.answer.remember_sent(admitted.permit);
         call.answer.takes_of(frame.slot.body());
         call.under(frame).resume(inputs).await
     }
@@ -266,12 +264,11 @@ impl Gateway {
         arrived: &DecodedRequest,
         admitted: &PermittedUse<Cleared>,
         entry: &mut Intent,
-    ) -> Result<Option<Box<PropagatedContext>>, Failure> {
+    ) -> Result<Option<Arc<SendableTrace>>, Failure> {
         let Some(told) = entry.trace.told() else { return Ok(None) };
         let (sent, found) = self.traceable(&arrived.caller.principal, &admitted.server, &told);
         entry.found(found);
-        let is_sent = sent.map_err(Failure::Unsent)?;
-        Ok(is_sent.then(|| Box::new(told)))
+        Ok(sent.map_err(Failure::Unsent)?.map(Arc::new))
     }
 
     /// Answers a request that was denied after its record was opened; a tool call gets a result with `isError`.
@@ -336,7 +333,7 @@ impl Gateway {
             share: frame.slot.body(),
         };
         let on_behalf = arrived.on_behalf(server_index);
-        let client = Arc::clone(&on_behalf.client);
+        let client = on_behalf.client.clone();
         let hint = permit.hint();
         let caller = &arrived.caller.principal;
         let used = UsedItem { server: server.name(), kind: verb.kind(), name: &name };
@@ -426,16 +423,15 @@ impl Gateway {
         }
     }
 
-    /// Whether a server may receive the caller's trace context, with the findings in it.
+    /// The caller's trace context as a server may receive it, with the findings in it.
     fn traceable(
         &self,
         caller: &Principal,
         server: &Upstream,
         told: &PropagatedContext,
-    ) -> (Result<bool, Finding>, Vec<Finding>) {
-        let state = told.state.as_deref().map(|state| (meta::TRACE_STATE, state));
-        let texts = std::iter::once((meta::TRACE_PARENT, &*told.parent)).chain(state);
-        let (sent, found) = self.policy.traceable(caller, server.name(), texts);
+    ) -> (Result<Option<SendableTrace>, Finding>, Vec<Finding>) {
+        let (parent, state) = (&told.parent, told.state.as_deref());
+        let (sent, found) = self.policy.traceable(caller, server.name(), parent, state);
         self.metrics.content(&found);
         (sent, found)
     }

@@ -14,6 +14,7 @@ use detection::inspect::Finding;
 use policy_core::subject::principal::Principal;
 
 use crate::mcp::client_info::Client;
+use crate::session::disclosed_client::DisclosedClient;
 
 /// Largest number of cached descriptions.
 const SLOTS: usize = 1024;
@@ -34,7 +35,7 @@ pub(super) struct ClientCheckKey {
 #[derive(Debug)]
 pub(super) struct CheckedClient {
     /// The client as servers see it.
-    pub(super) client: Arc<Client>,
+    pub(super) client: DisclosedClient,
     /// Findings that did not stop the description.
     pub(super) found: Vec<Finding>,
     /// When the guardrails of the route approved it; `None` unless all of them answered.
@@ -124,6 +125,7 @@ mod tests {
     use super::{AGREED, CheckedClient, CheckedClients, ClientCheckKey};
     use crate::base::clock::{Clock as _, SystemClock};
     use crate::mcp::client_info::Client;
+    use crate::session::disclosed_client::DisclosedClient;
     use detection::content::TrackerVersion;
     use policy_core::subject::name::{GroupName, PrincipalId};
     use policy_core::subject::principal::Principal;
@@ -141,8 +143,8 @@ mod tests {
         }
     }
 
-    fn passed(client: &Arc<Client>, agreed: Option<Instant>) -> CheckedClient {
-        let (client, learned) = (Arc::clone(client), TrackerVersion::default());
+    fn passed(agreed: Option<Instant>) -> CheckedClient {
+        let (client, learned) = (DisclosedClient::gateway(), TrackerVersion::default());
         CheckedClient { client, found: Vec::new(), agreed, learned, of_all: AtomicU64::new(7) }
     }
 
@@ -151,7 +153,7 @@ mod tests {
         let (known, now) = (CheckedClients::default(), SystemClock.instant());
         let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
         assert!(known.find(&first).is_none());
-        known.keep(first.clone(), Arc::new(passed(&first.client, Some(now))));
+        known.keep(first.clone(), Arc::new(passed(Some(now))));
         assert!(known.find(&said(&["dev"], r#"{"name":"a"}"#, &[0])).is_some());
         for other in [
             said(&["ops"], r#"{"name":"a"}"#, &[0]),
@@ -168,11 +170,10 @@ mod tests {
     #[test]
     fn the_word_of_guardrails_counts_for_a_minute_and_that_of_the_detectors_until_they_learn() {
         let now = SystemClock.instant();
-        let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
-        let agreed = passed(&first.client, Some(now));
+        let agreed = passed(Some(now));
         assert_eq!(agreed.agreed(now + AGREED - Duration::from_millis(1)), Some(now));
         assert_eq!(agreed.agreed(now + AGREED), None);
-        assert_eq!(passed(&first.client, None).agreed(now), None);
+        assert_eq!(passed(None).agreed(now), None);
         let never = || -> TrackerVersion { panic!("nothing was learned of anybody") };
         assert!(agreed.is_current(7, never));
         // Something was learned of another caller: that is looked up once.

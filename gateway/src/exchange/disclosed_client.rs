@@ -7,10 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use detection::content::ChosenPart;
 use detection::inspect::Finding;
-use json::{Document, Fragment, JsonBounds};
-use policy_core::base::work::WorkBudget;
+use json::{Document, JsonBounds};
+use policy::engine::pipeline::DescriptionError;
 use policy_core::subject::principal::Principal;
 
 use super::checked_clients::{CheckedClient, ClientCheckKey};
@@ -20,8 +19,16 @@ use crate::audit::Record;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::wire::{DecodeError, Object};
-use crate::outbound::guardrail::GuardedPart;
+use crate::outbound::guardrail::{GuardedPart, GuardrailsPassed};
+use crate::session::disclosed_client::{DisclosedClient, InspectedClient};
 use crate::upstream::Upstream;
+
+/// What the guardrails of a route said of a description that may be sent.
+struct GuardrailAnswers {
+    agreed: GuardrailsPassed,
+    /// Whether all of them answered: one that gives no answer may let everything pass.
+    is_complete: bool,
+}
 
 impl Gateway {
     /// Inspects the description for every server on the route that the caller may use, and returns the client as they
@@ -35,16 +42,17 @@ impl Gateway {
         route: &Route,
         client: &Arc<Client>,
         record: &mut Record,
-    ) -> Result<Arc<Client>, Failure> {
-        if client.says_nothing() {
-            return Ok(Arc::clone(client));
+    ) -> Result<DisclosedClient, Failure> {
+        if let Some(silent) = DisclosedClient::silent(client) {
+            return Ok(silent);
         }
         let facts = self.policy.facts();
         let granted = route.servers.iter().enumerate();
         let granted = granted.filter(|(_, one)| self.policy.grants_any(&facts, caller, one.name()));
         let (places, servers): (Vec<usize>, Vec<&Arc<Upstream>>) = granted.unzip();
         if servers.is_empty() {
-            return Ok(Arc::clone(client));
+            let (unsent, _) = self.told_of(caller, &[], client, record)?;
+            return Ok(DisclosedClient::new(unsent, GuardrailsPassed::nothing_to_judge()));
         }
         let said = ClientCheckKey {
             route: Arc::clone(&route.path),
@@ -62,9 +70,9 @@ impl Gateway {
                 self.metrics.content(&passed.found);
                 record.found(passed.found.clone());
                 if passed.agreed(now).is_some() {
-                    return Ok(Arc::clone(&passed.client));
+                    return Ok(passed.client.clone());
                 }
-                (Arc::clone(&passed.client), passed.found.clone(), passed.learned)
+                (passed.client.inspected(), passed.found.clone(), passed.learned)
             }
             None => {
                 let learned = of_caller();
@@ -73,19 +81,23 @@ impl Gateway {
             }
         };
         // The guardrails approved exactly this description; new state of the detectors does not change that.
-        let same = before.as_ref().filter(|passed| passed.client == told);
-        let mut agreed = same.and_then(|passed| passed.agreed(now));
-        if agreed.is_none() {
-            let mut answered = true;
-            for server in servers {
-                answered &= self.vouched(route, caller, server, &told, record).await?;
+        let same = before.as_ref().filter(|passed| passed.client.inspected() == told);
+        let approved = same.and_then(|passed| Some((passed.client.clone(), passed.agreed(now)?)));
+        let (client, agreed) = match approved {
+            Some((client, at)) => (client, Some(at)),
+            None => {
+                let (mut agreed, mut answered) = (GuardrailsPassed::nothing_to_judge(), true);
+                for server in servers {
+                    let answer = self.vouched(route, caller, server, &told, record).await?;
+                    (agreed, answered) = (answer.agreed, answered && answer.is_complete);
+                }
+                (DisclosedClient::new(told, agreed), answered.then_some(now))
             }
-            agreed = answered.then_some(now);
-        }
-        let (client, of_all) = (Arc::clone(&told), AtomicU64::new(of_all));
-        let passed = CheckedClient { client, found, agreed, learned, of_all };
+        };
+        let of_all = AtomicU64::new(of_all);
+        let passed = CheckedClient { client: client.clone(), found, agreed, learned, of_all };
         self.checked_clients.keep(said, Arc::new(passed));
-        Ok(told)
+        Ok(client)
     }
 
     /// The client as the detectors release it for all of these servers, and their findings.
@@ -95,56 +107,21 @@ impl Gateway {
         servers: &[&Arc<Upstream>],
         client: &Arc<Client>,
         record: &mut Record,
-    ) -> Result<(Arc<Client>, Vec<Finding>), Failure> {
-        let (mut client, mut all) = (Arc::clone(client), Vec::new());
-        for server in servers {
-            let (joinable, found) = self.told_together(caller, server, &client)?;
-            self.metrics.content(&found);
-            all.extend(found.iter().cloned());
-            record.found(found);
-            joinable.map_err(Failure::Unsent)?;
-            let mut look = |text: &str| {
-                let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE);
-                let unread = |error| Failure::Decode(DecodeError::Json(error));
-                let said = Fragment::whole(Arc::new(document.map_err(unread)?));
-                // A description is short, so its budget does not depend on its length.
-                let budget = WorkBudget::of(0, self.limits.inspection_work);
-                let (sent, found) = self.policy.answerable(caller, server.name(), said, &budget);
-                self.metrics.content(&found);
-                all.extend(found.iter().cloned());
-                record.found(found);
-                let sent = sent.map_err(Failure::Unsent)?;
-                let changed = (sent.value().raw() != text).then(|| sent.value().raw().to_owned());
-                Ok::<_, Failure>(changed)
-            };
-            let capabilities = look(client.capabilities())?;
-            let info = client.said_info().map(&mut look).transpose()?.flatten();
-            if capabilities.is_some() || info.is_some() {
-                client = Arc::new(client.told(capabilities.as_deref(), info.as_deref()));
-            }
-        }
-        Ok((client, all))
+    ) -> Result<(InspectedClient, Vec<Finding>), Failure> {
+        let servers: Vec<_> = servers.iter().map(|server| server.name()).collect();
+        let (capabilities, info) = (client.capabilities(), client.said_info());
+        let work = self.limits.inspection_work;
+        let (released, found) = self.policy.describable(caller, &servers, capabilities, info, work);
+        self.metrics.content(&found);
+        record.found(found.clone());
+        let released = released.map_err(|error| match error {
+            DescriptionError::Unread(error) => Failure::Decode(DecodeError::Json(error)),
+            DescriptionError::Stopped(finding) => Failure::Unsent(finding),
+        })?;
+        Ok((InspectedClient::new(client, &released), found))
     }
 
-    /// Checks both parts of the description together, since a value may be split across them.
-    fn told_together(
-        &self,
-        caller: &Principal,
-        server: &Upstream,
-        client: &Client,
-    ) -> Result<(Result<(), Finding>, Vec<Finding>), Failure> {
-        let read = |text: &str| {
-            let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE);
-            document.map_err(|error| Failure::Decode(DecodeError::Json(error)))
-        };
-        let said = [client.said_info(), Some(client.capabilities())].into_iter().flatten();
-        let said = said.map(read).collect::<Result<Vec<_>, _>>()?;
-        let parts: Vec<_> = said.iter().map(|said| ChosenPart::Members(said.root())).collect();
-        let budget = WorkBudget::of(0, self.limits.inspection_work);
-        Ok(self.policy.joinable(caller, server.name(), &parts, &budget))
-    }
-
-    /// Asks the guardrails about the description, and returns whether all of them answered.
+    /// Asks the guardrails about the description.
     async fn vouched(
         &self,
         route: &Route,
@@ -152,9 +129,10 @@ impl Gateway {
         server: &Upstream,
         client: &Client,
         record: &mut Record,
-    ) -> Result<bool, Failure> {
+    ) -> Result<GuardrailAnswers, Failure> {
         if route.guardrails.is_empty() {
-            return Ok(true);
+            let agreed = GuardrailsPassed::nothing_to_judge();
+            return Ok(GuardrailAnswers { agreed, is_complete: true });
         }
         let mut said = Vec::new();
         let mut object = Object::open(&mut said);
@@ -170,10 +148,10 @@ impl Gateway {
         let (part, value) = (GuardedPart::Client, said.root());
         let about = GuardrailSubject { server, name: &name, part, value, beside: "" };
         match self.guarded(route, caller, about).await {
-            Ok((_, found)) => {
-                let answered = found.is_empty();
+            Ok((agreed, found)) => {
+                let is_complete = found.is_empty();
                 record.found(found);
-                Ok(answered)
+                Ok(GuardrailAnswers { agreed, is_complete })
             }
             Err((finding, found)) => {
                 record.found(found);

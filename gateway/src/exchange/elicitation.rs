@@ -405,20 +405,30 @@ impl InFlightCall {
             return None;
         }
         let document = error.document();
-        let list = value.get("data")?.get("elicitations")?;
-        if list.kind() != JsonKind::Array {
+        let list = value.get("data").and_then(|data| data.get("elicitations"));
+        if list.is_some_and(|list| list.kind() != JsonKind::Array) {
             // Some clients read the members of an object as items.
             return Some(Err(misspelled()));
         }
-        let put = list.items().take(AT_ONCE + 1);
+        let items: Vec<_> = list.into_iter().flat_map(Value::items).collect();
+        let put = items.iter().take(AT_ONCE + 1);
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
-        let put: Vec<_> = put.collect();
+        let mut put: Vec<_> = put.collect();
+        // A page that stands elsewhere, or nowhere, is asked for all the same.
+        let names_none = put.is_empty();
+        if names_none {
+            put.push((method::ELICIT.into(), None));
+        }
         let hint = self.call.hint();
         let UpstreamCall { gateway, caller, server, .. } = &self.call;
         let judged = gateway.edits(caller, server, put, hint).await;
         if let Err(refusal) = judged {
             self.note(refusal);
             return Some(Err(Failure::Refused(refusal)));
+        }
+        if names_none {
+            let what = "the server requires a page to be opened and does not say which";
+            return Some(Err(Failure::Upstream(UpstreamError::Protocol(what))));
         }
         if self.era() == Era::Legacy {
             return None;
@@ -429,7 +439,7 @@ impl InFlightCall {
             method: method::ELICIT.into(),
             params: Some(params.fragment(&document)),
         };
-        let questions: Vec<_> = list.items().enumerate().map(question).collect();
+        let questions: Vec<_> = items.into_iter().enumerate().map(question).collect();
         let questions = match self.shown(InputRequired { questions, result: None }).await {
             Ok(asked) => asked.questions,
             Err(failure) => return Some(Err(failure)),

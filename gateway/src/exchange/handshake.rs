@@ -25,11 +25,11 @@ use crate::audit::Record;
 use crate::edge::encode::{self, Replacement};
 use crate::edge::failure::Failure;
 use crate::edge::server_info::{DescribedServer, ServerDescription, ShownServerInfo};
-use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, header, meta as meta_key};
 use crate::mcp::wire::{self, Id};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::session::UpstreamSession;
+use crate::session::disclosed_client::DisclosedClient;
 use crate::stream::body::Body;
 use crate::upstream::{OnBehalfOf, ServerInfo, Upstream, UpstreamError};
 
@@ -96,12 +96,12 @@ impl Gateway {
         };
         let version = arrived.inbound.version;
         entry.version = Some(version);
-        let gateway = Client::gateway();
-        let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
+        let gateway = DisclosedClient::gateway();
+        let client = arrived.client.as_ref().unwrap_or(&gateway);
         let on_record = &entry;
         let opening = self.granted(&arrived).map(|(server_index, server, permit)| {
             let on_behalf =
-                OnBehalfOf { client: Arc::clone(client), ..arrived.on_behalf(server_index) };
+                OnBehalfOf { client: client.clone(), ..arrived.on_behalf(server_index) };
             async move {
                 (server_index, server, server.open(permit, on_record, version, &on_behalf).await)
             }

@@ -34,6 +34,7 @@ use crate::mcp::wire::{self, Id, Notification, ResponseOutcome};
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::outbound::guardrail;
 use crate::session::SessionKey;
+use crate::session::disclosed_client::DisclosedClient;
 use crate::session::state::{AnswerReceipt, AnsweredCall, SessionSlot};
 use crate::stream::body::{Body, PIECE};
 use crate::upstream::{self, AnswerStep, CallAnswer, InputRequest, Upstream, UpstreamError};
@@ -41,6 +42,23 @@ use crate::upstream::{self, AnswerStep, CallAnswer, InputRequest, Upstream, Upst
 /// How long an answer may take before a resumable stream is opened for it: most answers are one JSON object, and need
 /// no stream.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// Members of a block of content, and of a resource.
+const BLOCK: [&str; 13] = [
+    "type",
+    "text",
+    "data",
+    "mimeType",
+    "uri",
+    "name",
+    "title",
+    "description",
+    "resource",
+    "blob",
+    "annotations",
+    "size",
+    "_meta",
+];
 
 /// Members of a result that clients interpret.
 const RESULT: [&str; 10] = [
@@ -63,7 +81,7 @@ pub(super) struct UpstreamCall {
     pub(super) caller: Arc<Principal>,
     /// The holder whose shares the call takes.
     pub(super) holder: Holder,
-    pub(super) client: Arc<Client>,
+    pub(super) client: DisclosedClient,
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
     pub(super) expectation: Option<Expectation>,
@@ -913,6 +931,9 @@ fn judged(
     if wire::is_misspelled(value, &RESULT) {
         return broken("the result has a member in another spelling");
     }
+    if blocks(value).any(|block| wire::is_misspelled(block, &BLOCK)) {
+        return broken("the result has content with a member in another spelling");
+    }
     let kind = value.get("resultType").and_then(Value::as_str);
     let known = |kind: &str| kind == "complete" || kind == "task" && client.takes_tasks();
     if kind.is_some_and(|kind| !known(&kind)) {
@@ -920,6 +941,24 @@ fn judged(
     }
     let outcome = if says_failed(value, verb) { Ended::ToolError } else { Ended::Answered };
     Ok(ExchangeEnd { outcome, ..ExchangeEnd::answered() })
+}
+
+/// A value that is an object, and the items of one that is a list.
+fn one_or_each(value: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    std::iter::once(value).filter(|one| one.is_object()).chain(value.items())
+}
+
+/// The blocks of content of a result, of its messages and of its resources, and the resources in them.
+fn blocks(result: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    // What comes of a legacy task stands in `result`.
+    let results = [Some(result), result.get("result")].into_iter().flatten();
+    let content = results.flat_map(move |result| {
+        let messages = result.get("messages").into_iter().flat_map(Value::items);
+        let own =
+            messages.filter_map(|message| message.get("content")).chain(result.get("content"));
+        own.flat_map(one_or_each).chain(result.get("contents").into_iter().flat_map(one_or_each))
+    });
+    content.flat_map(|block| std::iter::once(block).chain(block.get("resource")))
 }
 
 /// Whether a result says that its tool has failed: the result of a call, or what a task says of the call it stands for.

@@ -40,7 +40,7 @@ pub enum TokenError {
     /// Its audience is not this resource, or not this resource alone.
     #[error("the audience (`aud`) is not this resource")]
     Audience,
-    /// It has expired.
+    /// Its `exp` has passed by more than the tolerance for clock skew.
     #[error("the token has expired (`exp`)")]
     Expired,
     /// It is not valid yet.

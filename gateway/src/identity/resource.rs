@@ -76,16 +76,24 @@ impl TokenScheme {
     }
 }
 
+/// Whether the gateway can verify that a token is presented with the client certificate that it is bound to (RFC 8705).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateBinding {
+    /// The listener sees client certificates, its own or those that a proxy forwards.
+    Verifiable,
+    /// The listener sees no client certificates.
+    Unverifiable,
+}
+
 impl ProtectedResource {
-    /// Makes the resource for the route at `path` below `public`. `mutual` says whether the listener sees client
-    /// certificates.
+    /// Makes the resource for the route at `path` below `public`.
     #[must_use]
     pub fn new(
         public: &str,
         path: &str,
         oauth: &RouteOauth,
         issuers: &[IssuerSettings],
-        mutual: bool,
+        binding: CertificateBinding,
     ) -> Self {
         let uri = oauth.resource.clone().unwrap_or_else(|| format!("{public}{path}").into());
         let texts = |texts: Vec<&str>| {
@@ -116,7 +124,7 @@ impl ProtectedResource {
         if oauth.proof == Some(RequiredProof::Dpop) {
             metadata.push_str(r#","dpop_bound_access_tokens_required":true"#);
         }
-        if mutual {
+        if binding == CertificateBinding::Verifiable {
             metadata.push_str(r#","tls_client_certificate_bound_access_tokens":true"#);
         }
         metadata.push('}');

@@ -24,15 +24,15 @@ pub(super) struct MetricDefinition {
 
 /// The kind of a metric, and where its values are.
 enum MetricSource {
-    /// A counter.
+    /// A counter of [`Metrics`].
     Count(fn(&Metrics) -> &Counter),
     /// A counter that another part of the gateway keeps.
     Sum(fn(&Metrics) -> u64),
-    /// A gauge.
+    /// A gauge of [`Metrics`], which holds its last value.
     Level(fn(&Metrics) -> &AtomicU64),
     /// A gauge that another part of the gateway keeps.
     Gauge(fn(&Metrics) -> u64),
-    /// A histogram.
+    /// A histogram of durations, in seconds.
     Durations(fn(&Metrics) -> &Histogram),
     /// A pair of counters: of what succeeded, and of what failed.
     Results(fn(&Metrics) -> &[Counter; 2]),

@@ -21,11 +21,11 @@ use crate::outbound::secrets::LiveSecret;
 /// What the gateway presents to a collector.
 #[derive(Clone, Debug)]
 pub enum OtlpCredential {
-    /// Nothing.
+    /// Nothing: the collector asks for no credential.
     None,
-    /// A bearer token.
+    /// A bearer token, in `Authorization`.
     Token(Arc<LiveSecret>),
-    /// These headers.
+    /// These headers, which `OTEL_EXPORTER_OTLP_HEADERS` gives.
     Headers(HeaderMap),
 }
 

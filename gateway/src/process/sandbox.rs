@@ -49,7 +49,7 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
-use self::around::{AccessRules, PathAccess, is_of_the_system};
+use self::around::{AccessRules, PathAccess, UserPrivilege, is_of_the_system};
 pub use self::closed::{DenialAdvice, DeniedPath, DeniedPathFinder};
 use crate::base::error_chain::ErrorChain;
 
@@ -327,6 +327,15 @@ pub enum UnlistedFiles {
     Any,
 }
 
+/// What a list of paths in a sandbox permits a program to do with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedUse {
+    /// Reading: the list `read`.
+    Reading,
+    /// Reading and changing: the list `write`.
+    Writing,
+}
+
 /// The network that a program may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NetworkAccess {
@@ -441,10 +450,13 @@ impl SandboxPlan {
         rest(self) == rest(other)
     }
 
-    /// Whether a listed `path` is protected nevertheless: from changes if `changed`, otherwise from reading.
+    /// Whether a `path` that is listed for this use is protected from it nevertheless.
     #[must_use]
-    pub fn keeps_back(&self, path: &Path, changed: bool) -> bool {
-        let access = if changed { PathAccess::Full } else { PathAccess::Read };
+    pub fn keeps_back(&self, path: &Path, listed: ListedUse) -> bool {
+        let access = match listed {
+            ListedUse::Reading => PathAccess::Read,
+            ListedUse::Writing => PathAccess::Full,
+        };
         self.around().left(path, access) != Some(access)
     }
 
@@ -558,7 +570,7 @@ impl SandboxPlan {
     fn around(&self) -> AccessRules {
         let mut fixed = self.fixed.clone();
         fixed.extend(std::env::current_exe());
-        AccessRules::new(&self.hidden, &fixed, geteuid().is_root())
+        AccessRules::new(&self.hidden, &fixed, UserPrivilege::of_the_process())
     }
 
     /// The same, with all paths opened that exist now.

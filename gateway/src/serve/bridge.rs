@@ -11,6 +11,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use json::{Fragment, JsonBounds, Value};
+use policy::engine::method::MethodSpec;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -361,12 +362,9 @@ impl Bridge {
         if let Ok(asked) = HeaderValue::from_str(asked) {
             map.insert(header::METHOD, asked);
         }
-        let name = match asked {
-            method::TOOLS_CALL | method::PROMPTS_GET => "name",
-            method::RESOURCES_READ => "uri",
-            _ => return,
-        };
-        if let Some(name) = params.and_then(|params| params.get(name)).and_then(Value::as_str) {
+        let member = MethodSpec::by_name(asked).and_then(MethodSpec::member_in_header);
+        let name = member.and_then(|member| params?.get(member)?.as_str());
+        if let Some(name) = name {
             map.insert(header::NAME, headers::encode(&name));
         }
     }

@@ -301,7 +301,7 @@ pub(super) fn named<B>(mut request: Request<B>) -> Request<B> {
 /// Whether the message framing is unambiguous (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramingCheck {
-    /// It is.
+    /// It is, so the connection can carry another request.
     Sound,
     /// It could be used to smuggle a second request.
     Ambiguous,

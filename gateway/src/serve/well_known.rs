@@ -22,7 +22,7 @@ pub(super) struct Arrival {
     pub(super) gateway: Arc<Gateway>,
     /// The admission of the listener, which has the metadata of its routes.
     pub(super) admission: Arc<Admission>,
-    /// The client.
+    /// The client that sent the request.
     pub(super) peer: Peer,
 }
 
@@ -46,7 +46,7 @@ impl WellKnown {
         method == Method::GET && path.starts_with(WELL_KNOWN)
     }
 
-    /// Answers a request.
+    /// Answers a request for one of these documents, or with 404 where no route has it.
     pub(super) async fn answer(&self, arrival: Arrival, head: Parts) -> Response<Body> {
         let mut request = Request::from_parts(head, body::Body::empty());
         request.extensions_mut().insert(arrival);

@@ -10,13 +10,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use json::{Fragment, Value};
 use policy::engine::ask::AT_ONCE;
-use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
+use policy::engine::method::MethodSpec;
 use policy::engine::pipeline::Shown;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::BreakerPass;
 use super::channel::ChannelAnswer;
-use super::cleared::InputResponses;
+use super::cleared::{Cleared, InputResponses};
 use super::demux::{ProgressTarget, RequestInbox};
 use super::reply::ServerReply;
 use super::request::{self, CallOptions};
@@ -549,10 +550,8 @@ impl CallAnswer {
     /// Whether the result asks the client for input: SPEC 2026-07-28 basic/patterns/mrtr#supported-requests.
     fn is_asking(&self, result: &Fragment) -> bool {
         let kind = result.value().get("resultType").and_then(Value::as_str);
-        matches!(
-            self.call.verb,
-            RequestOperation::Call | RequestOperation::Get | RequestOperation::Read
-        ) && kind.as_deref() == Some("input_required")
+        MethodSpec::of(self.call.verb).is_some_and(|spec| spec.can_ask)
+            && kind.as_deref() == Some("input_required")
     }
 
     /// Handles a connection that closed before the response: a legacy server may resume its stream.
@@ -667,9 +666,28 @@ impl CallAnswer {
         self.options.share = share;
     }
 
-    /// Restores the call with its arguments, against which the result is judged.
-    pub fn remember_sent(&mut self, call: ItemRequest) {
-        self.call = Arc::new(call);
+    /// Restores the call with its arguments, against which the result is judged. Takes the permit of the same call, which
+    /// its client has repeated: the call may be sent again with it.
+    ///
+    /// ```
+    /// # fn resume(answer: &mut gateway::upstream::CallAnswer, cleared: gateway::upstream::Cleared) {
+    /// answer.remember_sent(cleared);
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use policy::engine::message::ItemRequest;
+    /// # fn resume(answer: &mut gateway::upstream::CallAnswer, call: ItemRequest) {
+    /// answer.remember_sent(call); // a call that nothing has permitted
+    /// # }
+    /// ```
+    pub fn remember_sent(&mut self, permit: Cleared) {
+        match permit.into_permit().spend().0 {
+            ClientRequest::Use(call) if call.server == self.upstream.name => {
+                self.call = Arc::new(call);
+            }
+            ClientRequest::Use(_) | ClientRequest::List { .. } => {}
+        }
     }
 
     /// The call that is answered.

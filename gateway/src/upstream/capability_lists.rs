@@ -18,8 +18,8 @@ use super::handshake::{ServerInfo, ServerState};
 use super::listing::Listing;
 use super::on_behalf_of::OnBehalfOf;
 use super::{Transport, Upstream, UpstreamError};
-use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion};
+use crate::session::disclosed_client::DisclosedClient;
 
 /// The catalogs of a server for clients that can answer all requests it may send, one for each era.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Upstream {
             return Ok(offered);
         }
         let on_behalf = OnBehalfOf {
-            client: Client::capable_of(&self.server_requests),
+            client: DisclosedClient::capable_of(&self.server_requests),
             ..OnBehalfOf::gateway()
         };
         let known = self.known(&on_behalf).await?;

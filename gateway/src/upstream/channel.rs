@@ -62,7 +62,7 @@ pub(super) struct Channel {
     lost: AtomicBool,
     pub(super) answered: AtomicBool,
     pub(super) started: Instant,
-    /// When it ended.
+    /// When it ended; unset as long as it is open.
     ended: OnceLock<Instant>,
     /// When it was last used, in seconds after `started`.
     used: AtomicU64,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds, JsonError};
-use policy::engine::message::ClientRequest;
 use policy::engine::pipeline::{Answerable, Permit};
 use policy_core::subject::kind::ReadOnlyHint;
 use policy_core::subject::name::ServerName;
@@ -56,13 +55,6 @@ impl Cleared {
         self.permit.hint()
     }
 
-    /// The request of a call that is being resumed. Consumes the proof, so nothing can be sent with it.
-    #[must_use]
-    pub fn into_call(self) -> ClientRequest {
-        let (call, _) = self.permit.spend();
-        call
-    }
-
     /// The permit, to be spent where the request is sent.
     pub(super) fn into_permit(self) -> Permit {
         self.permit
@@ -109,7 +101,7 @@ impl ClearedAnswer {
         self.answer.server()
     }
 
-    /// What is sent.
+    /// The value that is sent as `result` or `error`.
     pub(super) const fn fragment(&self) -> &Fragment {
         self.answer.fragment()
     }
@@ -157,7 +149,7 @@ impl InputResponses {
         &self.server
     }
 
-    /// What is sent.
+    /// The value that is sent as `inputResponses`.
     pub(super) const fn fragment(&self) -> &Fragment {
         &self.all
     }
@@ -171,7 +163,7 @@ pub struct InputResponsesDraft {
 }
 
 impl InputResponsesDraft {
-    /// No answers yet.
+    /// Starts a collection of answers for `server`.
     #[must_use]
     pub fn new(server: &ServerName) -> Self {
         Self { server: server.clone(), out: Vec::new() }

@@ -19,7 +19,7 @@ use super::demux::{ConnectionScope, DeliveryOutcome, Demux, QueuedNotification, 
 use super::on_behalf_of::OnBehalfOf;
 use super::single_flight::SingleFlight;
 use super::stream::SessionStream;
-use super::{CallAnswer, ServerReply, Transport, Upstream, UpstreamError};
+use super::{CallAnswer, ServerReply, SessionEnd, Transport, Upstream, UpstreamError};
 use crate::base::sha256::sha256;
 use crate::mcp::protocol::{Era, LEVELS};
 use crate::mcp::wire::{Message, Notification};
@@ -295,7 +295,7 @@ impl Upstream {
         {
             self.catalogs.remove(&CatalogOwner::Standing(key));
             if let Some((upstream_session, age)) = gateway_session.ended() {
-                self.over(&upstream_session, age, false);
+                self.over(&upstream_session, age, SessionEnd::Lost);
             }
             gateway_session.over.cancel();
         }

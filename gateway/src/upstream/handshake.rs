@@ -18,10 +18,10 @@ use super::{OnBehalfOf, Transport, Upstream, UpstreamError};
 use crate::base::random;
 use crate::base::share::Share;
 use crate::config::settings::ServerProtocol;
-use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, code, meta};
 use crate::mcp::wire::{Object, ResponseOutcome};
 use crate::session::UpstreamSession;
+use crate::session::disclosed_client::DisclosedClient;
 
 /// How long a program of unknown era may take to answer `server/discover`. A legacy program may never answer it.
 ///
@@ -152,7 +152,7 @@ impl Upstream {
             }
             Ok(None) => {
                 // In the gateway's own name, independent of which client is the first.
-                let client = Arc::clone(Client::gateway());
+                let client = DisclosedClient::gateway();
                 let ours = OnBehalfOf { client, ..on_behalf.clone() };
                 let opened =
                     self.initialize(ProtocolVersion::LAST_LEGACY, &ours, None, generation).await;

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use policy_core::subject::principal::Principal;
 
 use crate::base::secret::Secret;
-use crate::mcp::client_info::Client;
 use crate::session::UpstreamSession;
+use crate::session::disclosed_client::DisclosedClient;
 
 /// The party on whose behalf a request is sent.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct OnBehalfOf {
     /// The route of the caller; `None` for the gateway itself.
     pub route: Option<Arc<str>>,
     /// The name and capabilities of its client.
-    pub client: Arc<Client>,
+    pub client: DisclosedClient,
     /// The client's own session with the server, if it has one.
     pub upstream_session: Option<UpstreamSession>,
     /// The caller's access token, to be exchanged for others.
@@ -45,7 +45,7 @@ impl OnBehalfOf {
     /// The gateway itself, for requests that no caller causes.
     #[must_use]
     pub fn gateway() -> Self {
-        let client = Arc::clone(Client::gateway());
+        let client = DisclosedClient::gateway();
         Self { principal: None, route: None, client, upstream_session: None, subject: None }
     }
 }

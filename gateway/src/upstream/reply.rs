@@ -79,7 +79,7 @@ impl ServerReply {
         }
     }
 
-    /// The JSON-RPC response.
+    /// Writes the JSON-RPC response to the server's request.
     pub(super) fn into_body(self) -> Vec<u8> {
         let (key, answer) = match &self.content {
             ReplyContent::Answer(ClearedOutcome::Result(answer)) => ("result", answer),

@@ -10,7 +10,9 @@ use http::{HeaderName, HeaderValue};
 use json::{Document, Fragment, JsonBounds, write_string};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::ItemKind;
-use policy::engine::message::{ItemRequest, RequestOperation, TaskOperation};
+use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::method::{MethodSpec, NamePlace};
+use policy::engine::pipeline::SendableTrace;
 
 use super::UpstreamError;
 use super::cleared::InputResponses;
@@ -19,7 +21,6 @@ use super::reply::ServerReply;
 use crate::base::share::{Holder, Share};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, header, meta, method};
-use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
@@ -140,8 +141,24 @@ pub struct CallOptions {
     pub accepts_requests: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
-    /// The trace context to propagate.
-    pub trace: Option<Box<PropagatedContext>>,
+    /// The trace context to propagate, which only the policy makes. It is left out if it was inspected for another server.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use gateway::upstream::CallOptions;
+    /// # fn traced(trace: policy::engine::pipeline::SendableTrace) {
+    /// let options = CallOptions { trace: Some(Arc::new(trace)), ..CallOptions::default() };
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use std::sync::Arc;
+    /// # use gateway::{mcp::trace_context::PropagatedContext, upstream::CallOptions};
+    /// # fn traced(trace: PropagatedContext) {
+    /// let options = CallOptions { trace: Some(Arc::new(trace)), ..CallOptions::default() }; // not inspected
+    /// # }
+    /// ```
+    pub trace: Option<Arc<SendableTrace>>,
     /// The part of the caller's share of request bytes that it takes until it is sent.
     pub share: Option<Arc<Share<Holder>>>,
 }
@@ -219,16 +236,12 @@ pub(super) fn call<'a>(
     speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
-    let (method, key) = named_in(call);
+    let trace = options.trace.as_ref().filter(|trace| *trace.server() == call.server);
+    let spec = MethodSpec::of(call.verb);
+    let method = spec.map_or(&*call.name, |spec| spec.name);
     let outgoing = woven(Some(id), method, speaker, |params, long| {
-        if let Some(key) = key {
-            params.text(key, &call.name);
-        }
-        if let Some((kind, key)) = reference(call.verb) {
-            let mut reference = Object::open(params.key("ref"));
-            reference.text("type", kind);
-            reference.text(key, &call.name);
-            reference.close();
+        if let Some(place) = spec.and_then(|spec| spec.named) {
+            name_item(params, call, place);
         }
         if let Some(arguments) = &call.arguments {
             long.member(params, "arguments", arguments);
@@ -240,7 +253,7 @@ pub(super) fn call<'a>(
         if let Some(state) = options.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
         }
-        if !modern && call.meta.is_empty() && !options.progress && options.trace.is_none() {
+        if !modern && call.meta.is_empty() && !options.progress && trace.is_none() {
             return;
         }
         let mut meta = Object::open(params.key("_meta"));
@@ -251,38 +264,35 @@ pub(super) fn call<'a>(
         if options.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
-        if let Some(PropagatedContext { parent, state }) = options.trace.as_deref() {
-            meta.text(meta::TRACE_PARENT, parent);
-            if let Some(state) = state {
+        if let Some(trace) = trace {
+            meta.text(meta::TRACE_PARENT, trace.parent());
+            if let Some(state) = trace.state() {
                 meta.text(meta::TRACE_STATE, state);
             }
         }
         long.copy(&mut meta, &call.meta);
         meta.close();
     });
-    let name = key.filter(|_| call.verb.kind() != ItemKind::Method).map(|_| &*call.name);
+    let name = spec.and_then(MethodSpec::member_in_header).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &options.mirrored) } else { Vec::new() };
-    let trace = options.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
+    let trace = trace.and_then(|trace| HeaderValue::from_str(trace.parent()).ok());
     let share = options.share.clone();
     Outgoing { name, mirrored, takes: options.takes(), trace, share, ..outgoing }
 }
 
-/// The method of a request, and the member of its parameters that has the name of the item.
-fn named_in(call: &ItemRequest) -> (&str, Option<&'static str>) {
-    match call.verb {
-        RequestOperation::Call => (method::TOOLS_CALL, Some("name")),
-        RequestOperation::Get => (method::PROMPTS_GET, Some("name")),
-        RequestOperation::Read => (method::RESOURCES_READ, Some("uri")),
-        RequestOperation::Subscribe => (method::SUBSCRIBE, Some("uri")),
-        RequestOperation::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
-        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
-            (method::COMPLETE, None)
+/// Writes the name of the item that a call is about. A task is named by its id, which is among the other members.
+fn name_item(params: &mut Object<'_>, call: &ItemRequest, place: NamePlace) {
+    if matches!(call.verb, RequestOperation::Task(_)) {
+        return;
+    }
+    match (place.members(), place.reference) {
+        ((outer, Some(inner)), Some(kind)) => {
+            let mut reference = Object::open(params.key(outer));
+            reference.text("type", kind);
+            reference.text(inner, &call.name);
+            reference.close();
         }
-        RequestOperation::Task(TaskOperation::Get) => (method::TASKS_GET, None),
-        RequestOperation::Task(TaskOperation::Result) => (method::TASKS_RESULT, None),
-        RequestOperation::Task(TaskOperation::Update) => (method::TASKS_UPDATE, None),
-        RequestOperation::Task(TaskOperation::Cancel) => (method::TASKS_CANCEL, None),
-        RequestOperation::Other => (&*call.name, None),
+        ((member, _), _) => params.text(member, &call.name),
     }
 }
 
@@ -337,20 +347,6 @@ pub(super) fn reply<'a>(reply: ServerReply, speaker: RequestContext<'a>) -> Outg
     let body = reply.into_body().into();
     let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body);
     Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
-}
-
-const fn reference(verb: RequestOperation) -> Option<(&'static str, &'static str)> {
-    match verb {
-        RequestOperation::CompletePrompt => Some(("ref/prompt", "name")),
-        RequestOperation::CompleteTemplate => Some(("ref/resource", "uri")),
-        RequestOperation::Call
-        | RequestOperation::Get
-        | RequestOperation::Read
-        | RequestOperation::Subscribe
-        | RequestOperation::Unsubscribe
-        | RequestOperation::Task(_)
-        | RequestOperation::Other => None,
-    }
 }
 
 /// The headers that mirror arguments: SPEC 2026-07-28 basic/transports/streamable-http#client-behavior.

@@ -8,6 +8,8 @@ use policy_core::base::compiled::Compiled;
 use policy_core::base::hidden::TERMINAL;
 use regex::Regex;
 
+use crate::inspect::rendered::RenderedText;
+
 /// What is removed from a definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaning {
@@ -46,7 +48,7 @@ static PATTERNS: Compiled<CleaningPatterns> = Compiled::new(|| {
         )?,
         tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?"))?,
         active: Regex::new(
-            r"(?i)\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:[^)]*\)?",
+            r#"(?i)\b(?:javascript|vbscript|livescript):|\bon(?:error|load|click)\s*=|<\s*(?:img|image|video|audio|source|track|input)\b[^<>]*\b(?:src|srcset|poster|href)\s*=\s*["']?\s*(?:https?:|[/\\]{2})[^<>]*>?|!\[(?:[^\]]|\[[^\[\]]*\])*\]\(\s*<?\s*(?:https?:|[/\\]{2})[^)]*\)?|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)"#,
         )?,
     })
 });
@@ -139,6 +141,9 @@ fn once(text: &str, cleaning: Cleaning) -> String {
         for pattern in [&patterns.comment, &patterns.element, &patterns.tag, &patterns.active] {
             // A blank, so that the text on both sides of the match does not become one word.
             text = pattern.replace_all(&text, " ").into_owned();
+            // What is markup only as it is read.
+            let read = RenderedText::of(&text);
+            text = read.and_then(|read| read.replaced(&text, pattern, " ")).unwrap_or(text);
         }
     }
     if cleaning.secrets {
@@ -171,6 +176,11 @@ mod tests {
             ("a \u{1b}[31mred\u{1b}[0m word", "a red word"),
             ("Adds. <!-- hidden --> More.", "Adds.   More."),
             ("<scr<script>ipt>x</script>", "<scr "),
+            ("see ![x](https&#58;//a.example/p.png) now", "see   now"),
+            ("[x](javascript&colon;alert(1)) &amp; more", "[x]( alert(1)) &amp; more"),
+            ("[x](vscode&#58;//x/y)", "[x //x/y)"),
+            ("a <img src='https&colon;//a.example/p'> b", "a   b"),
+            ("see http&#58;//10.0.0.1/x", "see [internal]/x"),
             ("key AKIAIOSFODNN7EXAMPLE!", "key [redacted]!"),
             ("see http://10.0.0.1/x", "see [internal]/x"),
             (
@@ -226,6 +236,7 @@ mod tests {
                     Just("<!--"), Just("-->"), Just("<script>"), Just("</script>"), Just("<svg "),
                     Just("\u{200b}"), Just("\u{1b}[1m"), Just("\u{e0041}"), Just("javascript:"),
                     Just("http://localhost"), Just("AKIAIOSFODNN7EXAMPLE"), Just("on"), Just("error="),
+                    Just("&#58;"), Just("java&Tab;script"), Just("!["), Just("]("), Just("\\:"), Just("https"),
                     Just(" "), Just("word"), Just("<"), Just(">"),
                 ],
                 0..14,

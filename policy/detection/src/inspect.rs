@@ -4,6 +4,7 @@
 //! cannot see, whether it is disguised, and whether it gives instructions to the model
 //! (threats T1001, T1402, T1501; control C12).
 
+pub(crate) mod rendered;
 mod leaks;
 mod scopes;
 

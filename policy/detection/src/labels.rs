@@ -227,6 +227,11 @@ impl<'a> LabelWalk<'a, '_> {
                 "properties" => {
                     for (name, property) in member.members() {
                         self.declared.insert(name.as_ref().into());
+                        if *name == *"*" {
+                            // No place tells this member from each member: its label is that of the object.
+                            self.part(property, at)?;
+                            continue;
+                        }
                         at.push(name.as_ref().into());
                         self.part(property, at)?;
                         at.pop();

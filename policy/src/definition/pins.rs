@@ -59,18 +59,6 @@ pub enum PinViolation {
 }
 
 impl PinViolation {
-    /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 8] = [
-        "not-approved",
-        "definition-changed",
-        "approval-revoked",
-        "definition-not-canonical",
-        "definition-removed",
-        "definition-inconsistent",
-        "server-quarantined",
-        "server-identity",
-    ];
-
     /// The stable code for clients, metrics and the audit log.
     #[must_use]
     pub const fn code(self) -> &'static str {

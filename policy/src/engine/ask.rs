@@ -481,6 +481,13 @@ impl ServerRequestPolicy {
         if messages.items().count() > sampling.messages {
             return Err(refuse(RefusalReason::Size, "/messages"));
         }
+        let is_of_a_role = |message: Value<'_>| {
+            let role = message.get("role").and_then(Value::as_str);
+            role.is_some_and(|role| matches!(&*role, "user" | "assistant"))
+        };
+        if !messages.items().all(is_of_a_role) {
+            return Err(refuse(RefusalReason::Malformed, "/messages"));
+        }
         for (name, at, kinds) in OPTIONAL {
             let kind = params.get(name).map(Value::kind).filter(|kind| *kind != JsonKind::Null);
             if kind.is_some_and(|kind| !kinds.contains(&kind)) {

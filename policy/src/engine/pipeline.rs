@@ -6,6 +6,7 @@ mod expected;
 mod recording;
 mod standing;
 mod sending;
+mod describing;
 mod showing;
 mod questions;
 
@@ -35,11 +36,12 @@ use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, DenialFormat, Disclosure, Effect, Mode, Reason};
 use crate::rules::definitions::DefinitionPolicy;
 
+pub use describing::{DescriptionError, SendableDescription};
 pub use expected::ExpectedTreatment;
 use facts::CurrentFacts;
 pub use facts::Facts;
 pub use questions::Standing;
-pub use sending::Answerable;
+pub use sending::{Answerable, SendableTrace};
 use sending::{NameOrigin, OutgoingCall};
 pub use showing::EarlyMessage;
 pub use shown::{Shown, StoredWords};

@@ -239,7 +239,7 @@ impl RuleSet {
             };
             worst.count(rule, outcome, subject.principal);
         }
-        match (best, worst.conclude().effect) {
+        match (best, worst.conclude(subject.kind).effect) {
             (Effect::Allow(_), Effect::Deny(_)) => None,
             (best, _) => Some(best),
         }
@@ -254,7 +254,7 @@ impl RuleSet {
         }
         let for_any_arguments = !tally.depends;
         let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
-        AccessDecision { decision: tally.conclude(), for_any_arguments, contact }
+        AccessDecision { decision: tally.conclude(subject.kind), for_any_arguments, contact }
     }
 
     /// Pairs of an `allow` and an unconditional `forbid` that covers it, as positions in the configuration.
@@ -326,10 +326,13 @@ struct OutcomeTally<'a> {
     would_deny: Vec<&'a Rule>,
     /// Whether the condition of some rule depends on the unknown arguments.
     depends: bool,
+    /// Whether any rule is for the caller and names the thing.
+    is_named: bool,
 }
 
 impl<'a> OutcomeTally<'a> {
     fn count(&mut self, rule: &'a Rule, outcome: ConditionOutcome, principal: &Principal) {
+        self.is_named = true;
         let audit = rule.mode == Mode::Audit;
         let lack = || if rule.says == RuleEffect::Allow { rule.lack(principal) } else { None };
         self.depends |= outcome == ConditionOutcome::Depends;
@@ -368,7 +371,13 @@ impl<'a> OutcomeTally<'a> {
         }
     }
 
-    fn conclude(self) -> Decision {
+    fn conclude(self, kind: ItemKind) -> Decision {
+        // A method exists for those who have a rule that names it.
+        let unnamed = if kind == ItemKind::Method && !self.is_named {
+            Reason::Unknown(kind)
+        } else {
+            Reason::NotGranted
+        };
         let ids = |rules: &[&Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
         let deny = |reason, told, shadow| Decision {
             effect: Effect::Deny(Denial { reason, told }),
@@ -384,7 +393,7 @@ impl<'a> OutcomeTally<'a> {
                 deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, None) => {
-                let reason = self.failed.map_or(Reason::NotGranted, Rule::condition_error);
+                let reason = self.failed.map_or(unnamed, Rule::condition_error);
                 deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, Some(rule)) => Decision {

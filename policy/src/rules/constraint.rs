@@ -432,7 +432,7 @@ impl Constraint {
         }
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
-        if is_odd_number(host) {
+        if is_odd_number(host) || host.split('.').any(str::is_empty) {
             return Err("has a host that is not written plainly".into());
         }
         if self.also.iter().any(|pattern| pattern.matches(host)) {

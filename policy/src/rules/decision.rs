@@ -56,59 +56,51 @@ pub enum ConditionRemedy {
     Rule,
 }
 
-impl Reason {
-    /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 25] = [
-        "not-granted",
-        "forbidden",
-        "condition-error",
-        "unknown-tool",
-        "unknown-prompt",
-        "unknown-resource",
-        "unknown-template",
-        "method-not-granted",
-        "definition-finding",
-        "shadowed",
-        "approval-required",
-        "insufficient-scope",
-        "proof-required",
-        "revoked",
-        "content",
-        "arguments",
-        "non-canonical-uri",
-        PinViolation::CODES[0],
-        PinViolation::CODES[1],
-        PinViolation::CODES[2],
-        PinViolation::CODES[3],
-        PinViolation::CODES[4],
-        PinViolation::CODES[5],
-        PinViolation::CODES[6],
-        PinViolation::CODES[7],
-    ];
+/// Writes `CODES` and `code` of an enum from one table, so that a variant without a code does not compile and a code
+/// cannot be missing from `CODES`.
+macro_rules! coded {
+    ($this:ident, $doc:literal, $($variant:pat => $code:expr,)+) => {
+        /// Every code, in the order of the table.
+        pub const CODES: [&'static str; [$($code),+].len()] = [$($code),+];
 
-    /// The stable code for clients, metrics and the audit log.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::NotGranted => "not-granted",
-            Self::Forbidden(_) => "forbidden",
-            Self::ConditionError(..) => "condition-error",
-            Self::Unknown(ItemKind::Tool) => "unknown-tool",
-            Self::Unknown(ItemKind::Prompt) => "unknown-prompt",
-            Self::Unknown(ItemKind::Resource) => "unknown-resource",
-            Self::Unknown(ItemKind::Template) => "unknown-template",
-            Self::Unknown(ItemKind::Method) => "method-not-granted",
-            Self::Definition(_) => "definition-finding",
-            Self::Shadowed(_) => "shadowed",
-            Self::Scope(..) => "insufficient-scope",
-            Self::Proof(..) => "proof-required",
-            Self::Revoked => "revoked",
-            Self::Content(_) => "content",
-            Self::Arguments(_) => "arguments",
-            Self::Pin(unfit) => unfit.code(),
-            Self::Approval => "approval-required",
-            Self::Uri(_) => "non-canonical-uri",
+        #[doc = $doc]
+        #[must_use]
+        pub const fn code(&$this) -> &'static str {
+            match $this {
+                $($variant => $code,)+
+            }
         }
+    };
+}
+
+impl Reason {
+    coded! {
+        self, "The stable code for clients, metrics and the audit log.",
+        Self::NotGranted => "not-granted",
+        Self::Forbidden(_) => "forbidden",
+        Self::ConditionError(..) => "condition-error",
+        Self::Unknown(ItemKind::Tool) => "unknown-tool",
+        Self::Unknown(ItemKind::Prompt) => "unknown-prompt",
+        Self::Unknown(ItemKind::Resource) => "unknown-resource",
+        Self::Unknown(ItemKind::Template) => "unknown-template",
+        Self::Unknown(ItemKind::Method) => "method-not-granted",
+        Self::Definition(_) => "definition-finding",
+        Self::Shadowed(_) => "shadowed",
+        Self::Approval => "approval-required",
+        Self::Scope(..) => "insufficient-scope",
+        Self::Proof(..) => "proof-required",
+        Self::Revoked => "revoked",
+        Self::Content(_) => "content",
+        Self::Arguments(_) => "arguments",
+        Self::Uri(_) => "non-canonical-uri",
+        Self::Pin(PinViolation::NotApproved) => PinViolation::NotApproved.code(),
+        Self::Pin(PinViolation::Changed) => PinViolation::Changed.code(),
+        Self::Pin(PinViolation::Revoked) => PinViolation::Revoked.code(),
+        Self::Pin(PinViolation::Unpinnable) => PinViolation::Unpinnable.code(),
+        Self::Pin(PinViolation::Removed) => PinViolation::Removed.code(),
+        Self::Pin(PinViolation::Inconsistent) => PinViolation::Inconsistent.code(),
+        Self::Pin(PinViolation::Quarantined) => PinViolation::Quarantined.code(),
+        Self::Pin(PinViolation::Identity) => PinViolation::Identity.code(),
     }
 
     /// The rule that decided, if one did.
@@ -135,7 +127,41 @@ impl Reason {
     /// Whether a better credential would grant access. The thing is then listed, and the denial says what is missing.
     #[must_use]
     pub const fn is_step_up(&self) -> bool {
-        matches!(self, Self::Scope(..) | Self::Proof(..))
+        match self {
+            Self::Scope(..) | Self::Proof(..) => true,
+            Self::NotGranted
+            | Self::Forbidden(_)
+            | Self::ConditionError(..)
+            | Self::Unknown(_)
+            | Self::Definition(_)
+            | Self::Shadowed(_)
+            | Self::Revoked
+            | Self::Arguments(_)
+            | Self::Content(_)
+            | Self::Pin(_)
+            | Self::Approval
+            | Self::Uri(_) => false,
+        }
+    }
+
+    /// Whether the arguments themselves are refused: other ones can be allowed.
+    #[must_use]
+    pub const fn is_about_arguments(&self) -> bool {
+        match self {
+            Self::Arguments(_) | Self::Content(_) => true,
+            Self::NotGranted
+            | Self::Forbidden(_)
+            | Self::ConditionError(..)
+            | Self::Unknown(_)
+            | Self::Definition(_)
+            | Self::Shadowed(_)
+            | Self::Scope(..)
+            | Self::Proof(..)
+            | Self::Revoked
+            | Self::Pin(_)
+            | Self::Approval
+            | Self::Uri(_) => false,
+        }
     }
 }
 

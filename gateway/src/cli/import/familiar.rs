@@ -11,7 +11,7 @@ use policy::definition::shadow;
 
 use super::runners::{Package, RunTargets};
 
-/// The built-in list; see [`WellKnown`].
+/// The built-in list; see [`FamiliarServers`].
 const LIST: &str = include_str!("familiar.txt");
 /// Shortest server name that is compared with one letter more, fewer or different.
 const SHORTEST: usize = 6;
@@ -20,7 +20,7 @@ const USUAL: [&str; 6] = ["mcp", "mcp-server", "server", "cli", "inspector", "mc
 
 /// Well-known servers and packages.
 #[derive(Debug, Default)]
-struct WellKnown {
+struct FamiliarServers {
     /// Names of servers with their hosts.
     servers: Vec<(&'static str, Vec<&'static str>)>,
     npm: Vec<&'static str>,
@@ -29,8 +29,8 @@ struct WellKnown {
     words: Vec<&'static str>,
 }
 
-static FAMILIAR: LazyLock<WellKnown> = LazyLock::new(|| {
-    let mut all = WellKnown::default();
+static FAMILIAR: LazyLock<FamiliarServers> = LazyLock::new(|| {
+    let mut all = FamiliarServers::default();
     for line in LIST.lines() {
         let mut parts = line.split_ascii_whitespace();
         match (parts.next(), parts.next()) {

@@ -35,6 +35,16 @@ pub(super) fn is_about_tools(key: &str) -> bool {
     ALLOWED.contains(&key) || UNASKED.contains(&key) || DENIED.contains(&key)
 }
 
+/// Whether a key of a server seems to say which of its tools may be called, in words that no known client uses.
+fn seems_about_tools(key: &str) -> bool {
+    const RESTRICTS: [&str; 13] = [
+        "allow", "include", "enable", "permit", "only", "approve", "white", "deny", "exclude",
+        "disable", "block", "forbid", "black",
+    ];
+    let key = key.to_ascii_lowercase();
+    key.contains("tool") && RESTRICTS.iter().any(|word| key.contains(word))
+}
+
 impl ToolRestriction {
     /// Reads what is said of the tools of the server that its client calls `called`, in its entry and in the file.
     pub(super) fn of(called: &str, server: &Map<String, Value>, root: &Value) -> Self {
@@ -60,6 +70,17 @@ impl ToolRestriction {
                 Some(Value::Array(list)) => found.deny(key, list.iter().map(Value::as_str)),
                 Some(_) => found.close(&format!("its `{key}` is not understood")),
             }
+        }
+        let odd = server.iter().filter(|(key, value)| {
+            !is_about_tools(key) && seems_about_tools(key) && !value.is_null()
+        });
+        for (key, _) in odd {
+            let shown = if is_plain_name(key) {
+                key.as_str()
+            } else {
+                "(a name that is not repeated here)"
+            };
+            found.close(&format!("its `{shown}` is not understood"));
         }
         found.of_agent(called, root);
         for (at, key) in [("/excludeTools", "excludeTools"), ("/tools/exclude", "tools")] {
@@ -245,6 +266,12 @@ mod tests {
             (json!({ "disabledTools": ["s3cr3t-Value-99"] }), Some(&[]), &[]),
             (json!({ "disabledTools": [null] }), Some(&[]), &[]),
             (json!({ "disabledTools": "a" }), Some(&[]), &[]),
+            // Nor is what seems to say which tools may be called.
+            (json!({ "include_tools": ["a"] }), Some(&[]), &[]),
+            (json!({ "IncludeTools": ["a"] }), Some(&[]), &[]),
+            (json!({ "toolsAllowed": ["a"] }), Some(&[]), &[]),
+            (json!({ "toolWhitelist": ["a"], "includeTools": ["a"] }), Some(&[]), &[]),
+            (json!({ "toolTimeout": 5, "tool_timeout_sec": 5, "allow": ["a"] }), None, &[]),
         ] {
             let allowed =
                 allowed.map(|list: &[&str]| list.iter().map(ToString::to_string).collect());

@@ -70,7 +70,7 @@ enum PackagePlace {
 /// What an option of a runner's program means for the argument behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OptionValue {
-    /// There is none.
+    /// Nothing: the option takes no argument.
     None,
     /// A value that says nothing about what is run.
     Other,

@@ -19,7 +19,7 @@ use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;
 use super::super::why::thing;
 use super::super::{complain, say};
-use super::{ChangeReport, PinSelector, changed, checked, locked, now, taking_back, volatile};
+use super::{LockfileEdit, PinSelector, changed, checked, locked, now, taking_back, volatile};
 
 #[derive(Debug, Args)]
 pub(super) struct ApproveArgs {
@@ -141,7 +141,7 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
             IdentityApproval::Unchanged => {}
         }
     }
-    let ended = changed(&settings, &lock, &former, ChangeReport { count, what: "approved" });
+    let ended = changed(&settings, &lock, &former, LockfileEdit { count, what: "approved" });
     if ended.is_ok() {
         done.iter().for_each(|line| say(line));
         if only_identity {

@@ -197,7 +197,7 @@ pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<TestCase>
     if problems.is_empty() { Ok(cases) } else { Err(wrong(problems)) }
 }
 
-/// Compiles one case.
+/// Compiles one case, and collects every problem with it.
 struct CaseCompiler<'a> {
     /// The JSON Pointer of the case.
     at: &'a str,

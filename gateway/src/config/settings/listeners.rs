@@ -93,9 +93,9 @@ pub struct ForwardedCertificates {
 /// A header that carries a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedHeader {
-    /// `Client-Cert` (RFC 9440).
+    /// `Client-Cert`, as RFC 9440 defines it.
     ClientCert,
-    /// `X-Forwarded-Client-Cert` of Envoy.
+    /// `X-Forwarded-Client-Cert` of Envoy, whose `Cert` element has the certificate.
     Envoy,
 }
 

@@ -40,7 +40,7 @@ const SERVICE: &str = "service.name";
 pub(super) struct VariableProblem {
     /// What is wrong. Secrets are not included.
     pub(super) message: String,
-    /// What to write.
+    /// What to write instead, as an imperative.
     pub(super) help: &'static str,
 }
 
@@ -370,7 +370,9 @@ impl<'a> OtelVariables<'a> {
     }
 
     /// Says what is exported because of variables.
-    pub(super) fn note_exports(&mut self, traces: bool, metrics: bool) {
+    pub(super) fn note_exports(&mut self, exported: &[OtlpSignal]) {
+        let traces = exported.contains(&OtlpSignal::Traces);
+        let metrics = exported.contains(&OtlpSignal::Metrics);
         let what = match (traces, metrics) {
             (true, true) => "traces and metrics are",
             (true, false) => "traces are",

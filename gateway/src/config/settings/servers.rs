@@ -31,7 +31,7 @@ use super::{
 use crate::base::file;
 use crate::mcp::tool_naming::{self, PrefixMode};
 use crate::net::egress::{self, Egress};
-use crate::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles};
+use crate::process::sandbox::{self, ListedUse, NetworkAccess, SandboxPlan, UnlistedFiles};
 
 /// The default failure threshold of the circuit breaker, and its default pause.
 const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -395,13 +395,16 @@ impl SettingsCompiler<'_> {
             let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else {
                 continue;
             };
-            for (key, list, changed) in [("read", &plan.read, false), ("write", &plan.write, true)]
-            {
+            let lists = [
+                ("read", &plan.read, ListedUse::Reading),
+                ("write", &plan.write, ListedUse::Writing),
+            ];
+            for (key, list, listed) in lists {
                 for (i, path) in list.iter().enumerate() {
                     let at = format!("/servers/{n}/sandbox/{key}/{i}");
                     let shown = path.display().to_string();
                     let shown = shown.escape_debug();
-                    if plan.keeps_back(path, changed) {
+                    if plan.keeps_back(path, listed) {
                         let message = format!(
                             "`{shown}` is one of the gateway's own files, or in a folder of them"
                         );

@@ -58,9 +58,9 @@ pub struct OtlpSettings {
 /// What the gateway presents to a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtlpSecret {
-    /// Nothing.
+    /// Nothing: the collector asks for no credential.
     None,
-    /// A bearer token.
+    /// A bearer token, in `Authorization`.
     Token(SecretRef),
     /// The headers in `OTEL_EXPORTER_OTLP_HEADERS` or in the variable for one signal.
     Headers(SecretRef),
@@ -95,7 +95,11 @@ impl SettingsCompiler<'_> {
             None => {
                 let traces = otel.traces().and_then(|given| self.exporter(&mut otel, given));
                 let metrics = otel.metrics().and_then(|given| self.exporter(&mut otel, given));
-                otel.note_exports(traces.is_some(), metrics.is_some());
+                let signals = [
+                    traces.as_ref().map(|_| OtlpSignal::Traces),
+                    metrics.as_ref().map(|_| OtlpSignal::Metrics),
+                ];
+                otel.note_exports(&signals.into_iter().flatten().collect::<Vec<_>>());
                 [traces, metrics]
             }
         };

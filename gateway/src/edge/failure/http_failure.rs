@@ -60,7 +60,15 @@ impl HttpFailure {
 
     /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
     pub(super) const fn comes_before_the_body(&self) -> bool {
-        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
+        match self {
+            Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing => false,
+            Self::Host
+            | Self::Origin
+            | Self::Upgrade
+            | Self::Verb
+            | Self::MediaType
+            | Self::Accept => true,
+        }
     }
 
     /// The error as the client sees it.

@@ -20,7 +20,7 @@ use crate::config::settings::{
 use crate::crypto::jwk::Algorithm;
 use crate::crypto::sealer::Sealer;
 use crate::identity::TokenError;
-use crate::identity::resource::ProtectedResource;
+use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::metrics::Metrics;
 use crate::outbound::environment::Environment;
 
@@ -82,7 +82,13 @@ impl World {
             ..RouteOauth::default()
         };
         let issuers = std::slice::from_ref(&settings);
-        let resource = ProtectedResource::new("https://gw.example", "/mcp", &oauth, issuers, false);
+        let resource = ProtectedResource::new(
+            "https://gw.example",
+            "/mcp",
+            &oauth,
+            issuers,
+            CertificateBinding::Unverifiable,
+        );
         let settings = IdentitySettings { issuers: vec![settings], ..IdentitySettings::default() };
         let limits = Limits::default();
         let environment = Environment::new(

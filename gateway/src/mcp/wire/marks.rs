@@ -55,7 +55,7 @@ fn denials(message: Value<'_>) -> impl Iterator<Item = usize> {
     denial_errors(message).map(|error| error.span().start)
 }
 
-/// These errors themselves.
+/// The errors of a message that have the code of a denial.
 fn denial_errors(message: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     let parts = [Some(message), message.get("result"), message.get("params")];
     let errors = parts.into_iter().flatten().filter_map(|part| part.get("error"));

@@ -37,10 +37,12 @@ pub(super) fn has_case_variant(object: Value<'_>, known: &[&str]) -> bool {
     })
 }
 
-/// The characters of a name in lower case, without what separates its words. A first `_` is no separator: `_meta` is
-/// not `meta`.
+/// The characters of a name in lower case, without what separates its words, and without blanks and control characters: some
+/// readers end a name at a NUL, others drop blanks around it. A first `_` is no separator: `_meta` is not `meta`.
 fn letters(name: &str) -> impl Iterator<Item = char> {
-    let separates = |(at, c): &(usize, char)| *at > 0 && matches!(c, '_' | '-');
+    let separates = |(at, c): &(usize, char)| {
+        *at > 0 && matches!(c, '_' | '-') || c.is_whitespace() || c.is_control()
+    };
     let kept = name.char_indices().filter(move |part| !separates(part));
     kept.map(|(_, c)| c.to_ascii_lowercase())
 }

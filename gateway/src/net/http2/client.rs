@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::frames::{FrameMonitor, MonitoredStream};
-use super::upkeep::{ConnectionTimers, ExpiredTimer};
+use super::upkeep::{ConnectionTimers, ConnectionUse, ExpiredTimer};
 use super::{ConnectionBounds, FRAME, Http2Error, IncomingBody, PeerLimit, WINDOW};
 use crate::base::task::Tasks;
 use crate::stream::body::Segments;
@@ -268,8 +268,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             return Poll::Ready(Err(Http2Error::Flood(flood)));
         }
         loop {
-            let streams = state.open.load(Ordering::Acquire) & !CLOSED > 0;
-            return match self.upkeep.poll(cx, streams) {
+            let connection = ConnectionUse::of(state.open.load(Ordering::Acquire) & !CLOSED > 0);
+            return match self.upkeep.poll(cx, connection) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(ExpiredTimer::Head) => {
                     Poll::Ready(Err(Http2Error::Flood(PeerLimit::Head)))

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::frames::{FrameMonitor, MonitoredStream};
-use super::upkeep::{ConnectionTimers, ExpiredTimer};
+use super::upkeep::{ConnectionTimers, ConnectionUse, ExpiredTimer};
 use super::{
     AuthenticationSignal, CONNECTION_WINDOW_OF_STRANGERS, ConnectionBounds, FRAME, HeldUntilSent,
     Http2Error, IncomingBody, PeerLimit, UNAUTHENTICATED_WINDOW,
@@ -192,7 +192,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                 return Poll::Ready(Http2Event::Stopping);
             }
         }
-        self.upkeep.poll(cx, self.connection.has_streams()).map(Http2Event::Due)
+        let connection = ConnectionUse::of(self.connection.has_streams());
+        self.upkeep.poll(cx, connection).map(Http2Event::Due)
     }
 
     /// Moves the shutdown forward as the event demands, and returns what is done next.

@@ -24,6 +24,21 @@ pub(super) enum ExpiredTimer {
     Idle,
 }
 
+/// Whether a connection has open streams. Without one it is idle, and its peer is not pinged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionUse {
+    /// At least one stream is open.
+    Busy,
+    /// No stream is open.
+    Idle,
+}
+
+impl ConnectionUse {
+    pub(super) const fn of(has_streams: bool) -> Self {
+        if has_streams { Self::Busy } else { Self::Idle }
+    }
+}
+
 /// The timers of a connection.
 pub(super) struct ConnectionTimers {
     watch: Arc<FrameMonitor>,
@@ -56,9 +71,12 @@ impl ConnectionTimers {
         self.used = Instant::now();
     }
 
-    /// Ready when a timer has expired; sends pings itself. To be polled after the connection; `streams` is whether the
-    /// connection has any.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, streams: bool) -> Poll<ExpiredTimer> {
+    /// Ready when a timer has expired; sends pings itself. To be polled after the connection, with its use as it is now.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: ConnectionUse,
+    ) -> Poll<ExpiredTimer> {
         if let Some(pings) = self.pings.as_mut().filter(|_| self.pinged.is_some())
             && pings.poll_pong(cx).is_ready()
         {
@@ -70,10 +88,10 @@ impl ConnectionTimers {
         }
         loop {
             let now = Instant::now();
-            if streams {
+            if connection == ConnectionUse::Busy {
                 self.used = now;
             }
-            let (at, due) = self.next(streams);
+            let (at, due) = self.next(connection);
             if at <= now {
                 match due {
                     Some(due) => return Poll::Ready(due),
@@ -90,12 +108,14 @@ impl ConnectionTimers {
     }
 
     /// The next deadline and its timer; `None` stands for sending a ping.
-    fn next(&self, streams: bool) -> (Instant, Option<ExpiredTimer>) {
+    fn next(&self, connection: ConnectionUse) -> (Instant, Option<ExpiredTimer>) {
         let bounds = &self.terms.bounds;
-        let next = match self.pinged.filter(|_| streams) {
-            Some(pinged) => (pinged + bounds.ping_timeout, Some(ExpiredTimer::Silent)),
-            None if streams => (self.watch.heard() + bounds.ping_interval, None),
-            None => (self.used + self.idle_timeout, Some(ExpiredTimer::Idle)),
+        let next = match (connection, self.pinged) {
+            (ConnectionUse::Busy, Some(pinged)) => {
+                (pinged + bounds.ping_timeout, Some(ExpiredTimer::Silent))
+            }
+            (ConnectionUse::Busy, None) => (self.watch.heard() + bounds.ping_interval, None),
+            (ConnectionUse::Idle, _) => (self.used + self.idle_timeout, Some(ExpiredTimer::Idle)),
         };
         let list = self.watch.list_began().map(|began| began + self.terms.head_time);
         match list {

@@ -10,6 +10,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
 /// Most entries of one folder that get rules; the rest is not accessible.
 const ENTRIES: usize = 8192;
 /// Most links that are followed from one path, as in Linux.
@@ -57,14 +59,30 @@ pub(super) struct AccessRules {
     /// Folders with more entries than get rules.
     pub(super) crowded: Vec<PathBuf>,
     kept: Vec<ProtectedPath>,
-    /// Whether the user may change what ordinary users may not.
-    privileged: bool,
+    user: UserPrivilege,
+}
+
+/// Whether the user that a program runs as may change what ordinary users may not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum UserPrivilege {
+    /// It is root.
+    Root,
+    /// It is any other user.
+    #[default]
+    Ordinary,
+}
+
+impl UserPrivilege {
+    /// That of the user that runs the gateway, as which programs run.
+    pub(super) fn of_the_process() -> Self {
+        if geteuid().is_root() { Self::Root } else { Self::Ordinary }
+    }
 }
 
 impl AccessRules {
     /// Creates an empty set of rules that denies all access to `hidden` and changes to `fixed`.
-    pub(super) fn new(hidden: &[PathBuf], fixed: &[PathBuf], privileged: bool) -> Self {
-        let mut around = Self { privileged, ..Self::default() };
+    pub(super) fn new(hidden: &[PathBuf], fixed: &[PathBuf], user: UserPrivilege) -> Self {
+        let mut around = Self { user, ..Self::default() };
         // The first match counts, so a path that is in both lists is hidden.
         for (paths, access) in [(hidden, None), (fixed, Some(PathAccess::Read))] {
             let all = paths.iter().flat_map(|path| {
@@ -155,7 +173,7 @@ impl AccessRules {
     fn of(&self, path: &Path, access: PathAccess) -> PathAccess {
         let system = SYSTEM.iter().any(|system| path == Path::new(system));
         // In `/proc`, a user may change only its own processes, but a privileged user the whole machine.
-        let kernel = self.privileged && path == Path::new("/proc");
+        let kernel = self.user == UserPrivilege::Root && path == Path::new("/proc");
         if system || kernel { PathAccess::Read } else { access }
     }
 
@@ -237,7 +255,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use super::{AccessRules, PathAccess, ProtectedPath};
+    use super::{AccessRules, PathAccess, ProtectedPath, UserPrivilege};
 
     #[test]
     fn what_stands_beside_a_hidden_file_and_is_of_it_is_hidden_too() {
@@ -269,7 +287,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("keys"), folder.join("link")).unwrap();
         let folder = fs::canonicalize(folder).unwrap();
         let at = |name: &str| folder.join(name);
-        let mut around = AccessRules::new(&[at("keys")], &[at("run")], true);
+        let mut around = AccessRules::new(&[at("keys")], &[at("run")], UserPrivilege::Root);
         around.look();
         let of = |path: &Path| {
             around.rules.iter().find(|(known, _)| known == path).map(|(_, access)| *access)
@@ -302,7 +320,7 @@ mod tests {
         fs::write(at("real/v1/run"), "").unwrap();
         std::os::unix::fs::symlink("v1", at("real/now")).unwrap();
         std::os::unix::fs::symlink("../real/now/run", at("named/run")).unwrap();
-        let mut around = AccessRules::new(&[], &[at("named/run")], false);
+        let mut around = AccessRules::new(&[], &[at("named/run")], UserPrivilege::Ordinary);
         around.look();
         let of = |name: &str| {
             let path = at(name);
@@ -328,7 +346,11 @@ mod tests {
         let folder = fs::canonicalize(folder).unwrap();
         let at = |name: &str| folder.join(name);
         let opened = |path: &Path, access: PathAccess| {
-            let mut around = AccessRules::new(&[at("keys"), at("registry")], &[at("run")], false);
+            let mut around = AccessRules::new(
+                &[at("keys"), at("registry")],
+                &[at("run")],
+                UserPrivilege::Ordinary,
+            );
             around.open(path, access);
             around.rules
         };

@@ -120,9 +120,9 @@ pub struct DeniedPath {
 /// Why a sandbox denies a path, and what the operator can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenialAdvice {
-    /// The reason.
+    /// Why the path is denied, as a clause that does not name the path.
     pub why: String,
-    /// The advice.
+    /// What the operator can change so that the path is allowed.
     pub mend: String,
 }
 

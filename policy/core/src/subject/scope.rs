@@ -92,11 +92,31 @@ pub fn of_url(url: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (name, value) in parameters(url) {
         let name = name.to_ascii_lowercase();
-        if name.ends_with("scope") || name.ends_with("scopes") {
+        if is_scope(&name) {
             found.extend(value.split([' ', ',']).filter(|one| !one.is_empty()).map(str::to_owned));
+        } else if value.trim_start().starts_with('{')
+            && let Ok(claims) = json::Document::parse(value.into(), &json::JsonBounds::MESSAGE)
+        {
+            of_claims(claims.root(), &mut found);
         }
     }
     found
+}
+
+/// Appends the scopes that a JSON object of a URL requests (`claims`).
+fn of_claims(value: Value<'_>, found: &mut Vec<String>) {
+    for (name, member) in value.members() {
+        if is_scope(&name.to_ascii_lowercase()) {
+            found.extend(of_value(member));
+        }
+        of_claims(member, found);
+    }
+    value.items().for_each(|item| of_claims(item, found));
+}
+
+/// Whether a member or parameter of this name lists scopes.
+fn is_scope(name: &str) -> bool {
+    name.ends_with("scope") || name.ends_with("scopes")
 }
 
 /// Whether a URL requests a lasting grant by a parameter other than its scopes.
@@ -293,6 +313,12 @@ mod tests {
             ("https://a.example/auth?SCOPE=a", "a"),
             ("https://a.example/auth?x=scope", ""),
             ("https://a.example/telescopes?x=1", ""),
+            ("https://a.example/auth?claims=%7B%22scope%22%3A%22a%20b%22%7D", "a b"),
+            ("https://a.example/auth?claims={\"id_token\":{\"x\":[{\"scopes\":[\"a\"]}]}}", "a"),
+            (
+                "https://a.example/auth?claims=%7B%22acr%22%3A%7B%22values%22%3A%5B%22a%22%5D%7D%7D",
+                "",
+            ),
         ] {
             let mut found = of_url(url);
             found.dedup();

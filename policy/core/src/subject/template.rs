@@ -17,11 +17,13 @@ pub struct UriTemplate {
 enum TemplatePart {
     /// Exactly this literal text.
     Literal(Box<str>),
-    /// One or more characters within a segment: `{name}`.
-    Segment,
-    /// One or more characters of any kind: `{+name}`.
-    Anything,
-    /// Up to `most` times the mark and a part of a segment: `{/name}`, `{.name}`, `{;name}`.
+    /// One or more characters within a segment: `{name}`, or at most so many: `{name:3}`.
+    Segment(Option<usize>),
+    /// One or more characters of any kind: `{+name}`, or at most so many.
+    Anything(Option<usize>),
+    /// Up to as many parameters as there are names, each with one of the names: `{;name}`.
+    Parameters(Vec<Box<str>>),
+    /// Up to `most` times the mark and a part of a segment: `{/name}`, `{.name}`, `{;name*}`.
     Repeated {
         /// Character before each repetition.
         mark: u8,
@@ -97,10 +99,11 @@ fn expression_of(expression: &str) -> Option<TemplatePart> {
     let plain = plain?;
     let most = if exploded { usize::MAX } else { plain.len() };
     let part = match operator {
-        None => TemplatePart::Segment,
-        Some(b'+') => TemplatePart::Anything,
+        None => TemplatePart::Segment(length(&names)),
+        Some(b'+') => TemplatePart::Anything(length(&names)),
         // A fragment is not part of a resource URI.
         Some(b'#') => TemplatePart::Literal("".into()),
+        Some(b';') if !exploded => TemplatePart::Parameters(plain),
         Some(mark @ (b'/' | b'.' | b';')) => TemplatePart::Repeated { mark, most },
         Some(mark @ (b'?' | b'&')) => {
             TemplatePart::Query(QueryPart { mark, names: (!exploded).then_some(plain) })
@@ -108,6 +111,12 @@ fn expression_of(expression: &str) -> Option<TemplatePart> {
         Some(_) => return None,
     };
     Some(part)
+}
+
+/// The most characters of the value of an expression with one variable (RFC 6570, section 2.4.1).
+fn length(names: &[&str]) -> Option<usize> {
+    let [name] = names else { return None };
+    name.split_once(':').and_then(|(_, length)| length.parse().ok())
 }
 
 /// The name of a variable without modifiers; `None` if it is invalid.
@@ -134,8 +143,30 @@ impl TemplatePart {
     fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
         match self {
             Self::Literal(literal) => after_literal(text, starts, literal.as_bytes()),
-            Self::Segment => after_run(text, starts, is_inner),
-            Self::Anything => after_run(text, starts, |_| true),
+            Self::Segment(None) => after_run(text, starts, is_inner),
+            Self::Anything(None) => after_run(text, starts, |_| true),
+            Self::Segment(Some(most)) => after_short_run(text, starts, *most, is_inner),
+            Self::Anything(Some(most)) => after_short_run(text, starts, *most, |_| true),
+            Self::Parameters(names) => {
+                let is_value = |byte| is_inner(byte) && byte != b';';
+                let mut all = starts.to_vec();
+                let mut last = starts.to_vec();
+                for _ in names {
+                    let mut next = vec![false; starts.len()];
+                    for name in names {
+                        let bare = after_literal(text, &last, format!(";{name}").as_bytes());
+                        let given = after_run(text, &after_literal(text, &bare, b"="), is_value);
+                        next.iter_mut().zip(bare).for_each(|(next, more)| *next |= more);
+                        next.iter_mut().zip(given).for_each(|(next, more)| *next |= more);
+                    }
+                    if !next.contains(&true) {
+                        break;
+                    }
+                    all.iter_mut().zip(&next).for_each(|(all, more)| *all |= more);
+                    last = next;
+                }
+                all
+            }
             Self::Repeated { mark, most: usize::MAX } => after_runs(text, starts, *mark),
             Self::Repeated { mark, most } => {
                 let mut all = starts.to_vec();
@@ -179,6 +210,40 @@ fn after_run(text: &[u8], starts: &[bool], is: impl Fn(u8) -> bool) -> Vec<bool>
         }
     }
     ends
+}
+
+/// Positions at which a run of at most `most` characters with matching bytes can end. An escaped character counts as one.
+fn after_short_run(
+    text: &[u8],
+    starts: &[bool],
+    most: usize,
+    is: impl Fn(u8) -> bool,
+) -> Vec<bool> {
+    let mut ends = vec![false; starts.len()];
+    // Characters since the last start: a run from an earlier one is longer.
+    let mut since = None;
+    for (at, byte) in text.iter().enumerate() {
+        if starts.get(at) == Some(&true) {
+            since = Some(0);
+        }
+        since = since
+            .filter(|_| is(*byte))
+            .map(|count: usize| count + usize::from(begins_one(text, at)));
+        if let Some(end) = ends.get_mut(at + 1) {
+            *end = since.is_some_and(|count| count <= most);
+        }
+    }
+    ends
+}
+
+/// Whether a character begins at a place: not within an escape, and not with a byte that continues a character.
+fn begins_one(text: &[u8], at: usize) -> bool {
+    let is_escape =
+        |before: usize| at.checked_sub(before).and_then(|at| text.get(at)) == Some(&b'%');
+    let continues =
+        |byte: Option<&u8>| matches!(byte, Some(b'8' | b'9' | b'A' | b'B' | b'a' | b'b'));
+    let is_continuation = text.get(at) == Some(&b'%') && continues(text.get(at + 1));
+    !(is_escape(1) || is_escape(2) || is_continuation)
 }
 
 /// Positions at which any number of runs can end, each preceded by `mark`. Visits each byte once.
@@ -268,6 +333,13 @@ mod tests {
             ("note://{who}/{id}", "note://ana/7"),
             ("note://results/{a,b}", "note://results/1,2"),
             ("note://results/{id:3}", "note://results/abc"),
+            ("note://results/{id:3}", "note://results/a%C3%A9%20"),
+            ("note://results/{id:3}d", "note://results/abcd"),
+            ("note://results/{+id:3}", "note://results/a/b"),
+            ("note://results/x{;a,b}", "note://results/x"),
+            ("note://results/x{;a,b}", "note://results/x;a=1;b=2"),
+            ("note://results/x{;a,b}", "note://results/x;b"),
+            ("note://results/x{;all*}", "note://results/x;z=1;y=2"),
             ("file:///srv/{+path}", "file:///srv/a/b/c"),
             ("file:///srv{/path*}", "file:///srv/a/b/c"),
             ("file:///srv{/a,b}", "file:///srv/a/b"),
@@ -289,6 +361,13 @@ mod tests {
         for (template, uri) in [
             ("note://results/{id}", "note://results/"),
             ("note://results/{id}", "note://results/a/b"),
+            ("note://results/{id:3}", "note://results/abcd"),
+            ("note://results/{id:3}", "note://results/%C3%A9%C3%A9%C3%A9%C3%A9"),
+            ("note://results/{+id:3}", "note://results/a/bc"),
+            ("note://results/x{;a,b}", "note://results/x;z=1"),
+            ("note://results/x{;a,b}", "note://results/x;a=1;z=2"),
+            ("note://results/x{;a,b}", "note://results/x;ab=1"),
+            ("note://results/x{;a,b}", "note://results/x;a;b;a"),
             ("note://results/{id}", "note://results/a?x=1"),
             ("note://results/{id}", "note://other/a"),
             ("note://results/{id}", "notes://results/a"),
@@ -323,6 +402,8 @@ mod tests {
             ("{+b}{?q*}", "?a&".repeat(660)),
             ("{+b}{?q*}", "?".repeat(2000)),
             ("{+b}{;p*}", ";".repeat(2000)),
+            ("{+b}{;p,q}", ";p=;q".repeat(400)),
+            ("{a:9}{b:9}", "a".repeat(2000)),
         ] {
             let template = format!("note://x/y{}end", parts.repeat(200));
             assert!(UriTemplate::read(&template).is_some(), "{parts}");

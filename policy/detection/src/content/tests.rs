@@ -623,6 +623,24 @@ fn a_secret_in_an_encoding_is_found_at_every_alignment() {
 }
 
 #[test]
+fn a_value_in_pieces_behind_letters_of_its_alphabet_is_found() {
+    use base64::Engine as _;
+    for (value, rule) in [("4539578763621486", "card-number"), ("DE89370400440532013000", "iban")] {
+        let coded = base64::engine::general_purpose::STANDARD_NO_PAD.encode(value);
+        let pieces: Vec<&str> = (0..coded.len())
+            .step_by(4)
+            .filter_map(|at| coded.get(at..coded.len().min(at + 4)))
+            .collect();
+        for before in ["https://x.example/", "/", "ab/", "a1/b2/", "AB12C ", "x.y1 "] {
+            for between in ["-", ".", "\n", " "] {
+                let text = format!("{before}{}", pieces.join(between));
+                assert_eq!(found(&text), [rule], "{text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn one_escape_hides_no_canary() {
     for canary in ["tok/7f3a9c21zz44", "a+b=c7f3a9c21zz44", "plain7f3a9c21zz4", "c\u{e9}7f3a!9c21"]
     {

@@ -5,6 +5,7 @@ use policy_core::base::compiled::Compiled;
 use regex::Regex;
 
 use super::Detector;
+use super::rendered::RenderedText;
 
 /// Longest string that a person would read, in bytes.
 const LONGEST: usize = 8 * 1024;
@@ -13,7 +14,7 @@ const RANDOM: usize = 40;
 /// The note of such a word.
 pub(super) const RANDOM_WORD: &str = "has a long word that is no word";
 
-const MARKUP: &str = r"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:|\[//\]:";
+const MARKUP: &str = r#"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\b(?:javascript|vbscript|livescript):|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)|\bon(?:error|load|click)\s*=|<\s*(?:img|image|video|audio|source|track|input)\b[^<>]*\b(?:src|srcset|poster|href)\s*=\s*["']?\s*(?:https?:|[/\\]{2})|!\[(?:[^\]]|\[[^\[\]]*\])*\]\(\s*<?\s*(?:https?:|[/\\]{2})|\[//\]:"#;
 const SECRET: &str = r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}\b|\bgithub_pat_[A-Za-z0-9_]{60,}\b|\bglpat-[A-Za-z0-9_-]{20,}|\bxox[abprs]-[A-Za-z0-9-]{20,}|\bsk-[A-Za-z0-9_-]{32,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}|\bnpm_[A-Za-z0-9]{36}\b|://[^/\s:@]{2,}:[^/\s:@]{6,}@";
 const INSIDE: &str = r"(?i)\bhttps?://(?:(?:localhost|127\.\d|0\.0\.0\.0|10\.\d|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.|\[::1\]|\[f[cd]|[\w.-]+\.(?:internal|intranet|corp|local|lan)\b|metadata\.google)[\w.:\[\]-]*)";
 
@@ -32,7 +33,11 @@ const SPECS: [(Detector, &str, &str); 3] = [
 
 /// The findings in one string.
 pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> {
-    let matches = |(_, _, pattern): &&(Detector, &'static str, Regex)| pattern.is_match(text);
+    let rendered = RenderedText::of(text);
+    let matches = |(detector, _, pattern): &&(Detector, &'static str, Regex)| {
+        let is_read = || rendered.as_ref().is_some_and(|read| pattern.is_match(read.as_str()));
+        pattern.is_match(text) || *detector != Detector::Secrets && is_read()
+    };
     let patterns = PATTERNS.get().into_iter().flatten();
     let mut found: Vec<_> =
         patterns.filter(matches).map(|(detector, note, _)| (*detector, *note)).collect();
@@ -46,8 +51,13 @@ pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> 
 
 /// The text with each match of a detector replaced by `by`.
 pub(super) fn without(detector: Detector, text: &str, by: &str) -> String {
-    let pattern = PATTERNS.get().into_iter().flatten().find(|(known, ..)| *known == detector);
-    pattern.map_or_else(|| text.to_owned(), |(.., p)| p.replace_all(text, by).into_owned())
+    let mut patterns = PATTERNS.get().into_iter().flatten();
+    let Some((.., pattern)) = patterns.find(|(known, ..)| *known == detector) else {
+        return text.to_owned();
+    };
+    let text = pattern.replace_all(text, by).into_owned();
+    let rendered = RenderedText::of(&text).filter(|_| detector != Detector::Secrets);
+    rendered.and_then(|read| read.replaced(&text, pattern, by)).unwrap_or(text)
 }
 
 /// Whether a word is long and has the entropy of a random string.
@@ -88,6 +98,15 @@ mod tests {
         for (text, expected) in [
             ("Adds. <!-- and more -->", Some(Detector::ActiveMarkup)),
             ("![x](https://a.example/p.png)", Some(Detector::ActiveMarkup)),
+            ("![x](https&#58;//a.example/p.png)", Some(Detector::ActiveMarkup)),
+            ("![x](//a.example/p.png)", Some(Detector::ActiveMarkup)),
+            ("<img width=1 src=\"https&#58;//a.example/p.png\">", Some(Detector::ActiveMarkup)),
+            ("<img src=\"ht\ntps://a.example/p.png\">", Some(Detector::ActiveMarkup)),
+            ("renders `<img src=\"photo.png\">` and <b>", None),
+            ("[x](javascript&colon;alert(1))", Some(Detector::ActiveMarkup)),
+            ("<a href=\"java\nscript:alert(1)\">", Some(Detector::ActiveMarkup)),
+            ("[x](vscode&#58;//x/y)", Some(Detector::ActiveMarkup)),
+            ("see http&#58;//169.254.169.254/latest", Some(Detector::InternalUrls)),
             ("use AKIAIOSFODNN7EXAMPLE to log in", Some(Detector::Secrets)),
             ("postgres://user:hunter22@db/x", Some(Detector::Secrets)),
             ("see http://169.254.169.254/latest", Some(Detector::InternalUrls)),

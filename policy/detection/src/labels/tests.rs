@@ -58,6 +58,10 @@ fn labels_are_read_wherever_a_schema_has_them() {
     // A recursive schema without labels has none.
     let schema = json!({ "properties": { "next": { "$ref": "#" } } });
     assert!(self::labels(&schema).is_empty());
+    // No place tells the member `*` from each member.
+    let schema =
+        json!({ "properties": { "of": { "properties": { "*": { "x-sensitive": true } } } } });
+    assert_eq!(paths(&self::labels(&schema), |_| false), ["of"]);
     // A label on member names applies to the object.
     let schema = json!({ "properties": { "of": { "propertyNames": { "x-sensitive": true } } } });
     assert_eq!(paths(&self::labels(&schema), |_| false), ["of"]);

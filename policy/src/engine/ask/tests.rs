@@ -169,6 +169,22 @@ fn a_request_to_the_model_is_held_to_its_limits() {
             "server-request-malformed",
             "server-request-malformed",
         ),
+        (r#"{"messages":[{"role":"user"},{"role":"assistant"}],"maxTokens":1}"#, "", ""),
+        (
+            r#"{"messages":[{"role":"system"}],"maxTokens":1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
+        (
+            r#"{"messages":[{"role":"User"}],"maxTokens":1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
+        (
+            r#"{"messages":[{}],"maxTokens":1}"#,
+            "server-request-malformed",
+            "server-request-malformed",
+        ),
     ] {
         assert_eq!(decided(&refuses, "sampling/createMessage", params), refused, "{params}");
         assert_eq!(decided(&cuts, "sampling/createMessage", params), cut, "{params}");

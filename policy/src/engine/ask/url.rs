@@ -27,7 +27,7 @@ pub(super) fn may_open(url: &str, hosts: &[Pattern]) -> bool {
         _ => (place, None),
     };
     let numeric = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    if host.is_empty() || host.ends_with('.') || !port.is_none_or(numeric) {
+    if host.split('.').any(str::is_empty) || !port.is_none_or(numeric) {
         return false;
     }
     let as_it_is = || hosts.iter().any(|pattern| pattern.as_str() == place);
@@ -68,6 +68,8 @@ mod tests {
             "https://login.example.com%2eevil.example/",
             "https://login.example.com:8443/",
             "https://login.example.com./",
+            "https://.corp.example/",
+            "https://a..corp.example/",
             "https://login.example.com /",
             "https://id.example/",
             "https://lоgin.example.com/",

@@ -43,19 +43,19 @@ struct FactState {
 }
 
 impl Facts {
-    /// The approvals.
+    /// What the lockfile approves.
     #[must_use]
     pub fn pins(&self) -> &Pins {
         &self.0.pins
     }
 
-    /// The revocations.
+    /// What is revoked: callers, their tokens and clients, servers, and what servers offer.
     #[must_use]
     pub fn revoked(&self) -> &RevocationList {
         &self.0.revoked
     }
 
-    /// The shadowing conflicts.
+    /// The definitions that can be mistaken for those of another server.
     #[must_use]
     pub fn shadows(&self) -> &ShadowingConflicts {
         &self.0.shadows
@@ -91,7 +91,7 @@ impl Facts {
 pub(super) struct CurrentFacts(ArcSwap<FactState>);
 
 impl CurrentFacts {
-    /// A snapshot.
+    /// Takes a snapshot of all facts, with one load.
     pub(super) fn now(&self) -> Facts {
         Facts(self.0.load_full())
     }

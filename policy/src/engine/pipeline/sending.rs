@@ -15,6 +15,7 @@ use policy_core::subject::principal::Principal;
 use super::{Facts, Permit, Policy, ReplyTerms, Ruling};
 use crate::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
+use crate::engine::method::MethodSpec;
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
@@ -87,6 +88,46 @@ impl Answerable {
         let member = self.answer.value().get(key).filter(|member| member.is_object())?;
         let answer = member.fragment(&self.answer.document());
         Some(Self { server: self.server.clone(), answer })
+    }
+}
+
+/// Proof that a caller's trace context was inspected, and may be sent to that server. Only [`Policy::traceable`] mints one.
+///
+/// ```
+/// # fn read(trace: policy::engine::pipeline::SendableTrace) {
+/// let parent = trace.parent();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # fn forge(server: policy_core::subject::name::ServerName, parent: Box<str>) {
+/// let trace = policy::engine::pipeline::SendableTrace { server, parent, state: None }; // private fields
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SendableTrace {
+    server: ServerName,
+    parent: Box<str>,
+    state: Option<Box<str>>,
+}
+
+impl SendableTrace {
+    /// The server for which it was inspected.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// The text of `traceparent`.
+    #[must_use]
+    pub fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    /// The text of `tracestate`, if there is one.
+    #[must_use]
+    pub fn state(&self) -> Option<&str> {
+        self.state.as_deref()
     }
 }
 
@@ -338,17 +379,20 @@ impl Policy {
         self.contents.learned_of(principal.id.as_str())
     }
 
-    /// Whether a server may receive these texts of the caller's trace context, with the findings in them. `false`
-    /// omits the trace context, because part of it would be replaced.
+    /// The caller's trace context as a server may receive it, with the findings in it; `None` if it is left out, because
+    /// part of it would be replaced. `parent` is the text of `traceparent`, `state` that of `tracestate`.
     ///
     /// # Errors
     /// The finding, if the message must not be sent.
-    pub fn traceable<'a>(
+    pub fn traceable(
         &self,
         principal: &Principal,
         server: &ServerName,
-        texts: impl IntoIterator<Item = (&'static str, &'a str)>,
-    ) -> (Result<bool, Finding>, Vec<Finding>) {
+        parent: &str,
+        state: Option<&str>,
+    ) -> (Result<Option<SendableTrace>, Finding>, Vec<Finding>) {
+        let texts = state.map(|state| ("tracestate", state));
+        let texts = std::iter::once(("traceparent", parent)).chain(texts);
         // The texts come from headers, whose length is bounded elsewhere.
         let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
@@ -359,7 +403,12 @@ impl Policy {
             found.extend(seen.findings.into_iter().map(placed));
             blocked = blocked.or(seen.blocked.map(placed));
         }
-        (blocked.map_or(Ok(whole), Err), found)
+        let trace = whole.then(|| SendableTrace {
+            server: server.clone(),
+            parent: parent.into(),
+            state: state.map(Into::into),
+        });
+        (blocked.map_or(Ok(trace), Err), found)
     }
 }
 
@@ -374,16 +423,12 @@ fn document_of(text: &str) -> Option<Document> {
 }
 
 /// JSON Pointer of the name in a message.
-const fn place(verb: RequestOperation) -> &'static str {
-    match verb {
-        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
-            "/uri"
-        }
-        RequestOperation::CompletePrompt => "/ref/name",
-        RequestOperation::CompleteTemplate => "/ref/uri",
-        RequestOperation::Call | RequestOperation::Get | RequestOperation::Task(_) => "/name",
-        RequestOperation::Other => "/method",
-    }
+fn place(verb: RequestOperation) -> &'static str {
+    // The name that a task goes by is that of the tool whose call became the task.
+    let is_task = matches!(verb, RequestOperation::Task(_));
+    let named = if is_task { RequestOperation::Call } else { verb };
+    let place = MethodSpec::of(named).and_then(|spec| spec.named);
+    place.map_or("/method", |place| place.at)
 }
 
 /// The inspected value as it may pass, with its findings. A value that is not valid JSON after removals is withheld.

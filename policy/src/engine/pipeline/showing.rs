@@ -79,7 +79,7 @@ struct Reading<'a> {
 pub struct EarlyMessage {
     /// The part of a message that it is.
     pub part: LabelledPart,
-    /// The part itself.
+    /// The value of that part.
     pub said: Fragment,
 }
 

@@ -78,7 +78,7 @@ impl StoredWords {
         self.0.len()
     }
 
-    /// What was stored.
+    /// Parses the stored words; `None` if they are not JSON.
     #[must_use]
     pub fn read(&self) -> Option<Shown> {
         // INVARIANT: it was read within these bounds before.

@@ -229,7 +229,7 @@ fn access_matrix() {
     if table != known && std::env::var_os("PORTCULLIS_BLESS").is_some() {
         assert!(std::env::var_os("CI").is_none(), "PORTCULLIS_BLESS is set together with CI");
         std::fs::write(
-            concat!(env!("CARGO_MANIFEST_DIR"), "/src/pipeline/access_matrix.txt"),
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/engine/pipeline/access_matrix.txt"),
             &table,
         )
         .unwrap();

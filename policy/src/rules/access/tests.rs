@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{ItemPatterns, OutcomeTally, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{AccessRequest, Condition, KnownArguments};
-use crate::rules::decision::Mode;
+use crate::rules::decision::{Effect, Mode};
 
 const NAMES: [&str; 10] = [
     "read",
@@ -131,7 +131,7 @@ proptest! {
             }
             let found = access.decide(subject);
             prop_assert_eq!(found.for_any_arguments, !all.depends);
-            prop_assert_eq!(format!("{:?}", found.decision), format!("{:?}", all.conclude()));
+            prop_assert_eq!(format!("{:?}", found.decision), format!("{:?}", all.conclude(kind)));
             let could = access.rules().iter().find(|rule| {
                 rule.says == RuleEffect::Allow
                     && rule.mode == Mode::Enforce
@@ -196,5 +196,55 @@ fn few_of_many_rules_are_looked_at() {
     ] {
         let looked = access.candidates(subject);
         assert!(looked.contains(&77) && looked.len() <= 2, "{looked:?}");
+    }
+}
+
+#[test]
+fn a_method_that_no_rule_of_the_caller_names_is_not_granted_as_a_method() {
+    let methods = |pattern: &str| [Vec::new(), Vec::new(), Vec::new(), vec![Pattern::new(pattern)]];
+    let dev = PrincipalSelector::Group(GroupName::parse("dev").unwrap());
+    let made: Vec<Made> = vec![
+        (RuleEffect::Allow, Mode::Enforce, false, vec![dev.clone()], methods("x/*"), "*", None),
+        (RuleEffect::Forbid, Mode::Enforce, false, vec![dev.clone()], methods("x/no"), "*", None),
+        (
+            RuleEffect::Allow,
+            Mode::Enforce,
+            false,
+            vec![dev],
+            methods("x/if"),
+            "*",
+            Some("principal.id == 'bob'"),
+        ),
+        (
+            RuleEffect::Allow,
+            Mode::Audit,
+            false,
+            vec![PrincipalSelector::Anyone],
+            methods("y/try"),
+            "*",
+            None,
+        ),
+    ];
+    let (access, server) = (access(&made), ServerName::parse("files").unwrap());
+    let reason = |principal: &Principal, kind, name| {
+        let arguments = KnownArguments::Unknown;
+        let subject =
+            AccessRequest { principal, server: &server, kind, name, arguments, known: None };
+        match access.decide(subject).decision.effect {
+            Effect::Allow(_) => "allowed",
+            Effect::Deny(denial) => denial.reason.code(),
+        }
+    };
+    let callers = callers();
+    let (ana, eve) = (&callers[0], &callers[1]);
+    for (who, kind, name, code) in [
+        (ana, ItemKind::Method, "x/yes", "allowed"),
+        (ana, ItemKind::Method, "x/no", "forbidden"),
+        (ana, ItemKind::Method, "z/any", "method-not-granted"),
+        (eve, ItemKind::Method, "x/yes", "method-not-granted"),
+        (eve, ItemKind::Method, "y/try", "not-granted"),
+        (eve, ItemKind::Tool, "x/yes", "not-granted"),
+    ] {
+        assert_eq!(reason(who, kind, name), code, "{name}");
     }
 }

@@ -123,6 +123,9 @@ fn a_url_leads_outside_and_to_the_hosts_there_are() {
         "https://127。0。0。1",
         "https://192.168.0.1.",
         "https:// example.com",
+        "https://.example.com",
+        "https://a..example.com",
+        "https://example.com..",
     ] {
         assert!(!passes(&any, bad), "{bad:?}");
     }

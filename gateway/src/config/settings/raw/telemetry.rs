@@ -58,9 +58,9 @@ pub enum OtlpProtocol {
 /// A kind of telemetry that OTLP carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpSignal {
-    /// Spans.
+    /// Traces: the spans of exchanges.
     Traces,
-    /// Metrics.
+    /// The metrics that Prometheus can also scrape.
     Metrics,
     /// Log records, which audit records are exported as.
     Logs,

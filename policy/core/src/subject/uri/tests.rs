@@ -138,6 +138,10 @@ fn a_prohibition_is_compared_with_every_form() {
         "file:///srv/secret%20",
         "file:///srv/secret%20%C2%A0?x",
         "file:///srv/secret%20;v=1",
+        "file:///srv/secret%20/",
+        "file:///srv/secret/%20/",
+        "file:///srv/secret%20/%C2%A0?x",
+        "file:///srv/secret%20/;a",
     ] {
         assert!(
             forms(text).contains(&"file:///srv/secret".to_owned()),
