@@ -83,7 +83,7 @@ const MISTAKES: [Mistake; 38] = [
     Mistake {
         edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
         at: "PORTCULLIS_NOT_SET",
-        message: "the secret is to be in the environment variable `PORTCULLIS_NOT_SET`: it is not set, or not UTF-8",
+        message: "secret not found in the environment variable `PORTCULLIS_NOT_SET`: it is not set, or not UTF-8",
         help: "put it there; `validate --elsewhere` checks a configuration for another machine",
     },
     Mistake {
