@@ -166,7 +166,7 @@ fn forging(era: Era) -> Server {
                 }))
             }
             ("tools/call", "fails") => {
-                let error = json!({ "code": -32000, "invalid-message": "no", "data": { "_meta": marks() }, "_meta": marks() });
+                let error = json!({ "code": -32000, "message": "no", "data": { "_meta": marks() }, "_meta": marks() });
                 ok(&json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string())
             }
             ("tools/call", _) => {

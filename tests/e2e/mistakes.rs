@@ -83,7 +83,7 @@ const MISTAKES: [Mistake; 38] = [
     Mistake {
         edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
         at: "PORTCULLIS_NOT_SET",
-        message: "the secret is to be in the environment variable `PORTCULLIS_NOT_SET`: it is not set, or not UTF-8",
+        message: "secret not found in the environment variable `PORTCULLIS_NOT_SET`: it is not set, or not UTF-8",
         help: "put it there; `validate --elsewhere` checks a configuration for another machine",
     },
     Mistake {
@@ -622,19 +622,16 @@ fn a_section_that_is_missing_hides_no_other_mistake() {
 #[test]
 fn a_former_name_of_a_key_is_accepted_with_a_warning_that_says_the_current_one() {
     let folder = Folder::new();
-    let former = GOOD.replacen(
-        "audit:\n",
-        "limits: {responseTimeout: 30s, http2: {streams: 7}}\naudit:\n",
-        1,
-    );
+    let former =
+        GOOD.replacen("audit:\n", "limits: {answerTime: 30s, http2: {streams: 7}}\naudit:\n", 1);
     assert_ne!(former, GOOD);
     write(&folder, &former);
-    let (line, column) = place(&former, "responseTimeout");
+    let (line, column) = place(&former, "answerTime");
     let validated = portcullis(&folder, &["validate"]);
     let said = printed(&validated);
     assert_eq!(validated.status.code(), Some(0), "{said}");
     let warning = format!(
-        "warning: portcullis.yaml:{line}:{column}: `responseTimeout` is the former name of `responseTimeout`; write `responseTimeout`"
+        "warning: portcullis.yaml:{line}:{column}: `answerTime` is the former name of `responseTimeout`; write `responseTimeout`"
     );
     assert!(said.contains(&warning), "{said}");
     assert!(said.contains("`streams` is the former name of `maxConcurrentStreams`"), "{said}");

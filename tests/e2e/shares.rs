@@ -331,7 +331,7 @@ fn stalling(era: Era) -> (Server, Sender<()>) {
 fn answers_that_do_not_end_leave_room_for_those_of_others() {
     for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
         let (server, release) = stalling(era);
-        let limits = "responseBody: 256KiB\nanswers: 1MiB\nresponseMemoryPerCaller: 256KiB\n\
+        let limits = "responseBody: 256KiB\nresponseMemory: 1MiB\nresponseMemoryPerCaller: 256KiB\n\
                       responseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
@@ -398,7 +398,7 @@ fn what_is_read_of_the_pages_of_a_list_takes_of_the_shares_before_the_list_is_wh
             stream.write_all(&body).is_ok()
         });
         // The texts of all ten pages are less than half of that.
-        let limits = "responseBody: 256KiB\nanswers: 2MiB\nresponseMemoryPerServer: 512KiB";
+        let limits = "responseBody: 256KiB\nresponseMemory: 2MiB\nresponseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
         let told = ana.ask("tools/list", json!({})).json();
@@ -436,7 +436,7 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
             };
             stream.write_all(&bytes).is_ok()
         });
-        let limits = "responseBody: 256KiB\nanswers: 2MiB\nresponseMemoryPerCaller: 512KiB\n\
+        let limits = "responseBody: 256KiB\nresponseMemory: 2MiB\nresponseMemoryPerCaller: 512KiB\n\
                       responseMemoryPerServer: 2MiB";
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
@@ -465,7 +465,7 @@ fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_aga
             "ttlMs": 300_000,
         });
         // There is room for either of the lists, and not for both.
-        let limits = "responseBody: 256KiB\nanswers: 4MiB\nresponseMemoryPerServer: 768KiB";
+        let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 768KiB";
         let server = Server::offering(era, offers, |_| json!({ "content": [] }));
         let policy = ALL.replace("tools: ['*']", "tools: ['*'], prompts: ['*']");
         let gateway = Config::of(&server.url()).policy(&policy).limits(limits).start();
@@ -641,7 +641,7 @@ fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_
 fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {
         let (server, release) = stalling(era);
-        let limits = "responseBody: 256KiB\nanswers: 1MiB\nresponseMemoryPerCaller: 256KiB\nresponseMemoryPerServer: 1MiB\n\
+        let limits = "responseBody: 256KiB\nresponseMemory: 1MiB\nresponseMemoryPerCaller: 256KiB\nresponseMemoryPerServer: 1MiB\n\
                       callers: [{principals: [ana], responseMemoryPerCaller: 512KiB}]";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
