@@ -509,7 +509,7 @@ fn a_key_is_shown_to_nothing_that_does_not_prove_that_it_is_the_gateway() {
             let file = folder.path().join("gateway.yaml");
             let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
             assert_eq!(ended.code, Some(1), "{answer}: {}", ended.said);
-            assert!(ended.said.contains("does not prove"), "{answer}: {}", ended.said);
+            assert!(ended.said.contains("the API key was not sent"), "{answer}: {}", ended.said);
             let heard = heard.recv_timeout(e2e::PATIENCE).unwrap();
             assert!(!heard.contains(ANA) && !heard.contains("the-token"), "{answer}: {heard}");
             assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
