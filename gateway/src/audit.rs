@@ -68,15 +68,15 @@ pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
 /// Prefix of argument digests.
 const DIGEST: &[u8] = b"hmac-sha256:";
 /// Maximum time for the last lines to be written when the gateway stops.
-const LAST: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which the journal flushes, signs and checks for expired files.
-const TURN: Duration = Duration::from_secs(1);
+const TEND_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between attempts to write what is left when the gateway stops.
-const AGAIN: Duration = Duration::from_millis(100);
+const STOP_RETRY: Duration = Duration::from_millis(100);
 /// Number of these intervals between checks for expired files.
-const RARELY: u64 = 10;
+const RETENTION_EVERY: u64 = 10;
 /// Maximum length of a probe record, in bytes. A failed record that is longer counts as this long.
-const PROBED: usize = 64 * 1024;
+const MAX_PROBE_BYTES: usize = 64 * 1024;
 /// Room in bytes that a request waits for in a blocking spool: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 /// Typical size of a call's record, used to ask whether the sinks would accept calls at all.
@@ -174,24 +174,51 @@ pub struct Journal {
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    policy: ArcSwap<Box<str>>,
+    config_digest: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
     ids: RecordIds,
-    /// A sink has failed, and no record of length `lacking` was written since.
+    /// Set when a sink fails; cleared when a record at least `lacking` bytes long is written.
     failing: AtomicBool,
-    /// Length of the longest record that failed since then, in bytes; at most [`PROBED`].
+    /// Length of the longest record that failed since then, in bytes; at most [`MAX_PROBE_BYTES`].
     lacking: AtomicUsize,
     /// A volume is almost full: the remaining space is reserved for records of calls.
     scarce: AtomicBool,
     /// Counts refused requests of unauthenticated callers.
     refusals: RefusalCounters,
     /// Counts refused requests that upstream servers send outside of calls.
-    unasked: RefusalCounters,
+    server_refusals: RefusalCounters,
     /// Notified when a file was rotated, because an old one may have expired.
     turned: Notify,
     observers: Vec<Arc<dyn Observer>>,
     /// A temporary observer, such as the self-test.
     witness: ArcSwapOption<Box<dyn Observer>>,
+}
+
+/// The kind of a record that was not written, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostRecord {
+    /// The record of an exchange.
+    Exchange,
+    /// The intent of a call, which was therefore not sent.
+    Intent,
+    /// The record of a server request outside of a call.
+    ServerRequest,
+    /// The record that the response to a call was cut off by a revocation.
+    CutResponse,
+    /// An event of the audit log itself.
+    Event,
+}
+
+impl LostRecord {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exchange => "exchange",
+            Self::Intent => "intent",
+            Self::ServerRequest => "server-request",
+            Self::CutResponse => "cut-response",
+            Self::Event => "event",
+        }
+    }
 }
 
 /// Generates the ids of records.
@@ -228,7 +255,7 @@ pub struct JournalParts {
     /// Returns the free space of a file's volume.
     pub volume: SpaceProbe,
     /// The version of the configuration, for records that belong to no exchange.
-    pub policy: String,
+    pub config_digest: String,
     /// The key of argument digests; a random one if `None`.
     pub digest_key: Option<Vec<u8>>,
     /// How refused requests of unauthenticated callers are summarised.
@@ -282,7 +309,7 @@ impl Journal {
             checkpoints,
             checkpoint_file,
             volume,
-            policy,
+            config_digest,
             digest_key,
             refusals,
             observers,
@@ -307,7 +334,7 @@ impl Journal {
             syncing: Mutex::default(),
             clock,
             metrics,
-            policy: ArcSwap::from_pointee(policy.into()),
+            config_digest: ArcSwap::from_pointee(config_digest.into()),
             digest_key: hmac::Key::new(
                 hmac::HMAC_SHA256,
                 digest_key.as_deref().unwrap_or(&seed.key),
@@ -318,7 +345,7 @@ impl Journal {
             scarce: AtomicBool::new(false),
             refusals: RefusalCounters::new(refusals),
             // Servers are not bounded here: the configuration bounds their number.
-            unasked: RefusalCounters::new(settings::RefusalSettings {
+            server_refusals: RefusalCounters::new(settings::RefusalSettings {
                 tracked: usize::MAX,
                 ..refusals
             }),
@@ -338,11 +365,11 @@ impl Journal {
     fn start(&self, before: PreviousRun) -> Result<(), AuditError> {
         let PreviousRun { crashed, torn } = before;
         let mut ledger = self.ledger();
-        let mut write = |event: &AuditEvent<'_>| self.line(event);
+        let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         // Gaps of the sinks are recorded first.
         ledger.mend(&mut write);
         let (key, tree) = (ledger.public(), ledger.tree().clone());
-        let line = self.line(&AuditEvent {
+        let line = self.event_line(&AuditEvent {
             event: "start",
             crashed,
             bytes: torn.map(|(bytes, _)| bytes),
@@ -355,7 +382,7 @@ impl Journal {
         // A signed checkpoint right after the start shows that the gateway wrote this log.
         let written = written.and_then(|()| ledger.checkpoint(&mut write));
         drop(ledger);
-        self.counted(written)
+        self.count_write(written)
     }
 
     /// Writes the first checkpoints to the separate file; the start fails if that fails.
@@ -387,20 +414,20 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record; then the new configuration must not take effect.
-    pub fn applied(&self, policy: &str) -> Result<(), AuditError> {
-        let former = self.policy.swap(Arc::new(policy.into()));
-        let event = self.event(&AuditEvent { event: "applied", ..AuditEvent::default() });
-        event.inspect_err(|_| self.policy.store(former))
+    pub fn record_config_applied(&self, config_digest: &str) -> Result<(), AuditError> {
+        let former = self.config_digest.swap(Arc::new(config_digest.into()));
+        let event = self.write_event(&AuditEvent { event: "applied", ..AuditEvent::default() });
+        event.inspect_err(|_| self.config_digest.store(former))
     }
 
     /// Number of records in the chain, plus requests that are or will be summarised.
     #[must_use]
     pub fn accounted(&self) -> u64 {
-        self.ledger().tree().size() + self.refusals.counted() + self.unasked.counted()
+        self.ledger().tree().size() + self.refusals.counted() + self.server_refusals.counted()
     }
 
     /// Sets or removes a temporary observer, which receives the exchanges that are on record.
-    pub fn watched_by(&self, witness: Option<Box<dyn Observer>>) {
+    pub fn set_witness(&self, witness: Option<Box<dyn Observer>>) {
         self.witness.store(witness.map(Arc::new));
     }
 
@@ -418,7 +445,7 @@ impl Journal {
     }
 
     /// Opens the audit record of an exchange. Nothing is written before the exchange ends, so the proof suffices for
-    /// requests that only read; [`ReadEntry::announce`] makes it one for a call.
+    /// requests that only read; [`ReadEntry::log_intent`] makes it one for a call.
     ///
     /// # Errors
     /// If a sink failed and still does. Then nothing may be sent.
@@ -430,28 +457,28 @@ impl Journal {
         Ok(OpenRecord { open, stage: PhantomData })
     }
 
-    /// Writes the intent of a call to every sink.
-    fn announce(&self, record: &mut Record) -> Result<(), AuditError> {
+    /// Writes the intent of a call. Fails if a sink that must not lose records refuses it.
+    fn log_intent(&self, record: &mut Record) -> Result<(), AuditError> {
         let line = record.intent(&self.chain);
         let captured = record.captured.as_ref();
         let room = captured.map_or(RequiredRoom::of(&line), |captured| RequiredRoom {
-            usual: line.len().saturating_sub(captured.announced()),
-            once: captured.announced() + captured.due,
+            usual: line.len().saturating_sub(captured.intent_bytes()),
+            once: captured.intent_bytes() + captured.due,
         });
         self.append(line, Some(room))?;
-        record.announced = true;
+        record.intent_logged = true;
         Ok(())
     }
 
-    /// Records an exchange that ended before anything was sent. With an authenticated caller it has a record of its
-    /// own; others are summarised.
+    /// Records an exchange that had no open record, such as a refused request or a ping. An exchange of an
+    /// authenticated caller has a separate record; others are summarised.
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn refused(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+    pub fn record_unopened(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         match record.principal {
-            Some(_) => self.ended(record, ending),
-            None => self.turned_away(record, ending),
+            Some(_) => self.record_exchange(record, ending),
+            None => self.record_summarised(record, ending),
         }
     }
 
@@ -459,25 +486,34 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn turned_away(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
-        self.among(&self.refusals, &RefusalKind::of(record, ending), record, ending)
+    pub fn record_summarised(
+        &self,
+        record: &Record,
+        ending: ExchangeEnd,
+    ) -> Result<(), AuditError> {
+        self.record_or_summarise(&self.refusals, &RefusalKind::of(record, ending), record, ending)
     }
 
     /// Records a refused request that `server` sent outside of a call, summarised with others like it.
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn unasked(
+    pub fn record_server_request(
         &self,
         server: &str,
         record: &Record,
         ending: ExchangeEnd,
     ) -> Result<(), AuditError> {
-        self.among(&self.unasked, &RefusalKind::of_server(server, ending), record, ending)
+        self.record_or_summarise(
+            &self.server_refusals,
+            &RefusalKind::of_server(server, ending),
+            record,
+            ending,
+        )
     }
 
     /// Records the first of a kind, and counts those after it.
-    fn among(
+    fn record_or_summarise(
         &self,
         refusals: &RefusalCounters,
         kind: &RefusalKind,
@@ -490,7 +526,7 @@ impl Journal {
             refusals.count(kind, at);
         } else if refusals.is_alone(kind, at) {
             // A record that fails is counted for the summary as well, although another sink may have it.
-            return self.ended(record, ending).inspect_err(|_| refusals.count(kind, at));
+            return self.record_exchange(record, ending).inspect_err(|_| refusals.count(kind, at));
         }
         self.metrics.audit_summarised.add(1);
         self.count(record, ending, now);
@@ -499,17 +535,17 @@ impl Journal {
     }
 
     /// Writes the record of an exchange that has ended, and counts it.
-    fn ended(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+    fn record_exchange(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
         if record.is_over_budget()
             && let Some(suppressed) = COSTLY.allow(now)
         {
             tracing::warn!(
+                event = "inspection.budget_exceeded",
                 server = record.server.as_deref(),
                 suppressed,
-                "a message was withheld because it costs more to look at than `limits.inspectionWork` and \
-                 `limits.inspectionWorkPerByte` allow"
+                "message withheld: inspecting it exceeds `limits.inspectionWork` and `limits.inspectionWorkPerByte`"
             );
         }
         self.append(record.exchange(&self.chain, ending, now), None)?;
@@ -537,23 +573,23 @@ impl Journal {
             return;
         }
         let now = self.clock.instant();
-        for refusals in [&self.refusals, &self.unasked] {
+        for refusals in [&self.refusals, &self.server_refusals] {
             let due = match which {
                 DueSummaries::Expired => refusals.due(now),
                 DueSummaries::All => refusals.all(now),
             };
             let mut left = due.into_iter();
             for summary in left.by_ref() {
-                let Err(error) = self.summary(&summary) else { continue };
+                let Err(error) = self.record_summary(&summary) else { continue };
                 refusals.give_back(&summary, now);
-                self.complain(Err(error));
+                self.log_failure(Err(error));
                 break;
             }
             left.for_each(|summary| refusals.give_back(&summary, now));
         }
     }
 
-    fn summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
+    fn record_summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
         let RefusalSummary { kind, count, since } = summary;
         let RefusalKind { address, outcome, reason, detail, status } = kind;
         let (server, address) = match address {
@@ -570,7 +606,7 @@ impl Journal {
             detail: *detail,
             status: *status,
         });
-        self.event(&AuditEvent { event: "refusals", counted, ..AuditEvent::default() })
+        self.write_event(&AuditEvent { event: "refusals", counted, ..AuditEvent::default() })
     }
 
     fn count(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
@@ -581,7 +617,7 @@ impl Journal {
             self.metrics.credential_refused(detail);
         }
         let what = record.operated(ending);
-        let upstream = record.sent.map(|_| record.upstream);
+        let upstream = record.sent_at.map(|_| record.upstream_duration);
         self.metrics.operation(&what, total, upstream);
         self.metrics.ran(record.asked());
         for observer in &self.observers {
@@ -592,14 +628,18 @@ impl Journal {
     /// Records that the process stops, signs the last checkpoint, and waits until everything is delivered.
     pub async fn stop(self: &Arc<Self>) {
         self.end();
-        if tokio::time::timeout(LAST, self.synced()).await.is_err() {
-            tracing::warn!("the last records or checkpoints were not written to the disk");
+        if tokio::time::timeout(STOP_TIMEOUT, self.synced()).await.is_err() {
+            tracing::warn!(
+                event = "audit.sync_failed",
+                "the last audit records or checkpoints were not synced before the time limit"
+            );
         }
         for spool in &self.spools {
-            if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
+            if tokio::time::timeout(STOP_TIMEOUT, spool.drained()).await.is_err() {
                 tracing::warn!(
+                    event = "audit.delivery_incomplete",
                     sink = AuditSink::name(spool),
-                    "the last records were not delivered"
+                    "the last audit records were not delivered before the time limit"
                 );
             }
         }
@@ -607,11 +647,15 @@ impl Journal {
 
     fn end(&self) {
         self.summarise(DueSummaries::All);
-        if let Err(error) = self.event(&AuditEvent { event: "stop", ..AuditEvent::default() }) {
-            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "the last record was not taken");
+        if let Err(error) = self.write_event(&AuditEvent { event: "stop", ..AuditEvent::default() })
+        {
+            tracing::error!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
+                "the `stop` record was not written"
+            );
         }
-        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
-        self.complain(self.counted(signed));
+        let signed = self.ledger().checkpoint(&mut |event| self.event_line(event));
+        self.log_failure(self.count_write(signed));
     }
 
     /// Records that a start was given up before anything was served, so that the next start does not report a crash.
@@ -626,7 +670,10 @@ impl Journal {
             let journal = Arc::clone(self);
             let synced = tokio::task::spawn_blocking(move || journal.sync());
             if synced.await.is_err() {
-                return tracing::error!("the last records were not synced");
+                return tracing::error!(
+                    event = "audit.sync_failed",
+                    "the last audit records were not synced: the task failed"
+                );
             }
             if let Some(file) = &self.checkpoint_file {
                 file.spool().drained().await;
@@ -634,7 +681,7 @@ impl Journal {
             if self.ledger().is_sent() {
                 return;
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(STOP_RETRY).await;
         }
     }
 
@@ -642,7 +689,7 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn revoked(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
+    pub fn record_revoked(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
         self.revocation("revoked", what, by)
     }
 
@@ -650,7 +697,7 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn reinstated(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
+    pub fn record_lifted(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
         self.revocation("reinstated", what, by)
     }
 
@@ -660,7 +707,7 @@ impl Journal {
         what: &str,
         by: RevocationSource,
     ) -> Result<(), AuditError> {
-        self.event(&AuditEvent {
+        self.write_event(&AuditEvent {
             event,
             what: Some(what),
             source: Some(by.as_str()),
@@ -672,8 +719,8 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn noted(&self, event: &str, what: &str) -> Result<(), AuditError> {
-        self.event(&AuditEvent { event, what: Some(what), ..AuditEvent::default() })
+    pub fn record_event(&self, event: &str, what: &str) -> Result<(), AuditError> {
+        self.write_event(&AuditEvent { event, what: Some(what), ..AuditEvent::default() })
     }
 
     /// Probes the sinks with a record as long as the longest that failed: room for a short record alone is not enough
@@ -681,40 +728,40 @@ impl Journal {
     fn probe(&self) -> Result<(), AuditError> {
         let filler = "-".repeat(self.lacking.load(Ordering::Acquire));
         let what = Some(&*filler).filter(|filler| !filler.is_empty());
-        let line = self.line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
+        let line = self.event_line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
         let room = RequiredRoom::of(&line);
-        match self.taken(line, Some(room)) {
-            Ok(()) => self.counted_as(Ok(()), PROBED),
+        match self.write_line(line, Some(room)) {
+            Ok(()) => self.count_write_of(Ok(()), MAX_PROBE_BYTES),
             // The probe is longer than the record that failed.
-            Err(error) => self.counted(Err(error)),
+            Err(error) => self.count_write(Err(error)),
         }
     }
 
-    fn event(&self, event: &AuditEvent<'_>) -> Result<(), AuditError> {
-        self.append(self.line(event), None)
+    fn write_event(&self, event: &AuditEvent<'_>) -> Result<(), AuditError> {
+        self.append(self.event_line(event), None)
     }
 
-    fn line(&self, event: &AuditEvent<'_>) -> Vec<u8> {
+    fn event_line(&self, event: &AuditEvent<'_>) -> Vec<u8> {
         let now = self.clock.now();
-        event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
+        event.write(&self.chain, &self.ids.next(now), now, &self.config_digest.load())
     }
 
-    /// Appends a record. `opens` is the room that an opening record and its later lines need: without that room it is
-    /// refused. A record of what has happened is written wherever there is room.
-    fn append(&self, line: Vec<u8>, opens: Option<RequiredRoom>) -> Result<(), AuditError> {
+    /// Appends a record. `reserve` is checked first for a record that starts a call. Records of finished work are
+    /// written to every sink with room.
+    fn append(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         let bytes = line.len();
-        let written = self.taken(line, opens);
-        self.counted_as(written, bytes)
+        let written = self.write_line(line, reserve);
+        self.count_write_of(written, bytes)
     }
 
     /// Appends a record without counting the result.
-    fn taken(&self, line: Vec<u8>, opens: Option<RequiredRoom>) -> Result<(), AuditError> {
+    fn write_line(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger();
-        let mut write = |event: &AuditEvent<'_>| self.line(event);
+        let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         let turned = ledger.turn(|| self.clock.now());
-        let room = opens.map_or(Ok(()), |room| ledger.room(room));
+        let room = reserve.map_or(Ok(()), |room| ledger.room(room));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);
         if turned {
@@ -724,14 +771,18 @@ impl Journal {
     }
 
     /// Counts the result of a record whose length does not matter.
-    fn counted(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
-        self.counted_as(written, 0)
+    fn count_write(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
+        self.count_write_of(written, 0)
     }
 
     /// Counts the result of a record of `bytes` bytes. The success of a record that is shorter than the one that
     /// failed does not end the failure.
-    fn counted_as(&self, written: Result<(), AuditError>, bytes: usize) -> Result<(), AuditError> {
-        let bytes = bytes.min(PROBED);
+    fn count_write_of(
+        &self,
+        written: Result<(), AuditError>,
+        bytes: usize,
+    ) -> Result<(), AuditError> {
+        let bytes = bytes.min(MAX_PROBE_BYTES);
         match written {
             Ok(()) => {
                 if self.failing.load(Ordering::Acquire)
@@ -752,17 +803,21 @@ impl Journal {
         }
     }
 
-    fn complain(&self, written: Result<(), AuditError>) {
+    fn log_failure(&self, written: Result<(), AuditError>) {
         if let Err(error) = written {
-            self.log_lost(&error, "audit");
+            self.log_lost(&error, LostRecord::Event);
         }
     }
 
     /// Logs that a record was not written, at a limited rate: clients that send requests while a sink fails would
     /// otherwise decide how many lines there are.
-    pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: &'static str) {
+    pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: LostRecord) {
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
-            tracing::error!(error = %crate::base::error_chain::ErrorChain(error), suppressed, "{what}");
+            tracing::error!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(error),
+                record = what.as_str(), suppressed,
+                "audit record not written"
+            );
         }
     }
 
@@ -777,8 +832,8 @@ impl Journal {
     }
 
     /// Runs the journal's periodic work (flush, sign, remove expired files) until the gateway stops.
-    pub async fn tend(self: Arc<Self>, tasks: Tasks) {
-        let mut turn = tokio::time::interval(TURN);
+    pub async fn run_background(self: Arc<Self>, tasks: Tasks) {
+        let mut turn = tokio::time::interval(TEND_INTERVAL);
         let mut count = 0_u64;
         loop {
             let due = tokio::select! {
@@ -787,16 +842,19 @@ impl Journal {
                 () = tasks.halting() => return,
             };
             let journal = Arc::clone(&self);
-            let retention = match count.is_multiple_of(RARELY) {
+            let retention = match count.is_multiple_of(RETENTION_EVERY) {
                 true => RetentionCheck::Now,
                 false => RetentionCheck::Later,
             };
             let tended = tokio::task::spawn_blocking(move || match due {
-                true => journal.turn(retention),
-                false => journal.retire(),
+                true => journal.run_interval(retention),
+                false => journal.remove_expired(),
             });
             if tended.await.is_err() {
-                tracing::error!("the audit log is no longer tended");
+                tracing::error!(
+                    event = "audit.task_failed",
+                    "the periodic work of the audit log has ended with a failure"
+                );
                 return;
             }
             count += u64::from(due);
@@ -804,32 +862,36 @@ impl Journal {
     }
 
     /// Does the work of one interval.
-    fn turn(&self, retention: RetentionCheck) {
-        self.watch();
-        self.watch_checkpoints();
+    fn run_interval(&self, retention: RetentionCheck) {
+        self.check_files();
+        self.check_checkpoint_file();
         self.summarise(DueSummaries::Expired);
         if retention == RetentionCheck::Now {
-            self.retire();
+            self.remove_expired();
         }
         let now = self.clock.instant();
-        let signed = self.ledger().checkpoint_at(now, &mut |event| self.line(event));
+        let signed = self.ledger().checkpoint_at(now, &mut |event| self.event_line(event));
         if let Some(signed) = signed {
-            self.complain(self.counted(signed));
+            self.log_failure(self.count_write(signed));
         }
         if let Some(suppressed) = LOST.left(now) {
-            tracing::error!(suppressed, "more log lines about records that were not taken");
+            tracing::error!(
+                event = "audit.write_failed",
+                suppressed,
+                "more audit records were not written"
+            );
         }
         self.sync();
     }
 
     /// Checks that the files of sinks are intact and that their volumes have room.
-    fn watch(&self) {
+    fn check_files(&self) {
         let mut scarce = false;
-        self.watch_foreign();
+        self.check_foreign_appends();
         let watches = self.ledger().watches();
         for (n, watch) in watches {
             if watch.known.is_some() || watch.lost().is_some() {
-                self.look(n);
+                self.check_file(n);
             } else {
                 scarce |= watch.is_scarce(self.volume);
             }
@@ -837,32 +899,36 @@ impl Journal {
         if self.scarce.swap(scarce, Ordering::Relaxed) != scarce {
             match scarce {
                 true => tracing::error!(
-                    "the volume of the audit log is almost full: what is left is kept for calls, and requests of \
-                     unknown callers are only counted"
+                    event = "audit.volume_low",
+                    "the volume of the audit log is almost full: the rest is reserved for calls, and requests \
+                     of unauthenticated callers are only counted"
                 ),
-                false => tracing::info!("the volume of the audit log has room again"),
+                false => tracing::info!(
+                    event = "audit.volume_recovered",
+                    "the volume of the audit log has room again"
+                ),
             }
         }
     }
 
     /// Checks whether another process has appended to a file. Calls continue: the gateway's own lines are whole, and
     /// `audit verify` tells them apart.
-    fn watch_foreign(&self) {
-        let told = self.ledger().foreign(&mut |event| self.line(event));
+    fn check_foreign_appends(&self) {
+        let told = self.ledger().foreign(&mut |event| self.event_line(event));
         for (sink, bytes, recorded) in told {
             self.metrics.audit_foreign.add(1);
             tracing::error!(
-                %sink, bytes,
-                "audit_file_foreign: somebody else has appended to the file while it was written to"
+                event = "audit.file_foreign", %sink, bytes,
+                "another process has appended to the audit file"
             );
-            self.complain(self.counted(recorded));
+            self.log_failure(self.count_write(recorded));
         }
     }
 
     /// Checks a file again under the lock, while nothing is written: it may just have been rotated.
-    fn look(&self, n: usize) {
+    fn check_file(&self, n: usize) {
         let now = self.clock.now();
-        let loss = self.ledger().look(n, now, &mut |event| self.line(event));
+        let loss = self.ledger().look(n, now, &mut |event| self.event_line(event));
         let Some(LostFile { sink, what, is_new, then }) = loss else { return };
         if is_new {
             self.metrics.audit_files_lost.add(1);
@@ -871,20 +937,29 @@ impl Journal {
             LossAction::Nothing(error) => {
                 self.failing.store(true, Ordering::Release);
                 if is_new {
-                    tracing::error!(%sink, %what, %error, "audit_file_lost: nothing is done until it is back");
+                    tracing::error!(
+                        event = "audit.file_lost", %sink, %what, %error,
+                        "the audit file is lost: requests are refused until it is back"
+                    );
                 }
             }
-            LossAction::Again => tracing::warn!(%sink, "audit_file_back: it goes on as it was"),
+            LossAction::Again => tracing::warn!(
+                event = "audit.file_restored", %sink,
+                "the audit file is back, and is continued"
+            ),
             LossAction::Anew(recorded) => {
-                tracing::error!(%sink, %what, "audit_file_lost: another was begun in its place");
-                self.complain(self.counted(recorded));
+                tracing::error!(
+                    event = "audit.file_lost", %sink, %what,
+                    "the audit file is lost: a new one was created"
+                );
+                self.log_failure(self.count_write(recorded));
             }
         }
     }
 
     /// Checks that the file of checkpoints is intact. Calls continue without it, because the log has its own
     /// checkpoints.
-    fn watch_checkpoints(&self) {
+    fn check_checkpoint_file(&self) {
         let Some(CheckpointFileLoss { what, is_new, begun }) =
             self.checkpoint_file.as_ref().and_then(CheckpointWriter::look)
         else {
@@ -894,7 +969,7 @@ impl Journal {
         if is_new {
             self.metrics.audit_files_lost.add(1);
             let (sink, what) = (Some(sink), Some(&*words));
-            self.complain(self.event(&AuditEvent {
+            self.log_failure(self.write_event(&AuditEvent {
                 event: "lost",
                 sink,
                 what,
@@ -903,12 +978,13 @@ impl Journal {
         }
         match begun {
             Ok(()) => tracing::error!(
-                %sink, what = %words,
-                "audit_file_lost: another was begun in its place with the last checkpoint"
+                event = "audit.file_lost", %sink, what = %words,
+                "the checkpoint file is lost: a new one was created with the last checkpoint"
             ),
             Err(error) if is_new => tracing::error!(
-                %sink, what = %words, %error,
-                "audit_file_lost: checkpoints are not kept apart from the log until there can be another"
+                event = "audit.file_lost", %sink, what = %words, %error,
+                "the checkpoint file is lost: checkpoints are written only to the audit log until a new file \
+                 can be created"
             ),
             Err(_) => {}
         }
@@ -926,7 +1002,7 @@ impl Journal {
         }
         owed.retain(|(sink, file)| {
             let Err(cause) = file.sync_data() else { return false };
-            self.complain(self.counted(Err(AuditError::Sink { sink: sink.clone(), cause })));
+            self.log_failure(self.count_write(Err(AuditError::Sink { sink: sink.clone(), cause })));
             true
         });
         if let Some(file) = &self.checkpoint_file {
@@ -943,7 +1019,7 @@ impl Journal {
         self.metrics.audit_held.store(held, Ordering::Relaxed);
     }
 
-    fn retire(&self) {
+    fn remove_expired(&self) {
         let kept = self.ledger().kept();
         let now = self.clock.now();
         for (file, rotation) in kept {
@@ -957,12 +1033,15 @@ impl Journal {
                     what: Some(&name),
                     ..AuditEvent::default()
                 };
-                if let Err(error) = self.event(&event) {
-                    return self.complain(Err(error));
+                if let Err(error) = self.write_event(&event) {
+                    return self.log_failure(Err(error));
                 }
                 if let Err(error) = std::fs::remove_file(&path) {
                     // Recorded and tried again when the next file expires.
-                    return tracing::error!(%error, file = %name, "old records were not removed");
+                    return tracing::error!(
+                        event = "audit.retention_failed", %error, file = %name,
+                        "an expired audit file could not be removed"
+                    );
                 }
             }
         }
@@ -971,14 +1050,14 @@ impl Journal {
 
 /// Stage of an [`OpenRecord`] whose intent is not in the log: requests that only read may be sent.
 #[derive(Debug)]
-pub struct Unannounced(());
+pub struct IntentPending(());
 
 /// Stage of an [`OpenRecord`] whose intent every required sink has taken: the call may be sent.
 #[derive(Debug)]
-pub struct Announced(());
+pub struct IntentLogged(());
 
 /// Proof that an exchange will be on record: enough to read from a server, not to call it.
-pub type ReadEntry = OpenRecord<Unannounced>;
+pub type ReadEntry = OpenRecord<IntentPending>;
 
 /// Proof that the intent of a call is in the log: [`Upstream::call`] takes nothing less.
 ///
@@ -988,7 +1067,7 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 /// # async fn announced(
 /// #     upstream: Arc<Upstream>, cleared: Cleared, entry: ReadEntry, caller: OnBehalfOf, options: CallOptions,
 /// # ) {
-/// let Ok(intent) = entry.announce() else { return };
+/// let Ok(intent) = entry.log_intent() else { return };
 /// drop(upstream.call(cleared, &intent, caller, options).await);
 /// # }
 /// ```
@@ -1006,9 +1085,9 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 /// ```
 ///
 /// [`Upstream::call`]: crate::upstream::Upstream::call
-pub type Intent = OpenRecord<Announced>;
+pub type Intent = OpenRecord<IntentLogged>;
 
-/// An open audit record. It is closed once, at the latest when it is dropped; `S` says what the log has of it so far.
+/// An open audit record. It is closed once, at the latest when it is dropped. `S` is its stage: intent written or not.
 #[derive(Debug)]
 #[must_use = "an entry that is dropped is recorded as cancelled"]
 pub struct OpenRecord<S> {
@@ -1028,9 +1107,9 @@ impl ReadEntry {
     ///
     /// # Errors
     /// If a sink does not take the intent. Then nothing may be sent, and the record is lost.
-    pub fn announce(self) -> Result<Intent, AuditError> {
+    pub fn log_intent(self) -> Result<Intent, AuditError> {
         let OpenRecord { mut open, .. } = self;
-        if let Err(error) = open.journal.announce(&mut open.record) {
+        if let Err(error) = open.journal.log_intent(&mut open.record) {
             open.is_closed = true;
             return Err(error);
         }
@@ -1042,7 +1121,7 @@ impl<S> OpenRecord<S> {
     /// Records how the exchange ended.
     ///
     /// # Errors
-    /// If a sink does not take the record. What was called has happened then; what was only read need not be shown.
+    /// If a sink does not accept the record. A sent call cannot be undone; the result of a read is withheld.
     pub fn close(mut self, ending: ExchangeEnd) -> Result<(), AuditError> {
         self.open.end(ending)
     }
@@ -1067,8 +1146,8 @@ impl Open {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(());
         }
-        let lost = |error: &AuditError| self.journal.log_lost(error, "a record was lost");
-        self.journal.ended(&self.record, ending).inspect_err(lost)
+        let lost = |error: &AuditError| self.journal.log_lost(error, LostRecord::Exchange);
+        self.journal.record_exchange(&self.record, ending).inspect_err(lost)
     }
 }
 
@@ -1076,7 +1155,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         // The client has gone, so the exchange was given up.
         if let Err(error) = self.end(ExchangeEnd::cancelled()) {
-            tracing::debug!(error = %error, "not recorded");
+            tracing::debug!(error = %error, "the record of an abandoned exchange was not written");
         }
     }
 }

@@ -410,7 +410,7 @@ fn validate(file: &Path, format: OutputFormat, target: TargetMachine) -> ExitCod
 fn programs(settings: &Settings) -> impl Iterator<Item = (&ServerSettings, Option<&SandboxPlan>)> {
     settings.servers.iter().filter_map(|server| match &server.reach {
         ServerTransport::Stdio(program) => Some((server, program.sandbox.as_ref())),
-        ServerTransport::Http(_) | ServerTransport::Old(_) => None,
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) => None,
     })
 }
 
@@ -502,7 +502,7 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
             let error = ErrorChain(&error);
             if plan.required {
                 possible = false;
-                say(&format!("{grave}: the sandbox of the server `{name}` cannot be had: {error}"));
+                say(&format!("{grave}: cannot set up the sandbox of server `{name}`: {error}"));
             } else {
                 say(&format!(
                     "warning: the sandbox of the server `{name}` is not complete on this machine: {error}"
@@ -521,7 +521,7 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
 fn questions(settings: &Settings) {
     for server in &settings.servers {
         let stdio = matches!(server.reach, ServerTransport::Stdio(_));
-        if !stdio || server.asks.is_nothing() {
+        if !stdio || server.server_requests.is_nothing() {
             continue;
         }
         let speaks = match (server.sharing, server.protocol) {
@@ -827,8 +827,9 @@ fn serve(config: Option<&Path>, options: RunOptions) -> ExitCode {
             announce(running, config);
             if is_open {
                 tracing::warn!(
-                    "every user of this machine can write to the configuration or to its folder, and so decide what is \
-                     allowed: `chmod o-w` both"
+                    event = "config.writable_by_others",
+                    "every user of this machine can change the configuration or its folder, and so the policy: \
+                     run `chmod o-w` on both"
                 );
             }
             systemd::ready();
@@ -854,7 +855,7 @@ struct ConfigFile {
 
 impl SettingsSource for ConfigFile {
     fn text(&self) -> io::Result<String> {
-        let text = gateway::base::file::text(&self.path, settings::LONGEST)?;
+        let text = gateway::base::file::text(&self.path, settings::MAX_CONFIG)?;
         // A program with the gateway's user id can make the file writable for all users, and so let anybody change it.
         if !self.is_open && gateway::base::file::is_open_to_all(&self.path) {
             return Err(io::Error::new(
@@ -945,7 +946,7 @@ fn outlive_full_files() -> io::Result<()> {
 /// allocator would ask for them.
 fn small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "huge pages could not be switched off");
+        tracing::debug!(%error, "transparent huge pages could not be disabled");
     }
 }
 
@@ -1006,7 +1007,7 @@ fn told_to_stop() -> impl Future<Output = ()> {
             _ = interrupt.recv() => "SIGINT",
             _ = terminate.recv() => "SIGTERM",
         };
-        tracing::info!(signal, "the gateway is told to stop");
+        tracing::info!(event = "gateway.stopping", signal, "shutdown signal received");
     }
 }
 

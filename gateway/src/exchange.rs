@@ -2,7 +2,7 @@
 //! inspects. The listener and the bridge call [`Gateway::exchange`] for every request. No request of a client may be
 //! forwarded before the policy has permitted it and its audit record is open.
 //!
-//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]. Each step takes the value that
+//! Read [`Gateway::exchange`] first, then [`Gateway::decode_and_bind`] and [`Gateway::handle_use`]. Each step takes the value that
 //! the previous one returns, so it cannot be left out.
 
 mod oauth_metadata;
@@ -16,11 +16,11 @@ mod cancellation;
 mod guardrails;
 mod resource_links;
 mod in_flight_call;
-mod inspection;
-mod inspect_inbound;
-mod unsolicited;
-mod answers;
-mod questions;
+mod inspect;
+mod release_early;
+mod server_request_records;
+mod client_responses;
+mod server_requests;
 mod checked_clients;
 mod disclosed_client;
 mod offload;
@@ -77,7 +77,7 @@ use crate::mcp::protocol::{Era, header, method};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
-use crate::net::http2::{HeldUntilSent, WINDOW_OF_STRANGERS};
+use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::result_store::ResultStore;
@@ -109,9 +109,9 @@ pub struct Gateway {
     /// Decides what callers may use and inspects contents.
     pub policy: Arc<Policy>,
     /// Descriptions of clients that passed the checks of this policy.
-    pub introductions: CheckedClients,
+    pub checked_clients: CheckedClients,
     /// Digest of the configuration, in every audit record.
-    pub configuration: Arc<str>,
+    pub config_digest: Arc<str>,
     /// Opens, closes and delivers audit records.
     pub journal: Arc<Journal>,
     /// Which contents audit records capture; `None` if they capture none.
@@ -121,7 +121,7 @@ pub struct Gateway {
     /// Shares of memory and concurrency, per caller and in total.
     pub quotas: Arc<Quotas>,
     /// SHA-256 digest of the rules; `None` if the configuration has none.
-    pub rules: Option<[u8; 32]>,
+    pub rules_digest: Option<[u8; 32]>,
     /// Source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Counters and histograms of the process.
@@ -131,21 +131,21 @@ pub struct Gateway {
     /// Runs tasks that outlive their request.
     pub tasks: Tasks,
     /// Cancellation tokens of calls in flight in legacy sessions.
-    pub calls: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
+    pub cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     /// State of the legacy sessions in use.
-    pub conversations: Arc<SessionStates>,
+    pub session_states: Arc<SessionStates>,
     /// Calls that wait for the next request of a modern client.
-    pub parking: Arc<BoundedMap<[u8; 16], ParkedCall>>,
+    pub parked_calls: Arc<BoundedMap<[u8; 16], ParkedCall>>,
     /// Tool results that are kept because they are too long for a response.
-    pub results: Arc<ResultStore>,
+    pub result_store: Arc<ResultStore>,
     /// Encrypts and authenticates state that clients carry, such as `requestState`.
     pub sealer: Arc<Sealer>,
     /// Rate limits of tools in the registry.
-    pub rates: Arc<RateLimiter>,
+    pub rate_limiter: Arc<RateLimiter>,
     /// Notified on every revocation.
-    pub revoking: watch::Sender<()>,
+    pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.
-    pub ending: DropGuard,
+    pub background_guard: DropGuard,
 }
 
 /// An authenticated and decoded request, bound to its session.
@@ -163,7 +163,7 @@ struct DecodedRequest {
     /// Whether the message is part of a batch.
     batched: bool,
     /// Admission of the listener it came through.
-    door: Arc<Admission>,
+    admission: Arc<Admission>,
     /// The facts when the exchange began, for what is decided before a server is asked.
     facts: Facts,
 }
@@ -181,7 +181,7 @@ impl DecodedRequest {
 struct ArrivingRequest<'a, B> {
     head: Parts,
     body: &'a mut B,
-    place: &'a mut InFlightPermit,
+    slot: &'a mut InFlightSlot,
 }
 
 /// An authenticated request whose body is not decoded yet.
@@ -191,17 +191,17 @@ struct AuthenticatedRequest {
     route: Arc<Route>,
     head: Parts,
     body: Bytes,
-    door: Arc<Admission>,
+    admission: Arc<Admission>,
 }
 
 impl Gateway {
-    /// Runs one exchange. Each exchange is recorded exactly once, regardless of its outcome.
+    /// Runs one exchange. It leaves one `exchange` record, or is counted in a `refusals` record.
     pub async fn exchange<B>(
         self: Arc<Self>,
-        door: Arc<Admission>,
+        admission: Arc<Admission>,
         peer: Peer,
         request: Request<B>,
-        mut place: InFlightPermit,
+        mut slot: InFlightSlot,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -210,34 +210,35 @@ impl Gateway {
         if self.journal.is_waited_for() {
             Box::pin(self.journal.room()).await;
         }
-        let mut record = self.record(&door, &peer);
+        let mut record = self.record(&admission, &peer);
         let (head, mut body) = request.into_parts();
-        let arriving = ArrivingRequest { head, body: &mut body, place: &mut place };
-        let knocked = match self.knock(&door, &peer, arriving, &mut record).await {
-            Ok(knocked) => knocked,
-            Err(failure) => {
-                // A rejected request must not occupy a permit that an authenticated caller could use.
-                let unsent = place.until_sent();
-                drop(place);
-                let whole = failure.comes_before_the_body() && drained(body).await;
-                let refused = self.refuse(&record, &failure);
-                let refused = if whole { refused } else { encode::last(refused) };
-                return kept_until_sent(refused, unsent);
-            }
-        };
-        let unsent = place.until_sent();
-        if self.is_batch(&knocked) {
-            let answered = self.batch(&peer, knocked, record, place).boxed().await;
-            return kept_until_sent(answered, unsent);
+        let arriving = ArrivingRequest { head, body: &mut body, slot: &mut slot };
+        let authenticated =
+            match self.authenticate_and_read(&admission, &peer, arriving, &mut record).await {
+                Ok(authenticated) => authenticated,
+                Err(failure) => {
+                    // A rejected request must not occupy a slot that an authenticated caller could use.
+                    let unsent = slot.until_sent();
+                    drop(slot);
+                    let whole = failure.comes_before_the_body() && drained(body).await;
+                    let refused = self.refuse(&record, &failure);
+                    let refused = if whole { refused } else { encode::close_connection(refused) };
+                    return hold_until_sent(refused, unsent);
+                }
+            };
+        let unsent = slot.until_sent();
+        if self.is_batch(&authenticated) {
+            let answered = self.batch(&peer, authenticated, record, slot).boxed().await;
+            return hold_until_sent(answered, unsent);
         }
-        let arrived = match self.arrive(knocked, &mut place, &mut record).await {
+        let arrived = match self.decode_and_bind(authenticated, &mut slot, &mut record).await {
             Ok(arrived) => arrived,
-            Err(failure) => return kept_until_sent(self.refuse(&record, &failure), unsent),
+            Err(failure) => return hold_until_sent(self.refuse(&record, &failure), unsent),
         };
         let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));
         let gateway = Arc::clone(&self);
-        let answered = self.answer(arrived, record, place).await;
-        gateway.leased(caller, route, kept_until_sent(answered, unsent))
+        let answered = self.answer(arrived, record, slot).await;
+        gateway.with_lease(caller, route, hold_until_sent(answered, unsent))
     }
 
     /// Dispatches a decoded request by what it asks for.
@@ -245,28 +246,28 @@ impl Gateway {
         self: Arc<Self>,
         mut arrived: DecodedRequest,
         record: Box<Record>,
-        place: InFlightPermit,
+        slot: InFlightSlot,
     ) -> Response<Body> {
         let era = arrived.inbound.version.era();
         match std::mem::replace(&mut arrived.inbound.ask, ClientOperation::Notice) {
             ClientOperation::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
-                cancellation::detached(self.make_use(arrived, ask, record, place).boxed(), tasks)
+                cancellation::detached(self.handle_use(arrived, ask, record, slot).boxed(), tasks)
                     .await
             }
-            ClientOperation::Use(ask) => self.make_use(arrived, ask, record, place).boxed().await,
+            ClientOperation::Use(ask) => self.handle_use(arrived, ask, record, slot).boxed().await,
             // The others are boxed as well, so that this future is not as large as the largest of them.
             ClientOperation::List(kind) => self.list(arrived, kind, record).boxed().await,
             ClientOperation::Listen(filter) => {
-                self.listen(arrived, filter, record, place).boxed().await
+                self.listen(arrived, filter, record, slot).boxed().await
             }
             ClientOperation::Stream(last) => self.stream(arrived, last, record).boxed().await,
             ClientOperation::Discover => self.discover(arrived, record).boxed().await,
             ClientOperation::Initialize => self.initialize(arrived, record).boxed().await,
             ClientOperation::End => self.end(&arrived, record).boxed().await,
             ClientOperation::Level(level) => self.set_level(arrived, level, record).boxed().await,
-            ClientOperation::Tell(ask) => self.tell(arrived, ask, record, place).boxed().await,
+            ClientOperation::Tell(ask) => self.tell(arrived, ask, record, slot).boxed().await,
             ClientOperation::RootsChanged => self.roots_changed(arrived, record).boxed().await,
             ClientOperation::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
             ClientOperation::Cancel(id) => self.cancel(&arrived, id, &record),
@@ -275,9 +276,9 @@ impl Gateway {
     }
 
     /// Authenticates the caller and reads the body.
-    async fn knock<B>(
+    async fn authenticate_and_read<B>(
         &self,
-        door: &Arc<Admission>,
+        admission: &Arc<Admission>,
         peer: &Peer,
         arriving: ArrivingRequest<'_, B>,
         record: &mut Record,
@@ -286,41 +287,49 @@ impl Gateway {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let ArrivingRequest { head, body, place } = arriving;
+        let ArrivingRequest { head, body, slot } = arriving;
         let route = self.routes.get(head.uri.path()).cloned();
         // Set before authentication, so that records of rejected callers name the route.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
-        record.http_method = (!door.plain).then(|| http_headers::named(&head.method)).flatten();
-        let unread = self.unread(peer, body)?;
-        let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
+        record.http_method =
+            (!admission.plain).then(|| http_headers::named(&head.method)).flatten();
+        let unread = self.reserve_unread_body(peer, body)?;
+        let caller = self.identify(admission, peer, head.uri.path(), &head, record).await?;
         drop(unread);
-        let route = route.ok_or_else(|| Failure::Route(self.astray(head.uri.path())))?;
+        let route = route.ok_or_else(|| Failure::Route(self.path_mismatch(head.uri.path())))?;
         framed(&head)?;
         let holder = Self::holder(&caller, peer);
         // Ending a session frees resources, so it must not fail because the caller's share is used up.
         if head.method != Method::DELETE {
-            self.belongs(place, &holder)?;
+            self.charge_to(slot, &holder)?;
         }
         let body = match head.method {
-            Method::POST => self.body(body, &holder, place).await?,
+            Method::POST => self.body(body, &holder, slot).await?,
             _ => Bytes::new(),
         };
         record.bytes_in = body.len();
-        self.signed(door, &caller, &head, &body)?;
-        Ok(AuthenticatedRequest { caller, holder, route, head, body, door: Arc::clone(door) })
+        self.check_body_digest(admission, &caller, &head, &body)?;
+        Ok(AuthenticatedRequest {
+            caller,
+            holder,
+            route,
+            head,
+            body,
+            admission: Arc::clone(admission),
+        })
     }
 
     /// Decodes the message and binds it to its session.
-    async fn arrive(
+    async fn decode_and_bind(
         &self,
-        knocked: AuthenticatedRequest,
-        place: &mut InFlightPermit,
+        authenticated: AuthenticatedRequest,
+        slot: &mut InFlightSlot,
         record: &mut Record,
     ) -> Result<DecodedRequest, Failure> {
-        let AuthenticatedRequest { caller, holder, route, head, body, door } = knocked;
-        record.ran.note(Control::Message);
+        let AuthenticatedRequest { caller, holder, route, head, body, admission } = authenticated;
+        record.controls_run.note(Control::Message);
         if head.method != Method::POST {
-            record.ran.note(Control::Session);
+            record.controls_run.note(Control::Session);
             let session = self.bind(&caller, &route, &head)?;
             let last = match single(&head.headers, header::LAST_EVENT) {
                 SingleValue::Absent => None,
@@ -345,15 +354,15 @@ impl Gateway {
                 client: None,
                 id,
                 batched,
-                door,
+                admission,
                 facts: self.policy.facts(),
             });
         }
         let (id, message) = identified(wire::decode_any(body, &JsonBounds::MESSAGE).await, record)?;
-        place.indexed(message.index_bytes())?;
+        slot.indexed(message.index_bytes())?;
         let mut inbound = decode::read(&head.headers, message, &mut record.version)?;
         if let ClientOperation::Use(ask) = &mut inbound.ask
-            && door.plain
+            && admission.plain
         {
             ask.mirrored = None;
         }
@@ -362,7 +371,7 @@ impl Gateway {
         self.telemetry.join(&mut record.trace, parent, link);
         let stateless = inbound.version.era() == Era::Modern;
         if !stateless && !matches!(inbound.ask, ClientOperation::Initialize) {
-            record.ran.note(Control::Session);
+            record.controls_run.note(Control::Session);
         }
         let session = match inbound.ask {
             ClientOperation::Initialize => None,
@@ -386,7 +395,7 @@ impl Gateway {
             client,
             id,
             batched: false,
-            door,
+            admission,
             facts: self.policy.facts(),
         })
     }
@@ -396,7 +405,7 @@ impl Gateway {
     ///
     /// # Errors
     /// If the address has used up its share.
-    pub fn unread<B: http_body::Body>(
+    pub fn reserve_unread_body<B: http_body::Body>(
         &self,
         peer: &Peer,
         body: &B,
@@ -406,7 +415,7 @@ impl Gateway {
         }
         let most = u64::from(self.limits.http2.stream_window);
         let bytes = body.size_hint().upper().map_or(most, |upper| upper.min(most));
-        if bytes <= u64::from(WINDOW_OF_STRANGERS) {
+        if bytes <= u64::from(UNAUTHENTICATED_WINDOW) {
             return Ok(None);
         }
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -415,7 +424,7 @@ impl Gateway {
     }
 
     /// Why a path matches no route.
-    fn astray(&self, path: &str) -> PathMismatch {
+    fn path_mismatch(&self, path: &str) -> PathMismatch {
         let has = |path: &str| self.routes.contains_key(path);
         match path.strip_suffix('/') {
             Some(without) if has(without) => PathMismatch::Slash,
@@ -427,23 +436,24 @@ impl Gateway {
     /// Authenticates the caller, with the OAuth resource of the route at `path` for access tokens and challenges.
     async fn identify(
         &self,
-        door: &Admission,
+        admission: &Admission,
         peer: &Peer,
         path: &str,
         head: &Parts,
         record: &mut Record,
     ) -> Result<AuthenticatedCaller, Failure> {
-        record.ran.note(Control::Door);
-        door.admit(head)?;
-        record.ran.note(Control::Authentication);
-        let resource = door.resource(path);
-        let certificate = self.certificate(door, peer, head);
-        let certificate = certificate.map_err(|error| self.unknown(resource, error))?;
-        let mut asked = AuthnRequest::new(&door.schemes, head, resource, certificate.as_deref());
+        record.controls_run.note(Control::Door);
+        admission.admit(head)?;
+        record.controls_run.note(Control::Authentication);
+        let resource = admission.resource(path);
+        let certificate = self.certificate(admission, peer, head);
+        let certificate = certificate.map_err(|error| self.authn_failure(resource, error))?;
+        let mut asked =
+            AuthnRequest::new(&admission.schemes, head, resource, certificate.as_deref());
         asked.memo = Some(&peer.memo);
         asked.peer = Some(peer.address.ip());
         let caller = self.identity.identify(asked).await;
-        let caller = caller.map_err(|error| self.unknown(resource, error))?;
+        let caller = caller.map_err(|error| self.authn_failure(resource, error))?;
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
         let facts = self.policy.facts();
@@ -452,7 +462,7 @@ impl Gateway {
             if facts.revoked().everything {
                 return Err(Failure::Everything);
             }
-            return Err(self.unknown(resource, AuthnError::Revoked));
+            return Err(self.authn_failure(resource, AuthnError::Revoked));
         }
         if let Some(vouched) = &peer.vouched {
             vouched.vouch();
@@ -463,27 +473,27 @@ impl Gateway {
     /// The client certificate: that of the connection, or the one a trusted proxy forwards.
     fn certificate(
         &self,
-        door: &Admission,
+        admission: &Admission,
         peer: &Peer,
         head: &Parts,
     ) -> Result<Option<Arc<VerifiedCertificate>>, AuthnError> {
         let own = &peer.certificate;
-        let Some(forwarded) = &door.forwarded else { return Ok(own.clone()) };
+        let Some(forwarded) = &admission.forwarded else { return Ok(own.clone()) };
         let (address, now) = (peer.address.ip(), self.clock.now());
         match told(forwarded, address, own.as_deref(), &head.headers, now) {
             ForwardedCertificate::Certificate(certificate) => Ok(Some(certificate)),
             // A client behind the proxy without a certificate; the proxy's own certificate does not identify it.
             ForwardedCertificate::None => Ok(None),
-            ForwardedCertificate::Stranger => Ok(own.clone()),
+            ForwardedCertificate::UntrustedPeer => Ok(own.clone()),
             ForwardedCertificate::Broken => Err(AuthnError::Forwarded),
         }
     }
 
     /// The authentication failure with its challenge for the client.
-    fn unknown(&self, resource: Option<&ProtectedResource>, error: AuthnError) -> Failure {
+    fn authn_failure(&self, resource: Option<&ProtectedResource>, error: AuthnError) -> Failure {
         if let Some(detail) = error.detail() {
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::debug!(detail = detail.code(), %error, "a credential was refused");
+            tracing::debug!(detail = detail.code(), %error, "credential rejected");
         }
         let wrong = error.wrong();
         let challenge = resource.and_then(|resource| resource.challenge(wrong));
@@ -493,9 +503,9 @@ impl Gateway {
     }
 
     /// Checks that the body is the one whose digest the caller's token contains, if it contains one.
-    fn signed(
+    fn check_body_digest(
         &self,
-        door: &Admission,
+        admission: &Admission,
         caller: &AuthenticatedCaller,
         head: &Parts,
         body: &Bytes,
@@ -503,8 +513,8 @@ impl Gateway {
         let digest = || digest::digest(&digest::SHA256, body);
         match &caller.body {
             Some(signed) if digest().as_ref() != signed => {
-                let resource = door.resource(head.uri.path());
-                Err(self.unknown(resource, AuthnError::Token(TokenError::Body)))
+                let resource = admission.resource(head.uri.path());
+                Err(self.authn_failure(resource, AuthnError::Token(TokenError::Body)))
             }
             Some(_) | None => Ok(()),
         }
@@ -512,7 +522,7 @@ impl Gateway {
 
     /// The failure for a denial, with a challenge if a better credential would help.
     fn denied(&self, arrived: &DecodedRequest, kind: ItemKind, denial: Denial) -> Failure {
-        let resource = arrived.door.resource(&arrived.route.path);
+        let resource = arrived.admission.resource(&arrived.route.path);
         let challenge = match &denial.reason {
             Reason::Scope(_, scopes) => {
                 let proof = arrived.caller.principal.claims.proof;
@@ -543,7 +553,7 @@ impl Gateway {
     }
 
     /// Reads the body within the limits on size and time. Its bytes are charged to `holder` as they arrive, until
-    /// `place` is dropped.
+    /// `slot` is dropped.
     ///
     /// # Errors
     /// If the body is incomplete, late, too long, or exceeds the holder's share.
@@ -551,7 +561,7 @@ impl Gateway {
         &self,
         mut body: B,
         holder: &Holder,
-        place: &mut InFlightPermit,
+        slot: &mut InFlightSlot,
     ) -> Result<Bytes, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -571,22 +581,22 @@ impl Gateway {
                     pieces.push(piece).map_err(too_long)?;
                 }
             }
-            place.body = Some(Arc::new(share));
+            slot.body = Some(Arc::new(share));
             Ok(pieces.whole())
         };
         let collected = tokio::time::timeout(self.limits.request_timeout, collect).await;
         collected.unwrap_or(Err(HttpFailure::BodyTime.into()))
     }
 
-    /// How long ago something was started.
+    /// The time since `started`.
     fn since(&self, started: Instant) -> Duration {
         self.clock.instant().saturating_duration_since(started)
     }
 
     /// Whether a server failed because its identity is not the pinned one, as found by this request or a concurrent
     /// one.
-    fn is_stranger(&self, server: &Upstream, error: &UpstreamError) -> bool {
-        error.is_stranger()
+    fn is_identity_mismatch(&self, server: &Upstream, error: &UpstreamError) -> bool {
+        error.is_identity_mismatch()
             || self.policy.facts().unfit_server(server.name()) == Some(PinViolation::Identity)
     }
 
@@ -594,16 +604,19 @@ impl Gateway {
     /// room.
     fn park(&self, name: [u8; 16], call: UpstreamCall, share: Share<Holder>) {
         let parked = ParkedCall { call, since: self.clock.instant(), share };
-        match self.parking.insert(name, parked) {
+        match self.parked_calls.insert(name, parked) {
             Ok(None) => {}
             // When the client returns, it learns that the call no longer waits.
-            Ok(Some(_)) | Err(_) => tracing::warn!("a call that waits for its client was given up"),
+            Ok(Some(_)) | Err(_) => tracing::warn!(
+                event = "call.parked_evicted",
+                "a call that waited for input of its client was evicted"
+            ),
         }
     }
 
     /// Whether the policy lets `principal` receive a server's notification of this extension method now.
     fn may_notify(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
-        // A client could take such a name for a message of the protocol, if it is not the name of one.
+        // Names that are not well-formed extension methods could be mistaken for protocol methods.
         method::form(name) == method::Form::Extension
             && self
                 .policy
@@ -618,62 +631,62 @@ impl Gateway {
 
     /// Drops expired sessions, rates, kept results, links and parked calls.
     pub fn sweep(&self) {
-        self.conversations.sweep();
+        self.session_states.sweep();
         self.sessions.sweep();
-        self.rates.sweep(self.clock.instant());
-        self.results.sweep(self.clock.instant());
+        self.rate_limiter.sweep(self.clock.instant());
+        self.result_store.sweep(self.clock.instant());
         self.policy.links().forget(self.seconds());
         let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;
-        self.parking.retain(|_, parked| waits(parked));
+        self.parked_calls.retain(|_, parked| waits(parked));
     }
 
     /// Takes an in-flight permit. Until the client is authenticated, it is charged to the client's address.
     ///
     /// # Errors
     /// If all permits are taken, or those of the address.
-    pub fn enter(self: &Arc<Self>, peer: &Peer) -> Result<InFlightPermit, Failure> {
-        let mut place = self.enter_counted()?;
+    pub fn enter(self: &Arc<Self>, peer: &Peer) -> Result<InFlightSlot, Failure> {
+        let mut slot = self.enter_counted()?;
         let unauthenticated = Holder::network(peer.address.ip());
         let share = self.quotas.unauthenticated.take(&unauthenticated, 1);
         let no_share = |none| Failure::no_share(Quota::Unauthenticated, none);
-        place.share = Some(Arc::new(share.map_err(no_share)?));
-        Ok(place)
+        slot.share = Some(Arc::new(share.map_err(no_share)?));
+        Ok(slot)
     }
 
     /// Takes an in-flight permit for an authenticated caller.
     ///
     /// # Errors
     /// If all permits are taken, or those of the caller.
-    fn enter_for(self: &Arc<Self>, holder: &Holder) -> Result<InFlightPermit, Failure> {
-        let mut place = self.enter_counted()?;
-        self.belongs(&mut place, holder)?;
-        Ok(place)
+    fn enter_for(self: &Arc<Self>, holder: &Holder) -> Result<InFlightSlot, Failure> {
+        let mut slot = self.enter_counted()?;
+        self.charge_to(&mut slot, holder)?;
+        Ok(slot)
     }
 
-    fn enter_counted(&self) -> Result<InFlightPermit, Failure> {
-        let place = InFlightPermit::new(&self.metrics, PermitOwner::Address);
+    fn enter_counted(&self) -> Result<InFlightSlot, Failure> {
+        let slot = InFlightSlot::new(&self.metrics, SlotOwner::Address);
         let before = self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
-        if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(place) }
+        if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(slot) }
     }
 
     /// An in-flight permit outside all limits, for the gateway's own self-test.
     #[must_use]
-    pub fn enter_apart(&self) -> InFlightPermit {
+    pub fn enter_unlimited(&self) -> InFlightSlot {
         self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
-        InFlightPermit::new(&self.metrics, PermitOwner::Gateway)
+        InFlightSlot::new(&self.metrics, SlotOwner::Gateway)
     }
 
     /// Charges the permit to the caller, once the request is authenticated.
     ///
     /// # Errors
     /// If the caller has used up its share of permits.
-    pub fn belongs(&self, place: &mut InFlightPermit, holder: &Holder) -> Result<(), Failure> {
-        if place.whose != PermitOwner::Gateway {
+    pub fn charge_to(&self, slot: &mut InFlightSlot, holder: &Holder) -> Result<(), Failure> {
+        if slot.whose != SlotOwner::Gateway {
             let share = self.quotas.in_flight.take(holder, 1);
             let no_share = |none| Failure::no_share(Quota::InFlight, none);
-            place.share = Some(Arc::new(share.map_err(no_share)?));
-            place.whose = PermitOwner::Caller;
+            slot.share = Some(Arc::new(share.map_err(no_share)?));
+            slot.whose = SlotOwner::Caller;
         }
         Ok(())
     }
@@ -691,24 +704,29 @@ impl Gateway {
     ///
     /// # Errors
     /// If all such streams are open, or those of the caller.
-    pub fn standing(&self, holder: &Holder) -> Result<StreamPermit, Failure> {
+    pub fn stream_slot(&self, holder: &Holder) -> Result<EventStreamSlot, Failure> {
         let share = self.quotas.streams.take(holder, 1);
         let share = share.map_err(|none| Failure::no_share(Quota::Streams, none))?;
-        Ok(StreamPermit { _share: Arc::new(share) })
+        Ok(EventStreamSlot { _share: Arc::new(share) })
     }
 
     /// Records and answers a request that is rejected before it is read.
-    pub fn turned_away(&self, door: &Admission, peer: &Peer, failure: &Failure) -> Response<Body> {
-        self.refuse(&self.record(door, peer), failure)
+    pub fn turned_away(
+        &self,
+        admission: &Admission,
+        peer: &Peer,
+        failure: &Failure,
+    ) -> Response<Body> {
+        self.refuse(&self.record(admission, peer), failure)
     }
 }
 
 /// Permit for a request in flight; given back when dropped. A call keeps it until it ends, even if its response is
 /// streamed or its client has disconnected.
 #[derive(Debug)]
-pub struct InFlightPermit {
+pub struct InFlightSlot {
     counted: Arc<InFlightCount>,
-    whose: PermitOwner,
+    whose: SlotOwner,
     /// The share of the address, or of the caller after authentication.
     share: Option<Arc<Share<Holder>>>,
     /// The share for the bytes of the body, which is also held while those wait to be sent to a server.
@@ -727,7 +745,7 @@ impl Drop for InFlightCount {
 
 /// The holder that an in-flight permit is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PermitOwner {
+enum SlotOwner {
     /// The client's address, before authentication.
     Address,
     /// The caller, after authentication.
@@ -736,9 +754,9 @@ enum PermitOwner {
     Gateway,
 }
 
-impl InFlightPermit {
+impl InFlightSlot {
     /// A permit that is counted in `metrics` already.
-    fn new(metrics: &Arc<Metrics>, whose: PermitOwner) -> Self {
+    fn new(metrics: &Arc<Metrics>, whose: SlotOwner) -> Self {
         let counted = Arc::new(InFlightCount(Arc::clone(metrics)));
         Self { counted, whose, share: None, body: None }
     }
@@ -747,11 +765,11 @@ impl InFlightPermit {
     /// occupy permits that callers could use.
     fn until_sent(&self) -> Option<HeldUntilSent> {
         match self.whose {
-            PermitOwner::Caller => {
+            SlotOwner::Caller => {
                 let held = (Arc::clone(&self.counted), self.share.clone());
                 Some(HeldUntilSent::new(Arc::new(held)))
             }
-            PermitOwner::Address | PermitOwner::Gateway => None,
+            SlotOwner::Address | SlotOwner::Gateway => None,
         }
     }
 
@@ -776,8 +794,10 @@ impl InFlightPermit {
 }
 
 /// Attaches what the response holds until it is sent. A stream that belongs to no call has a share of its own instead.
-fn kept_until_sent(mut response: Response<Body>, unsent: Option<HeldUntilSent>) -> Response<Body> {
-    if let Some(unsent) = unsent.filter(|_| response.extensions().get::<StreamPermit>().is_none()) {
+fn hold_until_sent(mut response: Response<Body>, unsent: Option<HeldUntilSent>) -> Response<Body> {
+    if let Some(unsent) =
+        unsent.filter(|_| response.extensions().get::<EventStreamSlot>().is_none())
+    {
         response.extensions_mut().insert(unsent);
     }
     response
@@ -785,36 +805,40 @@ fn kept_until_sent(mut response: Response<Body>, unsent: Option<HeldUntilSent>) 
 
 /// Share for an event stream that belongs to no call; given back when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct StreamPermit {
+pub struct EventStreamSlot {
     _share: Arc<Share<Holder>>,
 }
 
 impl DecodedRequest {
-    /// On whose behalf the gateway talks to the server at index `place` of the route.
-    fn party(&self, place: usize) -> OnBehalfOf {
+    /// On whose behalf the gateway talks to the server at index `server_index` of the route.
+    fn on_behalf(&self, server_index: usize) -> OnBehalfOf {
         let known = self.session.as_ref().map(|session| &session.client);
         let client = self.client.as_ref().or(known);
         OnBehalfOf {
             principal: Some(Arc::clone(&self.caller.principal)),
             route: Some(Arc::clone(&self.route.path)),
             client: client.cloned().unwrap_or_else(DisclosedClient::gateway),
-            leg: self.leg(place).cloned(),
-            subject: self.subject(place),
+            upstream_session: self.upstream_session(server_index).cloned(),
+            subject: self.subject(server_index),
         }
     }
 
-    /// The caller's token, if the server at index `place` of the route requires a token exchanged for it.
-    fn subject(&self, place: usize) -> Option<Arc<SubjectToken>> {
-        self.route.servers.get(place).filter(|server| server.asks_callers())?;
+    /// The caller's token, if the server at index `server_index` of the route requires a token exchanged for it.
+    fn subject(&self, server_index: usize) -> Option<Arc<SubjectToken>> {
+        self.route.servers.get(server_index).filter(|server| server.per_caller_credentials())?;
         let (token, until) = (Arc::clone(self.caller.token.as_ref()?), self.caller.until);
         let caller = self.caller.principal.id.as_str().into();
         Some(Arc::new(SubjectToken { token, caller, until }))
     }
 
-    /// The gateway's session with the server at index `place` of the route, as part of the client's session.
-    fn leg(&self, place: usize) -> Option<&UpstreamSession> {
-        let legs = self.session.as_ref().map_or(&[] as &[_], |session| &session.legs);
-        legs.iter().find(|(server, _)| usize::from(*server) == place).map(|(_, leg)| leg)
+    /// The gateway's session with the server at index `server_index` of the route, as part of the client's session.
+    fn upstream_session(&self, server_index: usize) -> Option<&UpstreamSession> {
+        let upstream_sessions =
+            self.session.as_ref().map_or(&[] as &[_], |session| &session.upstream_sessions);
+        upstream_sessions
+            .iter()
+            .find(|(server, _)| usize::from(*server) == server_index)
+            .map(|(_, upstream_session)| upstream_session)
     }
 }
 
@@ -848,8 +872,8 @@ fn identified(
 const INDEX: usize = 16 * 1024;
 
 /// Longest body of a rejected request that is read, in bytes, and the time allowed for it.
-const SHORT: u64 = 64 * 1024;
-const SOON: Duration = Duration::from_secs(1);
+const DRAIN_BYTES: u64 = 64 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads the body of a rejected request if it is short, and returns whether all of it was read. The connection has to
 /// be closed otherwise, which would fail the next request of a client that does not expect it.
@@ -857,7 +881,7 @@ async fn drained<B>(mut body: B) -> bool
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    if body.size_hint().upper().is_none_or(|most| most > SHORT) {
+    if body.size_hint().upper().is_none_or(|most| most > DRAIN_BYTES) {
         return body.is_end_stream();
     }
     let read = async {
@@ -868,5 +892,5 @@ where
         }
         true
     };
-    tokio::time::timeout(SOON, read).await.unwrap_or(false)
+    tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false)
 }

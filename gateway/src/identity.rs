@@ -9,7 +9,7 @@ mod dpop;
 mod error;
 mod issuer;
 mod keys;
-mod questions;
+mod introspection_limiter;
 mod bearer;
 
 use std::net::IpAddr;
@@ -47,10 +47,12 @@ use keys::ApiKeys;
 /// The reason why they cannot be read, as text.
 pub async fn count_keys(
     issuer: &settings::IssuerSettings,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<usize, String> {
-    let ways = world.ways(&issuer.way, None).map_err(|error| ErrorChain(&error).to_string())?;
-    let ring = KeyRing::new(issuer, ways, Arc::clone(&world.clock), world.tasks.clone());
+    let ways =
+        environment.ways(&issuer.way, None).map_err(|error| ErrorChain(&error).to_string())?;
+    let ring =
+        KeyRing::new(issuer, ways, Arc::clone(&environment.clock), environment.tasks.clone());
     ring.count().await.map_err(|error| ErrorChain(&error).to_string())
 }
 
@@ -96,13 +98,13 @@ pub enum AuthnError {
     #[error("the credential is not known")]
     Unknown,
     /// The listener accepts anonymous callers only, but the request has a credential.
-    #[error("a credential, where the listener takes anonymous callers alone")]
+    #[error("this listener accepts no credentials")]
     Unwanted,
     /// The request has more than one credential.
     #[error("more than one credential")]
     Ambiguous,
     /// A proxy forwarded a certificate that cannot be parsed.
-    #[error("the certificate that was told cannot be read")]
+    #[error("the forwarded client certificate cannot be parsed")]
     Forwarded,
     /// The caller, its client or its token is revoked.
     #[error("the caller was revoked")]
@@ -282,16 +284,16 @@ impl Authenticator {
     /// If a resource that an issuer needs is not available.
     pub fn new(
         settings: &settings::IdentitySettings,
-        world: &Environment,
+        environment: &Environment,
         limits: &Limits,
         sealer: Arc<Sealer>,
         former: Option<&Self>,
     ) -> Result<Self, EnvironmentError> {
         let memory = former.map(|former| Arc::clone(&former.memory));
-        let memory =
-            memory.unwrap_or_else(|| Arc::new(TokenMemory::new(limits, &world.quotas, sealer)));
+        let memory = memory
+            .unwrap_or_else(|| Arc::new(TokenMemory::new(limits, &environment.quotas, sealer)));
         let former = former.and_then(|former| former.bearer.as_ref());
-        let bearer = || TokenValidator::new(settings, world, Arc::clone(&memory), former);
+        let bearer = || TokenValidator::new(settings, environment, Arc::clone(&memory), former);
         let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;
         Ok(Self {
             keys: ApiKeys::new(&settings.api_keys),
@@ -620,7 +622,7 @@ mod tests {
             ..settings::IdentitySettings::default()
         };
         let limits = Limits::default();
-        let world = Environment::new(
+        let environment = Environment::new(
             Arc::new(SystemClock),
             limits,
             Tasks::default(),
@@ -628,7 +630,7 @@ mod tests {
             Arc::new(crate::config::quota::Quotas::new(&limits, &[])),
         );
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
-        let identity = Authenticator::new(&settings, &world, &limits, sealer, None).unwrap();
+        let identity = Authenticator::new(&settings, &environment, &limits, sealer, None).unwrap();
         let mut request = Request::post("/mcp");
         for (name, value) in headers {
             request = request.header(*name, *value);

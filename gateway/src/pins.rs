@@ -43,10 +43,10 @@ use crate::metrics::{Metrics, PinCount};
 
 /// Most items of one server whose definitions are followed over time, and most changes of one
 /// server that are reported: a server with more is quarantined.
-const OF_ONE: usize = 4096;
+const MAX_ITEMS_PER_SERVER: usize = 4096;
 /// Time limit for reading the lockfile and comparing it with all lists. Until then the previous approvals
 /// apply.
-const LOOK: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most accepted findings that are reported individually.
 const EXCUSED: usize = 1000;
 /// Most shadowing conflicts, and most withheld definitions, that are reported.
@@ -55,11 +55,11 @@ const LIKENESSES: usize = 10_000;
 const LISTS: usize = 8;
 /// Size limit of these lists that belong to single callers, in bytes; the latest one is kept regardless of its size.
 const LISTS_BYTES: usize = 16 * 1024 * 1024;
-/// Most former definitions of one item that are remembered; from then on every change of the item counts as a return
-/// to one of them.
-const FORMER: usize = 8;
+/// Most former definitions of one item that are remembered. Once there are this many, any further change counts as
+/// alternation.
+const MAX_FORMER_DEFINITIONS: usize = 8;
 /// Most changes of one definition that are reported.
-const TOLD: usize = 8;
+const MAX_REPORTED_CHANGES: usize = 8;
 /// Most reports that are remembered while lockfiles are read; beyond that, changes may be reported again.
 const REPORTED: usize = 10_000;
 
@@ -197,7 +197,7 @@ impl PinState {
         }
         let count = self.counts.entry(place.0.clone()).or_default();
         *count += 1;
-        *count <= OF_ONE && self.told.insert((place.clone(), digest))
+        *count <= MAX_ITEMS_PER_SERVER && self.told.insert((place.clone(), digest))
     }
 
     /// Whether the complete list of this server and kind was read, with the lists for all audiences.
@@ -254,7 +254,7 @@ impl PinState {
 
     /// Whether a server has exceeded the limit of changes.
     fn is_restless(&self, server: &str) -> bool {
-        self.counts.get(server).is_some_and(|count| *count > OF_ONE)
+        self.counts.get(server).is_some_and(|count| *count > MAX_ITEMS_PER_SERVER)
     }
 }
 
@@ -327,43 +327,48 @@ impl PinMonitor {
     ) -> Result<Self, LockError> {
         let (held, shading) = (Mutex::default(), Mutex::default());
         let epoch = AtomicU64::new(0);
-        let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
-        let mut held = keeper.held();
-        held.pins.mode = keeper.settings.mode;
-        held.pins.resources = Arc::clone(&keeper.settings.resources);
-        held.pins.volatile = Arc::clone(&keeper.settings.volatile);
+        let pin_monitor = Self { policy, settings, journal, metrics, epoch, held, shading };
+        let mut held = pin_monitor.held();
+        held.pins.mode = pin_monitor.settings.mode;
+        held.pins.resources = Arc::clone(&pin_monitor.settings.resources);
+        held.pins.volatile = Arc::clone(&pin_monitor.settings.volatile);
         for (server, offer, version) in own.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
         }
         held.first = own;
-        if keeper.acts() {
-            held.stamp = Some(LockfileStamp::of(&keeper.settings.file));
-            match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
+        if pin_monitor.acts() {
+            held.stamp = Some(LockfileStamp::of(&pin_monitor.settings.file));
+            match lockfile::read(&pin_monitor.settings.file, &pin_monitor.settings.approvers) {
                 Ok((lock, text)) => {
-                    keeper.found(&text);
-                    keeper.take(&mut held, lock);
+                    pin_monitor.found(&text);
+                    pin_monitor.take(&mut held, lock);
                 }
-                Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
+                Err(LockError::Missing(_)) if pin_monitor.settings.trust_on_first_use => {}
                 Err(error @ LockError::Missing(_)) => {
-                    keeper.metrics.lockfile_usable.store(0, Ordering::Relaxed);
-                    tracing::error!(%error, "nothing is approved");
+                    pin_monitor.metrics.lockfile_usable.store(0, Ordering::Relaxed);
+                    tracing::error!(
+                        event = "lockfile.missing", %error,
+                        "no lockfile: every definition is withheld"
+                    );
                 }
                 Err(error) => return Err(error),
             }
         }
-        if keeper.acts() && keeper.settings.trust_on_first_use {
-            let what = "whatever servers say first is approved: this is for development only";
-            tracing::warn!("`pins.trustOnFirstUse` is on; {what}");
+        if pin_monitor.acts() && pin_monitor.settings.trust_on_first_use {
+            tracing::warn!(
+                event = "pins.trust_on_first_use",
+                "`pins.trustOnFirstUse` is on: the first definition of each item is approved; for development only"
+            );
         }
-        keeper.expect(&mut held);
-        keeper.publish(&held);
+        pin_monitor.expect(&mut held);
+        pin_monitor.publish(&held);
         drop(held);
-        keeper.shade();
-        Ok(keeper)
+        pin_monitor.shade();
+        Ok(pin_monitor)
     }
 
-    /// Continues from the keeper of another configuration: takes over the definitions approved on first use, and which
+    /// Continues from the pin monitor of another configuration: takes over the definitions approved on first use, and which
     /// changes were reported. All other state is found again when the lists are read again, which happens
     /// before any of them is used.
     pub fn succeed(&self, former: &Self) {
@@ -485,7 +490,10 @@ impl PinMonitor {
         {
             let missed = missed.to_string();
             if !held.missed.contains(&missed) {
-                tracing::warn!("{missed}; correct the name, or remove it");
+                tracing::warn!(
+                    event = "constraint.unmatched", note = %missed,
+                    "a constraint applies to nothing: correct the name, or remove it"
+                );
                 held.missed.insert(missed);
             }
         }
@@ -510,7 +518,11 @@ impl PinMonitor {
         }
         if told > EXCUSED {
             let more = told - EXCUSED;
-            tracing::warn!(more, "not every accepted finding of the lockfile is on record");
+            tracing::warn!(
+                event = "lockfile.exceptions_unrecorded",
+                more,
+                "not every accepted finding of the lockfile was written to the audit log"
+            );
             self.record("definition", &format!("{more} more findings are accepted"));
         }
     }
@@ -541,7 +553,10 @@ impl PinMonitor {
         });
         let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
         let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
-        tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
+        tracing::warn!(
+            event = "definition.withheld", %server, kind, %name, %finding, accept,
+            "definition withheld: a detector found something"
+        );
         // The built-in server has definitions that are withheld on purpose.
         if !server.is_reserved() {
             let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
@@ -563,8 +578,10 @@ impl PinMonitor {
         let can_accept =
             finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead;
         let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
-        let what = "the instructions of a server were withheld";
-        tracing::warn!(%server, %finding, accept, "{what}");
+        tracing::warn!(
+            event = "instructions.withheld", %server, %finding, accept,
+            "server instructions withheld: a detector found something"
+        );
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
     }
 
@@ -578,7 +595,7 @@ impl PinMonitor {
     fn found(&self, text: &[u8]) {
         let digest = json::hex::encode(&crate::base::sha256::sha256(text));
         let file = self.settings.file.display().to_string();
-        tracing::info!(%file, sha256 = %digest, "the lockfile was read");
+        tracing::info!(event = "lockfile.read", %file, sha256 = %digest, "lockfile read");
         self.record("pins", &format!("lockfile sha256:{digest}"));
     }
 
@@ -589,8 +606,11 @@ impl PinMonitor {
     }
 
     fn record(&self, event: &str, what: &str) {
-        if let Err(error) = self.journal.noted(event, what) {
-            tracing::error!(error = %ErrorChain(&error), "an event is not on record");
+        if let Err(error) = self.journal.record_event(event, what) {
+            tracing::error!(
+                event = "audit.write_failed", error = %ErrorChain(&error),
+                "audit event not written"
+            );
         }
     }
 
@@ -601,8 +621,8 @@ impl PinMonitor {
         }
         let (mut watch, aside) = (FileWatch::new(tasks), FileTasks::default());
         while let Some(turn) = watch.next().await {
-            let keeper = Arc::clone(&self);
-            let looked = aside.run(LOOK, move || keeper.look(turn)).await;
+            let pin_monitor = Arc::clone(&self);
+            let looked = aside.run(READ_TIMEOUT, move || pin_monitor.look(turn)).await;
             let (why, held) = match looked {
                 Ok(()) => continue,
                 Err(FileTaskError::Broken) => {
@@ -641,8 +661,11 @@ impl PinMonitor {
                 self.take(&mut held, lock);
             }
             Err(error @ LockError::Missing(_)) if self.settings.trust_on_first_use => {
-                tracing::warn!(%error, "only what was said first is approved");
-                self.record("pins", "there is no lockfile: only what was said first is approved");
+                tracing::warn!(
+                    event = "lockfile.missing", %error,
+                    "no lockfile: trust on first use is active"
+                );
+                self.record("pins", "no lockfile: trust on first use is active");
                 self.take(&mut held, Lockfile::default());
             }
             Err(error) => self.close(&mut held, &ErrorChain(&error).to_string()),
@@ -658,19 +681,22 @@ impl PinMonitor {
     fn close(&self, held: &mut PinState, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
         held.sets_aside();
-        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
-        held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
+        let Pins { mode, identity_mismatches, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, identity_mismatches, ..self.settings.approving(Arc::default()) };
         if held.closed.as_deref() != Some(error) {
-            tracing::error!(%error, "nothing is approved until the lockfile can be used");
+            tracing::error!(
+                event = "lockfile.unusable", %error,
+                "the lockfile cannot be used: every definition is withheld"
+            );
             self.metrics.lockfile_unread.add(1);
-            self.record("pins", "the lockfile cannot be used: nothing is approved");
+            self.record("pins", "the lockfile cannot be used: every definition is withheld");
             held.closed = Some(error.into());
         }
     }
 
     /// Whether the identity of `server` is not the approved one, and the policy enforces it.
     #[must_use]
-    pub fn is_stranger(&self, server: &ServerName) -> bool {
+    pub fn is_identity_mismatch(&self, server: &ServerName) -> bool {
         self.policy.facts().unfit_server(server) == Some(PinViolation::Identity)
     }
 
@@ -687,22 +713,25 @@ impl PinMonitor {
             self.publish(&held);
         }
         drop(held);
-        !self.is_stranger(name)
+        !self.is_identity_mismatch(name)
     }
 
     fn compare_identity(&self, held: &mut PinState, server: &str, identity: &str) -> bool {
         let locked = held.pins.lock.servers.get(server);
         let expected = locked.and_then(|locked| locked.identity.clone());
-        let stranger = expected
+        let is_mismatch = expected
             .as_deref()
             .is_some_and(|expected| expected != identity || identity.starts_with(UNREADABLE));
-        if !stranger {
-            return held.pins.strangers.remove(server);
+        if !is_mismatch {
+            return held.pins.identity_mismatches.remove(server);
         }
-        if held.pins.strangers.insert(server.into()) {
+        if held.pins.identity_mismatches.insert(server.into()) {
             let expected = expected.unwrap_or_default();
             let what = changed_identity(server, &expected, identity);
-            tracing::error!("{what}");
+            tracing::error!(
+                event = "server.identity_changed", %server, note = %what,
+                "server identity changed"
+            );
             self.record("definition", &what);
             return true;
         }
@@ -802,7 +831,10 @@ impl PinMonitor {
                     ascii(&self.told_name(&conflict.to_string())).trim_matches('"')
                 );
                 if held.shadows.len() < LIKENESSES && held.shadows.insert(what.clone()) {
-                    tracing::warn!("{what}");
+                    tracing::warn!(
+                        event = "definition.shadowing", %server, note = %what,
+                        "definition shadows another one"
+                    );
                     self.record("shadowing", &what);
                 }
             }
@@ -865,7 +897,7 @@ impl PinMonitor {
         // The order of two concurrent readings is unknown: the next reading decides, and is
         // evaluated even if it equals this one.
         if begun < followed.seen && followed.now != digest {
-            if followed.former.len() < FORMER {
+            if followed.former.len() < MAX_FORMER_DEFINITIONS {
                 followed.former.insert(digest);
             }
             if !held.pins.inconsistent.contains(place) {
@@ -887,8 +919,9 @@ impl PinMonitor {
         let left = std::mem::replace(&mut followed.now, digest);
         // Two approved versions may be listed side by side.
         let strange = !approved(&left);
-        let back = followed.former.contains(&digest) || followed.former.len() >= FORMER;
-        if followed.former.len() < FORMER {
+        let back =
+            followed.former.contains(&digest) || followed.former.len() >= MAX_FORMER_DEFINITIONS;
+        if followed.former.len() < MAX_FORMER_DEFINITIONS {
             followed.former.insert(left);
         }
         self.epoch.fetch_add(1, Ordering::Release);
@@ -896,11 +929,12 @@ impl PinMonitor {
         if fresh {
             let action = self.settings.on_inconsistent();
             self.act(held, place, action);
-            let what = "it was this before, then something else: it differs between callers, replicas or times";
+            let what =
+                "the definition alternates between versions (per caller, per replica or over time)";
             let next = self.volatile_step(place, &members, Regeneration::Returned);
             let code = PinViolation::Inconsistent.code();
             let report = ChangeReport { place, code, action, digest: Some(digest), what };
-            self.tell(&report, next);
+            self.tell(&report, next.as_deref());
         }
         fresh
     }
@@ -1002,7 +1036,7 @@ impl PinMonitor {
         let action = actions.max().unwrap_or(DriftAction::Hold);
         let plural = if changes.len() == 1 { "" } else { "s" };
         let mut what = format!("{} ({} change{plural})", gravest.as_str(), changes.len());
-        for change in changes.iter().take(TOLD) {
+        for change in changes.iter().take(MAX_REPORTED_CHANGES) {
             let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
             write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
         }
@@ -1013,7 +1047,7 @@ impl PinMonitor {
         let report = ChangeReport { place, code, action, digest, what: &what };
         let next = next.or_else(|| self.next_step(&report));
         if held.reports(&report) {
-            self.tell(&report, next);
+            self.tell(&report, next.as_deref());
         }
         match (action, digest) {
             (DriftAction::Accept | DriftAction::Alert, Some(digest)) => {
@@ -1034,7 +1068,7 @@ impl PinMonitor {
     fn restless(&self, held: &mut PinState, place: &ItemKey) -> bool {
         let fresh = held.pins.quarantined.insert(place.0.clone());
         if fresh {
-            let what = "more of it has changed than anybody reads";
+            let what = "too many changes to list";
             let (code, action) = (PinViolation::Quarantined.code(), DriftAction::QuarantineServer);
             self.tell(&ChangeReport { place, code, action, digest: None, what }, None);
         }
@@ -1050,7 +1084,7 @@ impl PinMonitor {
         digest: Option<Digest>,
         definition: &Fragment,
     ) -> bool {
-        let room = held.first.len() < OF_ONE && held.closed.is_none();
+        let room = held.first.len() < MAX_ITEMS_PER_SERVER && held.closed.is_none();
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
@@ -1065,7 +1099,7 @@ impl PinMonitor {
                 offer.map(|(kind, name)| (kind, name.into())),
                 version,
             ));
-            tracing::debug!(server, ?offer, %digest, "approved because it was said first");
+            tracing::debug!(server, ?offer, %digest, "definition approved on first use");
         }
         added
     }
@@ -1192,12 +1226,12 @@ impl PinMonitor {
     /// Reports a change, unless it was reported before.
     fn tell_once(&self, held: &mut PinState, report: &ChangeReport<'_>) {
         if held.reports(report) {
-            self.tell(report, self.next_step(report));
+            self.tell(report, self.next_step(report).as_deref());
         }
     }
 
     /// Reports one change in the log and in an audit record. The advice `next` is for the log alone.
-    fn tell(&self, report: &ChangeReport<'_>, next: Option<String>) {
+    fn tell(&self, report: &ChangeReport<'_>, next: Option<&str>) {
         let ChangeReport { place, code, action, digest, what } = *report;
         let (server, kind, name) = place;
         let of = match kind {
@@ -1212,10 +1246,16 @@ impl PinMonitor {
         };
         let digest = digest.map(|digest| format!("{digest}; ")).unwrap_or_default();
         let what: String = format!("server `{server}`, {of}: {code}, {done}; {digest}{what}");
-        match next {
-            _ if action == DriftAction::Accept => tracing::info!("{what}"),
-            Some(next) => tracing::warn!("{what}; {next}"),
-            None => tracing::warn!("{what}"),
+        if action == DriftAction::Accept {
+            tracing::info!(
+                event = "definition.changed", %server, code, action = done, note = %what,
+                "definition changed"
+            );
+        } else {
+            tracing::warn!(
+                event = "definition.changed", %server, code, action = done, note = %what, next,
+                "definition changed"
+            );
         }
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);

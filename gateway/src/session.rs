@@ -29,7 +29,7 @@ use crate::session::disclosed_client::DisclosedClient;
 /// Additional data for the cipher: an id of another format version does not open.
 const FORMAT: &[u8] = b"portcullis session v2";
 /// The maximum length of an id in characters, so that it fits in a header.
-const LONGEST: usize = 6144;
+const MAX_ID: usize = 6144;
 
 /// The random key that identifies one session.
 pub type SessionKey = [u8; 16];
@@ -44,7 +44,7 @@ pub struct Session {
     /// The name and capabilities of the client, as servers may receive them.
     pub client: DisclosedClient,
     /// The sessions that upstream servers opened for it, each with the index of the server in the route.
-    pub legs: Vec<(u8, UpstreamSession)>,
+    pub upstream_sessions: Vec<(u8, UpstreamSession)>,
     /// When the session expires.
     pub expires: SystemTime,
 }
@@ -124,7 +124,7 @@ impl Sessions {
         route: &str,
         version: ProtocolVersion,
         client: &DisclosedClient,
-        legs: &[(u8, UpstreamSession)],
+        upstream_sessions: &[(u8, UpstreamSession)],
     ) -> Result<String, SessionError> {
         let key: SessionKey = random::bytes().map_err(|_opaque| SessionError::Seal)?;
         let expires = self.clock.now() + self.lifetime;
@@ -136,14 +136,14 @@ impl Sessions {
         plain.extend_from_slice(&seconds(expires).to_be_bytes());
         plain.push(place(version)?);
         long(&mut plain, &client.text())?;
-        for (server, leg) in legs {
-            plain.extend_from_slice(&[*server, place(leg.version)?]);
+        for (server, upstream_session) in upstream_sessions {
+            plain.extend_from_slice(&[*server, place(upstream_session.version)?]);
             // An empty id stands for none: a header cannot be empty.
-            long(&mut plain, leg.id.as_deref().unwrap_or_default())?;
+            long(&mut plain, upstream_session.id.as_deref().unwrap_or_default())?;
         }
         let id = self.sealer.seal(&owner(principal.key(), route), plain);
         let id = id.map_err(|_opaque| SessionError::Seal)?;
-        (id.len() <= LONGEST).then_some(id).ok_or(SessionError::Seal)
+        (id.len() <= MAX_ID).then_some(id).ok_or(SessionError::Seal)
     }
 
     /// Opens `id`, if it is a valid session of `principal` on `route`.
@@ -219,7 +219,10 @@ impl Sessions {
     fn end_all(&self, principal: &Principal, expires: SystemTime) {
         self.before.update(principal.id.clone(), |before| before.max(Some(expires)));
         self.ended.retain(|_, ended| ended.principal != principal.id || ended.expires > expires);
-        tracing::warn!(principal = %principal.id, "sessions ended together: too many to remember each");
+        tracing::warn!(
+            event = "session.all_ended", principal = %principal.id,
+            "all sessions of a caller were ended: there were too many to remember each"
+        );
     }
 
     /// Forgets ended sessions that would have expired by now.
@@ -258,11 +261,11 @@ fn read(bytes: &[u8]) -> Option<Session> {
     let (version, rest) = rest.split_first()?;
     let (client, mut rest) = text(rest)?;
     let client = DisclosedClient::unsealed(client)?;
-    let mut legs = Vec::new();
+    let mut upstream_sessions = Vec::new();
     while let Some(([server, version], after)) = rest.split_first_chunk::<2>() {
         let (id, after) = text(after)?;
         let id = (!id.is_empty()).then(|| id.into());
-        legs.push((
+        upstream_sessions.push((
             *server,
             UpstreamSession { version: *ProtocolVersion::ALL.get(usize::from(*version))?, id },
         ));
@@ -270,7 +273,7 @@ fn read(bytes: &[u8]) -> Option<Session> {
     }
     let version = *ProtocolVersion::ALL.get(usize::from(*version))?;
     let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires)))?;
-    Some(Session { key: *key, version, client, legs, expires })
+    Some(Session { key: *key, version, client, upstream_sessions, expires })
 }
 
 fn place(version: ProtocolVersion) -> Result<u8, SessionError> {
@@ -402,16 +405,25 @@ mod tests {
         let clock = Arc::default();
         let sessions = sessions(&[], &clock);
         let ana = who("ana");
-        let leg = |id: Option<&str>| UpstreamSession {
+        let upstream_session = |id: Option<&str>| UpstreamSession {
             version: ProtocolVersion::V2025March,
             id: id.map(Into::into),
         };
-        let legs = [(0, leg(Some("abc"))), (3, leg(None))];
+        let upstream_sessions = [(0, upstream_session(Some("abc"))), (3, upstream_session(None))];
         let id = sessions
-            .seal(&ana, "/mcp", ProtocolVersion::V2025June, &DisclosedClient::gateway(), &legs)
+            .seal(
+                &ana,
+                "/mcp",
+                ProtocolVersion::V2025June,
+                &DisclosedClient::gateway(),
+                &upstream_sessions,
+            )
             .unwrap();
         let session = sessions.open(&id, &ana, "/mcp").unwrap();
-        assert_eq!((session.version, &session.legs[..]), (ProtocolVersion::V2025June, &legs[..]));
+        assert_eq!(
+            (session.version, &session.upstream_sessions[..]),
+            (ProtocolVersion::V2025June, &upstream_sessions[..])
+        );
         assert_eq!(session.client, DisclosedClient::gateway());
         assert_eq!(sessions.open(&id, &who("bob"), "/mcp"), Err(SessionError::Unknown));
         assert_eq!(sessions.open(&id, &ana, "/other"), Err(SessionError::Unknown));

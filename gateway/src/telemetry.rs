@@ -39,7 +39,7 @@ use span::ExchangeSpan;
 /// The version of the semantic conventions that the names follow.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
 /// How long the last export may take at shutdown.
-const LAST: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// The random part of a trace id, on which sampling decides: its last 56 bits, as W3C Trace Context Level 2
 /// defines.
 const RANDOM: u128 = (1 << 56) - 1;
@@ -128,12 +128,14 @@ impl Telemetry {
         self.spans.is_some() && trace.id & RANDOM < u128::from(self.below)
     }
 
-    /// Exports what is queued, and waits for that up to `LAST`.
+    /// Exports what is queued, and waits for that up to `FLUSH_TIMEOUT`.
     pub async fn stop(&self) {
         let Some(last) = &self.last else { return };
         let (done, is_done) = oneshot::channel();
-        if last.try_send(done).is_ok() && tokio::time::timeout(LAST, is_done).await.is_err() {
-            tracing::warn!("the last spans were not sent");
+        if last.try_send(done).is_ok()
+            && tokio::time::timeout(FLUSH_TIMEOUT, is_done).await.is_err()
+        {
+            tracing::warn!(event = "telemetry.flush_failed", "the last spans were not sent");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The MCP servers behind the gateway: connections, sessions, catalogs and calls. The exchange calls this module; a
-//! call needs a permit from the policy and an open audit record, and there is no way to make one without them.
+//! The MCP servers behind the gateway: connections, sessions, catalogs and calls. The exchange calls this module. A
+//! call takes a [`Cleared`] permit and an [`Intent`]: the policy permits it, and the audit log has its intent.
 //!
 //! Every public function that sends something to a server says which proof it takes, or why none. Where a caller is the
 //! reason, it is a [`ReadEntry`] or an [`Intent`] and what the policy minted: a [`ServerPermit`] for what is about the
@@ -110,8 +110,8 @@ pub use subscription::{
     ListenedItems, NotificationFilter, RESOURCES, changed, flag, listening_bytes,
 };
 
-/// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
-/// the same content differ in those digits alone.
+/// The first JSON-RPC id used towards a server. Ids have ten digits, so two responses with the same content differ only
+/// in the id, at a fixed offset.
 const FIRST_ID: i64 = 1_000_000_000;
 
 /// At most one line about what a sandbox denies to calls is logged in this time.
@@ -129,7 +129,7 @@ pub struct Upstream {
     protocol: ServerProtocol,
     transport: Transport,
     /// Limits the log lines that a program writes to its error output; `None` for a server at a URL.
-    noise: Option<Arc<ServerLog>>,
+    server_log: Option<Arc<ServerLog>>,
     limits: Limits,
     /// The server's name and a digest of its address, so state of one server is never used for another server of the
     /// same name.
@@ -139,7 +139,7 @@ pub struct Upstream {
     /// Limits the log lines about what the sandbox denies to calls.
     denials: LogLimit,
     /// What the server may ask of clients: elicitation, sampling, roots.
-    asks: ServerRequestPolicy,
+    server_requests: ServerRequestPolicy,
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
     overrides: Arc<Overrides>,
     counts: Arc<ServerMetrics>,
@@ -147,15 +147,15 @@ pub struct Upstream {
     about: ServerLog,
     breaker: Option<Arc<Breaker>>,
     /// Compares the server's definitions with the approved ones.
-    keeper: Arc<PinMonitor>,
+    pin_monitor: Arc<PinMonitor>,
     tasks: Tasks,
     next_id: AtomicI64,
     known: ArcSwapOption<ServerState>,
     probing: SingleFlight,
-    /// `known` by caller, for a server that is reached with the credentials of callers only.
+    /// The [`ServerState`] by caller, for a server that is reached with the credentials of callers only.
     known_by: BoundedMap<GatewaySessionKey, CallerServerState>,
     /// The server is reached with the credentials of callers only, never with the gateway's own.
-    asks_callers: bool,
+    per_caller_credentials: bool,
     /// The generation of the channel for which the era was detected last.
     met: AtomicU64,
     /// A server that speaks the modern era has refused an `initialize` handshake.
@@ -164,12 +164,12 @@ pub struct Upstream {
     is_legacy: AtomicBool,
     /// The server sends the headers of a stream only with the first message on it.
     begins_late: AtomicBool,
-    /// Catalogs that are the same for all callers (`shared`), and those of one session or caller (`shelves`).
+    /// Catalogs that are the same for all callers (`shared`), and those of one session or caller (`catalogs`).
     shared: Arc<CatalogCache>,
-    shelves: BoundedMap<CatalogOwner, Arc<CatalogCache>>,
-    /// How many entries of `shelves` one caller may have.
+    catalogs: BoundedMap<CatalogOwner, Arc<CatalogCache>>,
+    /// How many entries of `catalogs` one caller may have.
     places: Arc<Shares<Arc<str>>>,
-    /// Lists in `shelves` by digest: a list that several callers are shown is kept once.
+    /// Lists in `catalogs` by digest: a list that several callers are shown is kept once.
     same: BoundedMap<[u8; 32], Weak<Listing>>,
     /// Budget of bytes for the kept lists of all servers, by caller.
     lists: Arc<Shares<Arc<str>>>,
@@ -180,7 +180,7 @@ pub struct Upstream {
     /// Catalogs as shown to clients that can answer elicitation, sampling or roots requests.
     capable: CapableCatalogs,
     /// Sessions that the gateway keeps for callers without a session of their own.
-    standing: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
+    gateway_sessions: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
     /// The desks of sessions that belong to clients.
     desks: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
     /// The number of listeners for a resource, by session.
@@ -205,7 +205,7 @@ enum Transport {
 /// What the transport to a server is built from.
 struct TransportParts<'a> {
     server: &'a ServerSettings,
-    world: &'a Environment,
+    environment: &'a Environment,
     limits: Limits,
     counts: &'a Arc<ServerMetrics>,
 }
@@ -217,18 +217,18 @@ impl TransportParts<'_> {
         &self,
         shown: RequestAuth,
         env: Vec<(String, Arc<LiveSecret>)>,
-        keeper: &Arc<PinMonitor>,
+        pin_monitor: &Arc<PinMonitor>,
     ) -> Result<(Transport, Option<Arc<ServerLog>>), UpstreamError> {
         match &self.server.reach {
             ServerTransport::Http(uri) => Ok((self.streamable_http(uri, shown)?, None)),
-            ServerTransport::Old(uri) => Ok((self.http_sse(uri, shown)?, None)),
+            ServerTransport::HttpSse(uri) => Ok((self.http_sse(uri, shown)?, None)),
             ServerTransport::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
-                let noise = ServerLog::new(Arc::clone(self.counts));
-                let (terms, tasks) = (self.channel(&noise), self.world.tasks.clone());
+                let server_log = ServerLog::new(Arc::clone(self.counts));
+                let (terms, tasks) = (self.channel(&server_log), self.environment.tasks.clone());
                 let starter = ProcessStarter::new(terms, program, env, tasks);
-                let starter = starter.known_to(Arc::clone(keeper));
-                Ok((self.pool(ChannelOpener::Program(Box::new(starter))), Some(noise)))
+                let starter = starter.known_to(Arc::clone(pin_monitor));
+                Ok((self.pool(ChannelOpener::Program(Box::new(starter))), Some(server_log)))
             }
         }
     }
@@ -237,11 +237,11 @@ impl TransportParts<'_> {
     fn streamable_http(&self, uri: &Uri, shown: RequestAuth) -> Result<Transport, UpstreamError> {
         let (target, terms) = (self.target(uri)?, self.limits.http2_of_servers());
         let alone = self.server.tls.http1_alone;
-        let tasks = self.world.tasks.clone();
+        let tasks = self.environment.tasks.clone();
         let target = if alone { target } else { target.multiplexed(terms, tasks) };
         let answers = AnswerBudget {
             server: self.server.name.as_str().into(),
-            accounts: Arc::clone(&self.world.quotas.answers),
+            accounts: Arc::clone(&self.environment.quotas.answers),
         };
         let (credentials, extra) = shown;
         let http =
@@ -252,9 +252,9 @@ impl TransportParts<'_> {
     /// The transport to a server that speaks HTTP with SSE, the older transport, at `uri`.
     fn http_sse(&self, uri: &Uri, shown: RequestAuth) -> Result<Transport, UpstreamError> {
         let terms = self.channel(&ServerLog::new(Arc::clone(self.counts)));
-        let tasks = self.world.tasks.clone();
+        let tasks = self.environment.tasks.clone();
         let old = HttpSseClient::new(terms, uri, self.target(uri)?, shown, tasks);
-        Ok(self.pool(ChannelOpener::Old(Box::new(old))))
+        Ok(self.pool(ChannelOpener::HttpSse(Box::new(old))))
     }
 
     /// A pool of the channels that `opener` opens.
@@ -264,18 +264,18 @@ impl TransportParts<'_> {
     }
 
     /// What a channel is opened with.
-    fn channel(&self, noise: &Arc<ServerLog>) -> ChannelTerms {
+    fn channel(&self, server_log: &Arc<ServerLog>) -> ChannelTerms {
         ChannelTerms {
             name: self.server.name.clone(),
             limits: self.limits,
-            noise: Arc::clone(noise),
+            server_log: Arc::clone(server_log),
             counts: Arc::clone(self.counts),
-            intake: Arc::clone(&self.world.quotas.answers),
+            response_memory: Arc::clone(&self.environment.quotas.answers),
         }
     }
 
     fn target(&self, uri: &Uri) -> Result<ConnectTarget, UpstreamError> {
-        target_of(self.server, uri, self.limits.connect_timeout, self.world)
+        target_of(self.server, uri, self.limits.connect_timeout, self.environment)
     }
 }
 
@@ -288,61 +288,62 @@ impl Upstream {
         server: &ServerSettings,
         env: Vec<(String, Arc<LiveSecret>)>,
         limits: Limits,
-        world: &Environment,
+        environment: &Environment,
         metrics: &Metrics,
-        keeper: Arc<PinMonitor>,
+        pin_monitor: Arc<PinMonitor>,
     ) -> Result<Self, UpstreamError> {
-        let (name, tasks) = (server.name.clone(), world.tasks.clone());
+        let (name, tasks) = (server.name.clone(), environment.tasks.clone());
         if let Some(identity) = server_identity::of_url(server) {
-            keeper.identified(&name, &identity);
+            pin_monitor.identified(&name, &identity);
         }
-        let credentials = Credentials::new(world, server.credential.as_ref(), &limits);
-        let credentials = Arc::new(credentials.map_err(UpstreamError::World)?);
-        let extra = ConfiguredHeaders::new(world, &server.headers).map_err(UpstreamError::World)?;
-        let asks_callers = credentials.are_of_callers();
+        let credentials = Credentials::new(environment, server.credential.as_ref(), &limits);
+        let credentials = Arc::new(credentials.map_err(UpstreamError::Environment)?);
+        let extra = ConfiguredHeaders::new(environment, &server.headers)
+            .map_err(UpstreamError::Environment)?;
+        let per_caller_credentials = credentials.are_of_callers();
         let counts = metrics.server(name.as_str());
         let breaker = server
             .circuit_breaker
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
-        let parts = TransportParts { server, world, limits, counts: &counts };
-        let (transport, noise) = parts.build((credentials, extra), env, &keeper)?;
+        let parts = TransportParts { server, environment, limits, counts: &counts };
+        let (transport, server_log) = parts.build((credentials, extra), env, &pin_monitor)?;
         Ok(Self {
             name,
             protocol: server.protocol,
             transport,
-            noise,
+            server_log,
             limits,
             identity: identity(server),
             sandbox: sandbox(server),
             denials: LogLimit::every(DENIAL),
-            asks: server.asks.clone(),
+            server_requests: server.server_requests.clone(),
             overrides: Arc::clone(&server.overrides),
             about: ServerLog::about(Arc::clone(&counts)),
             counts,
             breaker,
-            keeper,
+            pin_monitor,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
             probing: SingleFlight::default(),
             known_by: BoundedMap::new(limits.sessions),
-            asks_callers,
+            per_caller_credentials,
             met: AtomicU64::new(0),
             modern_alone: AtomicBool::new(server.protocol == ServerProtocol::Modern),
             is_legacy: AtomicBool::new(false),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
-            shelves: BoundedMap::new(limits.sessions),
+            catalogs: BoundedMap::new(limits.sessions),
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: BoundedMap::new(limits.sessions),
-            lists: Arc::clone(&world.quotas.lists),
+            lists: Arc::clone(&environment.quotas.lists),
             lists_for_all: Shares::new(
                 limits.response_memory_per_server,
                 limits.response_memory_per_server,
             ),
-            answers: Arc::clone(&world.quotas.answers),
-            capable: CapableCatalogs::new(&server.asks),
-            standing: BoundedMap::new(limits.sessions),
+            answers: Arc::clone(&environment.quotas.answers),
+            capable: CapableCatalogs::new(&server.server_requests),
+            gateway_sessions: BoundedMap::new(limits.sessions),
             desks: BoundedMap::new(limits.sessions),
             watched: BoundedMap::new(limits.sessions),
         })
@@ -364,8 +365,8 @@ impl Upstream {
 
     /// What the server may ask of clients.
     #[must_use]
-    pub const fn asks(&self) -> &ServerRequestPolicy {
-        &self.asks
+    pub const fn server_requests(&self) -> &ServerRequestPolicy {
+        &self.server_requests
     }
 
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
@@ -383,8 +384,8 @@ impl Upstream {
 
     /// Whether the server is reached with the credentials of callers only, and not with the gateway's own.
     #[must_use]
-    pub const fn asks_callers(&self) -> bool {
-        self.asks_callers
+    pub const fn per_caller_credentials(&self) -> bool {
+        self.per_caller_credentials
     }
 
     /// Looks for a path that the sandbox of the server's program denies in the failed `result` of a call of `tool`, and
@@ -400,12 +401,9 @@ impl Upstream {
             let Some(denied) = denied.ok().flatten() else { return };
             let DenialAdvice { why, mend } = denied.at_a_call();
             tracing::warn!(
-                %server,
-                tool = %tool.escape_debug(),
-                why = %why,
-                mend = %mend,
-                suppressed,
-                "a call failed because the sandbox of the server denied a file"
+                event = "sandbox.denied", %server, tool = %tool.escape_debug(), why = %why,
+                mend = %mend, suppressed,
+                "call failed: the sandbox of the server denied a file"
             );
         });
     }
@@ -414,7 +412,7 @@ impl Upstream {
     /// a server at a URL.
     #[must_use]
     pub fn last_words(&self) -> LastOutput {
-        self.noise.as_ref().map(|noise| noise.last()).unwrap_or_default()
+        self.server_log.as_ref().map(|server_log| server_log.last()).unwrap_or_default()
     }
 
     /// The server's information in each era that it speaks. The flag is false if an attempt in the legacy era failed
@@ -424,40 +422,40 @@ impl Upstream {
     ///
     /// # Errors
     /// If the server cannot be reached.
-    pub async fn hellos(&self) -> Result<(Vec<Arc<ServerInfo>>, bool), UpstreamError> {
-        let party = &OnBehalfOf::gateway();
+    pub async fn server_infos(&self) -> Result<(Vec<Arc<ServerInfo>>, bool), UpstreamError> {
+        let on_behalf = &OnBehalfOf::gateway();
         let mut whole = true;
-        let mut hellos = vec![Arc::clone(&self.known(party).await?.hello)];
-        if hellos.iter().all(|hello| hello.era == Era::Modern) {
+        let mut server_infos = vec![Arc::clone(&self.known(on_behalf).await?.server_info)];
+        if server_infos.iter().all(|server_info| server_info.era == Era::Modern) {
             // A legacy client is served in its own era where the server speaks it, so that era counts too.
-            match self.legacy_session(party).await {
+            match self.legacy_session(on_behalf).await {
                 Ok(Some(opened)) => {
-                    hellos.push(Arc::clone(&opened.hello));
-                    if let Some(leg) = &opened.leg {
-                        self.close(party, leg, opened.since.elapsed()).await;
+                    server_infos.push(Arc::clone(&opened.server_info));
+                    if let Some(upstream_session) = &opened.upstream_session {
+                        self.close(on_behalf, upstream_session, opened.since.elapsed()).await;
                     }
                 }
                 Ok(None) => {}
                 Err(_) => whole = false,
             }
         }
-        Ok((hellos, whole))
+        Ok((server_infos, whole))
     }
 
     /// Reports, once, that a definition of this server is withheld from a caller because of `finding`.
     pub fn withheld(&self, offer: &CatalogItem, finding: &Finding) {
-        self.keeper.withheld(&self.name, offer, finding);
+        self.pin_monitor.withheld(&self.name, offer, finding);
     }
 
     /// Reports, once, that the server's instructions are withheld. `digest` is that of its server information.
     pub fn withheld_instructions(&self, digest: Option<Digest>, finding: &Finding) {
-        self.keeper.withheld_instructions(&self.name, digest, finding);
+        self.pin_monitor.withheld_instructions(&self.name, digest, finding);
     }
 
     /// Compares the server's information with the approved one.
-    pub fn compare(&self, hello: &ServerInfo) {
-        if let Some(said) = &hello.said {
-            self.keeper.note_server(&self.name, said, hello.digest);
+    pub fn compare(&self, server_info: &ServerInfo) {
+        if let Some(said) = &server_info.said {
+            self.pin_monitor.note_server(&self.name, said, server_info.digest);
         }
     }
 
@@ -501,14 +499,14 @@ impl Upstream {
     ///
     /// # Errors
     /// If the server cannot be reached, or the permit is for another one.
-    pub async fn hello(
+    pub async fn server_info(
         &self,
         permit: ServerPermit,
         _on_record: &ReadEntry,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Arc<ServerInfo>, UpstreamError> {
         self.takes(&permit)?;
-        Ok(Arc::clone(&self.known(party).await?.hello))
+        Ok(Arc::clone(&self.known(on_behalf).await?.server_info))
     }
 
     /// Opens a session for a legacy client. A server that speaks both eras is spoken to in the client's, so nothing
@@ -522,97 +520,113 @@ impl Upstream {
         permit: ServerPermit,
         _on_record: &ReadEntry,
         version: ProtocolVersion,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<(Arc<ServerInfo>, Option<UpstreamSession>), UpstreamError> {
         self.takes(&permit)?;
         match &self.transport {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
-                match self.noted(self.session(version, party, ConnectionScope::Session).await) {
-                    Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
+                match self.noted(self.session(version, on_behalf, ConnectionScope::Session).await) {
+                    Ok(opened) => {
+                        return Ok((Arc::clone(&opened.server_info), opened.upstream_session));
+                    }
                     Err(error) if error.is_open() => return Err(error),
                     Err(error) => {
                         // Either the server has no `initialize`, or it cannot be reached: detecting its era tells the
                         // two cases apart.
-                        let known = self.known(party).await?;
-                        if known.hello.era == Era::Legacy {
+                        let known = self.known(on_behalf).await?;
+                        if known.server_info.era == Era::Legacy {
                             return Err(error);
                         }
                         self.modern_alone.store(true, Ordering::Relaxed);
-                        return Ok((Arc::clone(&known.hello), None));
+                        return Ok((Arc::clone(&known.server_info), None));
                     }
                 }
             }
-            Transport::Channel(seats) if seats.own() => {
+            Transport::Channel(pool) if pool.own() => {
                 let opened =
-                    self.noted(self.session(version, party, ConnectionScope::Session).await)?;
-                return Ok((Arc::clone(&opened.hello), opened.leg));
+                    self.noted(self.session(version, on_behalf, ConnectionScope::Session).await)?;
+                return Ok((Arc::clone(&opened.server_info), opened.upstream_session));
             }
-            Transport::Channel(seats) if seats.may_be_own(party.client.answers_any(&self.asks)) => {
-                if let Some(opened) = self.own_era(seats, version, party).await {
-                    return Ok((Arc::clone(&opened.hello), opened.leg));
+            Transport::Channel(pool)
+                if pool.may_be_own(on_behalf.client.answers_any(&self.server_requests)) =>
+            {
+                if let Some(opened) =
+                    self.legacy_session_in_own_process(pool, version, on_behalf).await
+                {
+                    return Ok((Arc::clone(&opened.server_info), opened.upstream_session));
                 }
             }
             Transport::Http(_) | Transport::Channel(_) => {}
         }
-        Ok((Arc::clone(&self.known(party).await?.hello), None))
+        Ok((Arc::clone(&self.known(on_behalf).await?.server_info), None))
     }
 
     /// Ends a session that was opened for a client. `age` is how long it has lasted, for the metrics.
     ///
     /// Needs no proof: nothing but the end of the session is sent, and it has to end where the caller has lost every
     /// right, where the gateway needs the room, and where no client is there any more.
-    pub async fn close(&self, party: &OnBehalfOf, leg: &UpstreamSession, age: Duration) {
-        self.over(leg, age, SessionEnd::Closed);
-        self.shelves.remove(&CatalogOwner::Session(leg.clone()));
+    pub async fn close(
+        &self,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
+        age: Duration,
+    ) {
+        self.over(upstream_session, age, SessionEnd::Closed);
+        self.catalogs.remove(&CatalogOwner::Session(upstream_session.clone()));
         match &self.transport {
             Transport::Http(http) => {
-                let farewell = request::initialized(party, leg);
+                let farewell = request::initialized(on_behalf, upstream_session);
                 let ended =
                     tokio::time::timeout(self.limits.response_timeout, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::debug!(server = %self.name, %error, "the session was not ended");
+                    tracing::debug!(
+                        server = %self.name, %error,
+                        "the session with the server could not be ended"
+                    );
                 }
             }
-            Transport::Channel(seats) => leg.id.iter().for_each(|id| seats.close(id)),
+            Transport::Channel(pool) => upstream_session.id.iter().for_each(|id| pool.close(id)),
         }
     }
 
-    /// The session in which requests for `party` are made, opened if necessary; `None` where the server has no
+    /// The session in which requests for `on_behalf` are made, opened if necessary; `None` where the server has no
     /// sessions. What makes the request has the proofs.
     async fn reach(
         self: &Arc<Self>,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Option<UpstreamSession>, UpstreamError> {
-        if let Some(leg) = &party.leg {
-            return Ok(Some(leg.clone()));
+        if let Some(upstream_session) = &on_behalf.upstream_session {
+            return Ok(Some(upstream_session.clone()));
         }
-        let known = self.known(party).await?;
-        if self.keeps_sessions(known.hello.era) && party.principal.is_some() {
-            return Box::pin(self.standing(party)).await.map(Some);
+        let known = self.known(on_behalf).await?;
+        if self.keeps_sessions(known.server_info.era) && on_behalf.principal.is_some() {
+            return Box::pin(self.gateway_session(on_behalf)).await.map(Some);
         }
-        Ok(known.leg.clone())
+        Ok(known.upstream_session.clone())
     }
 
     /// Forgets the session that [`Self::reach`] returned, because the server no longer knows it.
-    fn lost(&self, party: &OnBehalfOf, leg: Option<&UpstreamSession>) {
-        if let Some(leg) = leg {
-            self.forget(party, leg);
+    fn lost(&self, on_behalf: &OnBehalfOf, upstream_session: Option<&UpstreamSession>) {
+        if let Some(upstream_session) = upstream_session {
+            self.forget(on_behalf, upstream_session);
         }
-        self.known_by.remove(&party.key());
+        self.known_by.remove(&on_behalf.session_key());
         let known = self.known.load_full();
-        if let Some(known) = known.filter(|known| known.leg.as_ref() == leg) {
+        if let Some(known) =
+            known.filter(|known| known.upstream_session.as_ref() == upstream_session)
+        {
             let before = self.known.compare_and_swap(&known, None);
             let ours = before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known));
-            if let Some(leg) = leg.filter(|_| ours) {
-                self.over(leg, known.since.elapsed(), SessionEnd::Lost);
+            if let Some(upstream_session) = upstream_session.filter(|_| ours) {
+                self.over(upstream_session, known.since.elapsed(), SessionEnd::Lost);
             }
         }
     }
 
     /// Records the age of a session that has ended. The modern era has no sessions.
-    fn over(&self, leg: &UpstreamSession, age: Duration, end: SessionEnd) {
-        match (leg.version.era(), end) {
+    fn over(&self, upstream_session: &UpstreamSession, age: Duration, end: SessionEnd) {
+        match (upstream_session.version.era(), end) {
             (Era::Legacy, SessionEnd::Closed) => self.counts.session_ended(age),
             (Era::Legacy, SessionEnd::Lost) => self.counts.session_lost(age),
             (Era::Modern, _) => {}
@@ -628,13 +642,13 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Permit,
         _on_record: &ReadEntry,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         patience: Duration,
     ) -> Result<(Expectation, Arc<Listing>), UpstreamError> {
-        let (call, due) = permit.spend();
+        let (call, expectation) = permit.spend();
         match call {
             ClientRequest::List { server, kind } if server == self.name => {
-                Ok((due, self.listing(party, kind, Duration::ZERO, patience).await?))
+                Ok((expectation, self.listing(on_behalf, kind, Duration::ZERO, patience).await?))
             }
             ClientRequest::List { .. } | ClientRequest::Use(_) => Err(MISDIRECTED),
         }
@@ -649,23 +663,25 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Cleared,
         _on_record: &Intent,
-        party: OnBehalfOf,
-        manner: CallOptions,
+        on_behalf: OnBehalfOf,
+        options: CallOptions,
     ) -> Result<(Expectation, Box<CallAnswer>), UpstreamError> {
-        let (call, due) = permit.into_permit().spend();
+        let (call, expectation) = permit.into_permit().spend();
         let call = match call {
             ClientRequest::Use(call) if call.server == self.name => Arc::new(call),
             ClientRequest::Use(_) | ClientRequest::List { .. } => return Err(MISDIRECTED),
         };
-        if manner.inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.name) {
+        if options.inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.name) {
             return Err(MISDIRECTED);
         }
-        let leg = self.reach(&party).await?;
-        if let (Some(leg), Some(level), None) = (&leg, &manner.level, &party.leg) {
-            Box::pin(self.lower(&party, leg, level)).await;
+        let upstream_session = self.reach(&on_behalf).await?;
+        if let (Some(upstream_session), Some(level), None) =
+            (&upstream_session, &options.level, &on_behalf.upstream_session)
+        {
+            Box::pin(self.lower(&on_behalf, upstream_session, level)).await;
         }
         let (upstream, deadline) =
-            (Arc::clone(self), Instant::now() + manner.patience(self.limits.call_timeout));
+            (Arc::clone(self), Instant::now() + options.patience(self.limits.call_timeout));
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
         let mut answer = Box::new(CallAnswer {
             upstream,
@@ -673,9 +689,9 @@ impl Upstream {
             over: false,
             id: self.id(),
             call,
-            manner,
-            party,
-            leg,
+            options,
+            on_behalf,
+            upstream_session,
             deadline,
             lost: None,
             pass: BreakerPass::default(),
@@ -691,29 +707,29 @@ impl Upstream {
         });
         answer.aside = self.aside(&answer);
         match answer.start().await {
-            Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
+            Err(UpstreamError::SessionGone) if answer.on_behalf.upstream_session.is_none() => {
                 // The server forgot the gateway's own session and did not accept the call, so it is safe to repeat it
                 // once.
-                self.lost(&answer.party, answer.leg.as_ref());
-                answer.leg = self.reach(&answer.party).await?;
-                let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
+                self.lost(&answer.on_behalf, answer.upstream_session.as_ref());
+                answer.upstream_session = self.reach(&answer.on_behalf).await?;
+                let (inputs, state) = (answer.options.inputs.take(), answer.options.state.take());
                 Box::pin(answer.again(inputs, state)).await?;
             }
             started => self.noted(started)?,
         }
-        Ok((due, answer))
+        Ok((expectation, answer))
     }
 
     /// Forwards the notification of `permit`, whose intent is in the log. `share` is the part of the budget for request
     /// bytes that the notification holds until it is sent.
     ///
     /// # Errors
-    /// If the server does not take it, or the permit is for something else.
+    /// If the server does not take it, or internal error: the permit does not match this server or request.
     pub async fn tell(
         self: &Arc<Self>,
         permit: Cleared,
         _on_record: &Intent,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         share: Option<Arc<Share<Holder>>>,
     ) -> Result<(), UpstreamError> {
         let (call, _) = permit.into_permit().spend();
@@ -730,8 +746,8 @@ impl Upstream {
                 if let Some(breaker) = &self.breaker {
                     breaker.look(Instant::now())?;
                 }
-                let leg = self.reach(party).await?;
-                let speaker = party.speaker(leg.as_ref());
+                let upstream_session = self.reach(on_behalf).await?;
+                let speaker = on_behalf.speaker(upstream_session.as_ref());
                 let outgoing = request::other(None, &name, &extra, &meta, speaker);
                 let outgoing = Outgoing { share, ..outgoing };
                 self.notify(&outgoing, Instant::now() + self.limits.response_timeout).await
@@ -749,12 +765,15 @@ impl Upstream {
         &self,
         permit: ServerPermit,
         _on_record: &ReadEntry,
-        party: &OnBehalfOf,
-        leg: &UpstreamSession,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
         level: &'static str,
     ) -> Result<ResponseOutcome, UpstreamError> {
         self.takes(&permit)?;
-        let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
+        let speaker = RequestContext {
+            client: Client::gateway(),
+            ..on_behalf.speaker(Some(upstream_session))
+        };
         self.ask_for_level(level, speaker).await
     }
 
@@ -777,11 +796,14 @@ impl Upstream {
         &self,
         permit: ServerPermit,
         _on_record: &ReadEntry,
-        party: &OnBehalfOf,
-        leg: &UpstreamSession,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
     ) -> Result<(), UpstreamError> {
         self.takes(&permit)?;
-        let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
+        let speaker = RequestContext {
+            client: Client::gateway(),
+            ..on_behalf.speaker(Some(upstream_session))
+        };
         let deadline = Instant::now() + self.limits.response_timeout;
         let outgoing = request::other(None, method::ROOTS_CHANGED, &[], &[], speaker);
         self.notify(&outgoing, deadline).await
@@ -811,8 +833,8 @@ impl Upstream {
     /// another. A program is checked before it is started.
     fn approved(&self) -> Result<(), UpstreamError> {
         match &self.transport {
-            Transport::Http(_) if self.keeper.is_stranger(&self.name) => {
-                Err(UpstreamError::Stranger)
+            Transport::Http(_) if self.pin_monitor.is_identity_mismatch(&self.name) => {
+                Err(UpstreamError::IdentityMismatch)
             }
             Transport::Http(_) | Transport::Channel(_) => Ok(()),
         }
@@ -874,8 +896,8 @@ impl Upstream {
     async fn dispatch(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, UpstreamError> {
         match &self.transport {
             Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
-            Transport::Channel(seats) => {
-                let channel = Box::pin(seats.channel(self.seat(outgoing))).await?;
+            Transport::Channel(pool) => {
+                let channel = Box::pin(pool.channel(self.seat(outgoing))).await?;
                 let answer = channel.send(outgoing, self.limits.connect_timeout).await?;
                 Ok(Incoming::Channel(answer))
             }
@@ -893,8 +915,8 @@ impl Upstream {
                 let sent = timeout_at(deadline, http.notify(outgoing)).await;
                 sent.map_err(|_late| UpstreamError::Timeout(self.limits.response_timeout))?
             }
-            Transport::Channel(seats) => {
-                let channel = Box::pin(seats.channel(self.seat(outgoing))).await?;
+            Transport::Channel(pool) => {
+                let channel = Box::pin(pool.channel(self.seat(outgoing))).await?;
                 channel.notify(outgoing, self.limits.connect_timeout).await
             }
         }
@@ -927,7 +949,10 @@ impl Upstream {
                     let reply = request::reply(refusal, speaker);
                     if let Err(error) = self.notify(&reply, deadline).await {
                         let error = crate::base::error_chain::ErrorChain(&error);
-                        tracing::debug!(server = %self.name, %error, "a question was not answered");
+                        tracing::debug!(
+                            server = %self.name, %error,
+                            "the reply to a server request was not sent"
+                        );
                     }
                 }
             }
@@ -970,14 +995,18 @@ impl Upstream {
         match &result {
             Ok(_) => self.counts.reached(),
             // Logged where it was detected.
-            Err(error) if error.is_stranger() => self.counts.not_reached(),
+            Err(error) if error.is_identity_mismatch() => self.counts.not_reached(),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // The server was not asked.
-            Err(UpstreamError::Crowded | UpstreamError::Processes(_) | UpstreamError::Full(_)) => {}
+            Err(
+                UpstreamError::SessionLimit
+                | UpstreamError::Processes(_)
+                | UpstreamError::SendQueueFull(_),
+            ) => {}
             // The server answers, but the budget has no room for the answer.
             Err(error @ UpstreamError::Memory(_)) => {
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::debug!(server = %self.name, %error, "an answer was not read to its end");
+                tracing::debug!(server = %self.name, %error, "a response was not read to its end");
             }
             Err(error) if error.is_open() => {}
             // The server is reachable and does not accept the credential.
@@ -987,18 +1016,21 @@ impl Upstream {
                 | UpstreamError::Credential(_)),
             ) => {
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::warn!(server = %self.name, %error, "the server does not let us in");
+                tracing::warn!(
+                    event = "server.credential_rejected", server = %self.name, %error,
+                    "upstream rejected the gateway's credential"
+                );
             }
             Err(error) => {
                 self.counts.not_reached();
-                if matches!(error, UpstreamError::Link(ConnectionError::Connect(_))) {
+                if matches!(error, UpstreamError::Connection(ConnectionError::Connect(_))) {
                     self.replaced();
                 }
                 // The server may have been replaced by one that speaks another era. One that is slow, or answers a
                 // single call badly, has not.
                 if matches!(
                     error,
-                    UpstreamError::Link(ConnectionError::Connect(_))
+                    UpstreamError::Connection(ConnectionError::Connect(_))
                         | UpstreamError::Status(400..500)
                 ) {
                     self.known.store(None);
@@ -1007,7 +1039,10 @@ impl Upstream {
                         .store(self.protocol == ServerProtocol::Modern, Ordering::Relaxed);
                 }
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::warn!(server = %self.name, %error, "the server failed");
+                tracing::warn!(
+                    event = "server.failed", server = %self.name, %error,
+                    "upstream failed"
+                );
             }
         }
         result
@@ -1025,7 +1060,7 @@ struct ConfiguredHeaders {
 
 impl ConfiguredHeaders {
     fn new(
-        world: &Environment,
+        environment: &Environment,
         headers: &[(HeaderName, VariableValue)],
     ) -> Result<Self, EnvironmentError> {
         let mut extra = Self::default();
@@ -1038,7 +1073,7 @@ impl ConfiguredHeaders {
                     extra.fixed.insert(name.clone(), value);
                 }
                 VariableValue::Secret(reference) => {
-                    let secret = world.live(reference)?;
+                    let secret = environment.live(reference)?;
                     credential::header(name, "", &secret)?;
                     extra.live.push((name.clone(), secret));
                 }
@@ -1050,7 +1085,7 @@ impl ConfiguredHeaders {
     /// Writes the headers whose values are secrets into `map`, with their current values.
     fn write(&self, map: &mut HeaderMap) -> Result<(), UpstreamError> {
         for (name, secret) in &self.live {
-            let value = credential::header(name, "", secret).map_err(UpstreamError::World)?;
+            let value = credential::header(name, "", secret).map_err(UpstreamError::Environment)?;
             map.insert(name.clone(), value);
         }
         Ok(())
@@ -1058,7 +1093,10 @@ impl ConfiguredHeaders {
 }
 
 /// A proof is for another server, or for something else.
-const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");
+const MISDIRECTED: UpstreamError = UpstreamError::Protocol(
+    "internal error: the permit does not match this server or \
+                                                            request",
+);
 
 /// How connections to `uri` of a server are made.
 ///
@@ -1068,11 +1106,11 @@ fn target_of(
     server: &ServerSettings,
     uri: &Uri,
     connect_timeout: Duration,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<ConnectTarget, UpstreamError> {
     let secure = uri.scheme_str() == Some("https");
-    let tls = secure.then(|| world.tls(&server.tls)).transpose();
-    let tls = tls.map_err(UpstreamError::World)?;
+    let tls = secure.then(|| environment.tls(&server.tls)).transpose();
+    let tls = tls.map_err(UpstreamError::Environment)?;
     Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_timeout)?)
 }
 
@@ -1084,26 +1122,26 @@ fn target_of(
 pub async fn certificate_end(
     server: &ServerSettings,
     connect_timeout: Duration,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<Option<SystemTime>, UpstreamError> {
     let uri = match &server.reach {
-        ServerTransport::Http(uri) | ServerTransport::Old(uri)
+        ServerTransport::Http(uri) | ServerTransport::HttpSse(uri)
             if uri.scheme_str() == Some("https") =>
         {
             uri
         }
-        ServerTransport::Http(_) | ServerTransport::Old(_) | ServerTransport::Stdio(_) => {
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) | ServerTransport::Stdio(_) => {
             return Ok(None);
         }
     };
-    Ok(target_of(server, uri, connect_timeout, world)?.certificate_end().await?)
+    Ok(target_of(server, uri, connect_timeout, environment)?.certificate_end().await?)
 }
 
 /// The sandbox of the server's program; `None` for one without a sandbox, or at a URL.
 fn sandbox(server: &ServerSettings) -> Option<Arc<SandboxPlan>> {
     match &server.reach {
         ServerTransport::Stdio(program) => program.sandbox.clone().map(Arc::new),
-        ServerTransport::Http(_) | ServerTransport::Old(_) => None,
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) => None,
     }
 }
 
@@ -1121,7 +1159,7 @@ fn denied_path(result: Value<'_>) -> Option<PathBuf> {
 
 fn identity(server: &ServerSettings) -> Box<str> {
     let place = match &server.reach {
-        ServerTransport::Http(uri) | ServerTransport::Old(uri) => uri.to_string(),
+        ServerTransport::Http(uri) | ServerTransport::HttpSse(uri) => uri.to_string(),
         ServerTransport::Stdio(program) => format!("{} {:?}", program.command, program.args),
     };
     let digest = json::hex::encode(&crate::base::sha256::sha256(place.as_bytes()));

@@ -528,7 +528,7 @@ def announced(gateway, lines, said):
             for what in ("listens on", "ops on"):
                 if f"{what} http://" in line:
                     places[what] = line.split(f"{what} ")[1].strip()
-            if '"catalogue read"' in line:
+            if '"tools listed"' in line:
                 return places["listens on"], places["ops on"]
     raise OSError("the gateway did not come up: " + "".join(said))
 

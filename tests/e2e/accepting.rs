@@ -382,8 +382,8 @@ fn why_something_is_not_shown_is_said_wherever_somebody_looks() {
             json!(["up/manual: definition planted-instructions", "up/other: not-granted"]);
         assert_eq!(gateway.last()["withheld"], expected);
         // Once for a change, not for each request.
-        let log = gateway.says("one is withheld");
-        let told = log.lines().filter(|line| line.contains("one is withheld"));
+        let log = gateway.says("definition withheld");
+        let told = log.lines().filter(|line| line.contains("definition withheld"));
         let told: Vec<_> = told.filter(|line| line.contains("manual")).collect();
         assert!(told.len() == 1 && told.iter().all(|line| line.contains(accept)), "{told:?}");
         assert_eq!(events(&gateway, "withheld; planted-instructions").len(), 1);

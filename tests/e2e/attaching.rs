@@ -341,7 +341,7 @@ fn a_program_behind_the_gateway_takes_no_place_at_its_socket_and_keeps_no_client
             assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
         }
         if sandbox == "mode: off" {
-            gateway.says("a process cannot be a client over stdio");
+            gateway.says("stdio client refused");
         }
     }
 }
@@ -624,7 +624,7 @@ fn a_client_that_is_attached_and_does_not_read_is_cut_off() {
                 json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
             writeln!(input, "{asked}").unwrap();
         }
-        gateway.says("a client that does not read was cut off");
+        gateway.says("client disconnected: it does not read");
         // What it holds is given back, and another is served.
         let mut other = Started::new(started(&file, "/mcp", Some(ANA)), era);
         assert_eq!(other.tools(), ["work"], "{era:?}");

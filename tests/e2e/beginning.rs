@@ -724,7 +724,7 @@ fn a_doctor_says_which_registered_tools_a_server_does_not_have() {
 #[test]
 fn a_run_says_at_once_that_a_program_is_not_there() {
     let gateway = Config::with("- {name: up, command: /no/such/program}", "[up]").start();
-    gateway.says("its program cannot be started: there is no `/no/such/program`");
+    gateway.says("cannot be started: there is no `/no/such/program`");
 }
 
 #[test]

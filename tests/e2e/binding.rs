@@ -166,7 +166,7 @@ fn forging(era: Era) -> Server {
                 }))
             }
             ("tools/call", "fails") => {
-                let error = json!({ "code": -32000, "message": "no", "data": { "_meta": marks() }, "_meta": marks() });
+                let error = json!({ "code": -32000, "invalid-message": "no", "data": { "_meta": marks() }, "_meta": marks() });
                 ok(&json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string())
             }
             ("tools/call", _) => {
@@ -216,7 +216,7 @@ fn what_only_the_gateway_says_no_server_says() {
             let kept = answer.matches(r#"meta":{"example.com/own":7}"#).count();
             assert_eq!(kept, places, "{about} ({era:?}, {upstream:?}): {answer}");
         }
-        gateway.says("as only the gateway may; they were removed");
+        gateway.says("are reserved for the gateway; they were removed");
     }
 }
 
@@ -331,7 +331,7 @@ fn an_error_of_a_server_is_not_taken_for_a_denial() {
         let error = |code: i64| ana.call("fails", &json!({ "code": code })).json()["error"].clone();
         assert_eq!(error(-31403), json!({ "code": -32603, "message": "no" }), "{era:?}");
         assert_eq!(gateway.last()["outcome"], "server-error");
-        gateway.says("as only the gateway may; they were removed");
+        gateway.says("are reserved for the gateway; they were removed");
         // Other errors are passed on as they came.
         assert_eq!(error(-32050)["data"]["contact"], "evil@example.com", "{era:?}");
     }

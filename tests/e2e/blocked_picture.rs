@@ -138,7 +138,7 @@ fn logged(gateway: &Gateway) -> Pane {
     // The last call is logged last.
     let said = gateway.says("canary/delete_account");
     for (part, tone) in [
-        ("one is withheld", Tone::Bad),
+        ("definition withheld", Tone::Bad),
         ("ALLOW  anonymous tools/list", Tone::Good),
         ("ALLOW  anonymous canary/add", Tone::Good),
         ("DENY   anonymous canary/convert", Tone::Bad),

@@ -391,10 +391,10 @@ fn certificates_are_renewed_without_a_lost_handshake() {
         // A key that does not fit its certificate is not taken; the old ones stay in use.
         let next = pki.issue(&Leaf::local());
         fs::copy(&next.key, &own.key).unwrap();
-        gateway.says("new certificates cannot be used");
+        gateway.says("new certificate rejected; keeping the previous one");
         assert!(shown(&mine).is_ok());
         next.replace(&own);
-        gateway.says("new certificates are used");
+        gateway.says("new certificate in use");
         done.store(true, Ordering::Relaxed);
     });
     assert!(count.load(Ordering::Relaxed) > 10);
@@ -659,14 +659,14 @@ fn a_bad_configuration_of_tls_is_said_with_its_place() {
     let mut config = secure(&server, &own, "");
     config.authentication = "[certificate]".to_owned();
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
-    assert!(text.contains("there is no certificate that is known"), "{text}");
+    assert!(text.contains("`identity.certificates` is empty"), "{text}");
     config.identity = "certificates: [{names: ['uri:*']}]".to_owned();
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
-    assert!(text.contains("this listener asks for no certificates"), "{text}");
+    assert!(text.contains("client certificates are not requested on this listener"), "{text}");
     let mut config = secure(&server, &own, "");
     config.listener.push_str("forwardedCertificate: {names: ['dns:x']}");
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
-    assert!(text.contains("this listener asks for no certificates"), "{text}");
+    assert!(text.contains("client certificates are not requested on this listener"), "{text}");
     let mut config = secure(&server, &own, "");
     config.listener.push_str("forwardedCertificate: {}");
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();

@@ -132,7 +132,7 @@ fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     assert!(recorded.contains("planted-instructions at `/description`"));
     assert!(log.contains("\"mcpServers\""));
     // There is no configuration that a verb could read.
-    let log = gateway.says("one is withheld");
+    let log = gateway.says("definition withheld");
     assert!(log.contains("planted-instructions") && !log.contains("pin approve"), "{log}");
 }
 

@@ -70,7 +70,7 @@ fn messages() -> Vec<(&'static str, Value)> {
         ),
         (
             "tools/call",
-            json!({ "error": { "code": -32000, "message": "it failed", "data": { "trace": ["at"] } } }),
+            json!({ "error": { "code": -32000, "invalid-message": "it failed", "data": { "trace": ["at"] } } }),
         ),
         (
             "prompts/get",
@@ -294,7 +294,8 @@ fn orders_in_what_a_server_says_are_taken_out_and_the_rest_is_shown() {
         assert!(found.contains("planted-instructions at `/content/0/text`"), "{found}");
         assert!(text(&say(&gateway, &hidden)).starts_with("[REDACTED:instructions:"));
         assert_eq!(text(&say(&gateway, ordinary)), ordinary);
-        *said.lock().unwrap() = vec![json!({ "error": { "code": -32000, "message": planted } })];
+        *said.lock().unwrap() =
+            vec![json!({ "error": { "code": -32000, "invalid-message": planted } })];
         let answer = gateway.client(era, ANA).call("work", &json!({}));
         assert!(
             answer.json()["error"]["message"].as_str().unwrap().contains("[REDACTED:instructions:")
@@ -1059,7 +1060,7 @@ fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
             let last = gateway.last();
             let found = format!("{} {}", last["findings"], last["found"]);
             assert_eq!(shown["isError"], true, "{era:?} {content}: {found}");
-            assert!(found.contains("costs more to "), "{era:?} {content}: {found}");
+            assert!(found.contains("inspection budget exceeded"), "{era:?} {content}: {found}");
             assert!(!shown.to_string().contains("every build"), "{era:?} {content}");
         };
         let little = "inspectionWork: 300000";
@@ -1072,7 +1073,7 @@ fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
         }
         assert_eq!(upstream.tool_calls().len(), before);
         // It is said which settings bound it.
-        gateway.says("`limits.inspectionWorkPerByte` allow");
+        gateway.says("exceeds `limits.inspectionWork` and `limits.inspectionWorkPerByte`");
         // What comes back.
         for result in [&text(&long), &listed] {
             let (gateway, _server) = open(result, little);
@@ -1084,7 +1085,8 @@ fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
         }
         // An error of the server is looked at as an answer is.
         let said = Said::default();
-        *said.lock().unwrap() = vec![json!({ "error": { "code": -32000, "message": long } })];
+        *said.lock().unwrap() =
+            vec![json!({ "error": { "code": -32000, "invalid-message": long } })];
         let failing = server(era, &said);
         for (limits, passes) in [(little, false), ("", true)] {
             let config = Config::of(&failing.url()).policy(&format!("{content}\n{OPEN}"));

@@ -136,11 +136,11 @@ fn found(gateway: &Gateway) -> String {
 fn withheld(gateway: &Gateway, answer: &Answer) {
     let told = answer.json();
     assert_eq!(told["result"]["isError"], true, "{told}");
-    assert_eq!(answered(answer), "what the server said was withheld: inspection-budget");
+    assert_eq!(answered(answer), "the server's result was withheld: inspection-budget");
     let record = gateway.recorded("the call", |record| record["tool"] == "big");
     assert_eq!((&record["outcome"], &record["reason"]), (&json!("denied"), &json!("content")));
     let found = found(gateway);
-    assert!(found.contains("inspection-budget at ``: costs more to look at"), "{record}");
+    assert!(found.contains("inspection-budget at ``: inspection budget exceeded"), "{record}");
     assert!(findings(gateway, "inspection-budget") > 0);
 }
 
@@ -292,7 +292,7 @@ fn a_long_question_is_asked_and_one_that_is_too_long_is_withheld() {
             }
             let told = read(&mut stream);
             assert!(
-                told.body.contains("what the server said was withheld: result-size"),
+                told.body.contains("the server's result was withheld: result-size"),
                 "{told:?}"
             );
             assert!(!told.body.contains("plain words"), "{era:?}");
@@ -344,9 +344,9 @@ fn a_result_that_costs_too_much_to_check_is_withheld() {
                 continue;
             }
             let told = answered(&answer);
-            assert_eq!(told, format!("what the server said was withheld: {detector}"));
+            assert_eq!(told, format!("the server's result was withheld: {detector}"));
             let found = found(&gateway);
-            assert!(found.contains("costs more to"), "{era:?} {mode}: {found}");
+            assert!(found.contains("inspection budget exceeded"), "{era:?} {mode}: {found}");
             assert!(findings(&gateway, detector) > 0, "{era:?} {mode}");
             let bob = gateway.client(era, BOB);
             assert_eq!(answered(&bob.call("small", &json!({}))), "done");

@@ -699,8 +699,11 @@ fn a_bad_configuration_of_credentials_is_said_with_its_place() {
     let grant = grant(&issuer, "");
     let plain = grant.replace("https://", "http://");
     for (more, said) in [
-        ("credential: {}".to_owned(), "it is not clear what the server is shown"),
-        ("credential: {header: {}}".to_owned(), "it is not clear where the secret is"),
+        (
+            "credential: {}".to_owned(),
+            "exactly one of `header`, `clientCredentials`, `tokenExchange` and `identityAssertion` is required",
+        ),
+        ("credential: {header: {}}".to_owned(), "the secret has exactly one source"),
         (
             "credential: {header: {name: Cookie, fromEnv: X}}".to_owned(),
             "this header has another meaning",

@@ -729,3 +729,54 @@ fn headings_that_messages_of_the_gateway_name_stand_on_their_pages() {
     let stalled = ("docs/operations.md".to_owned(), "Alive and ready".to_owned());
     assert!(found.contains(&stalled), "{found:?}");
 }
+
+/// The arguments of a macro, from behind its parenthesis to the closing one.
+fn arguments(text: &str) -> &str {
+    let (mut depth, mut quoted, mut escaped) = (1, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            '(' | '[' | '{' if !quoted => depth += 1,
+            ')' | ']' | '}' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return text.get(..at).unwrap();
+        }
+    }
+    panic!("no end: {text}");
+}
+
+#[test]
+fn every_log_event_has_a_constant_message_and_a_name_that_the_page_lists() {
+    let logs = Regex::new(r"tracing::(error|warn|info|debug)!\(").unwrap();
+    let named = Regex::new(r#"\bevent = "([a-z_]+(?:\.[a-z_]+)+)""#).unwrap();
+    let message = Regex::new(r#""((?:[^"\\]|\\(?s:.))*)",?\s*$"#).unwrap();
+    let mut events: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in sources("gateway/src") {
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for found in logs.captures_iter(text) {
+            let (whole, level) = (found.get(0).unwrap(), &found[1]);
+            let event = arguments(text.get(whole.end()..).unwrap());
+            let said = message.captures(event);
+            let said = said.unwrap_or_else(|| panic!("{}: {event}", path.display()));
+            assert!(!said[1].contains('{'), "{}: not constant: {event}", path.display());
+            match named.captures(event) {
+                Some(name) => {
+                    events.entry(name[1].to_owned()).or_default().insert(level.to_owned());
+                }
+                None => assert_eq!(level, "debug", "{}: no name: {event}", path.display()),
+            }
+        }
+    }
+    let row = Regex::new(r"(?m)^\| `([a-z_]+\.[a-z_]+)` \| ([a-z ]+) \| [^|]+ \|$").unwrap();
+    let page = read("docs/observability.md");
+    let listed: BTreeMap<String, BTreeSet<String>> = row
+        .captures_iter(&page)
+        .map(|row| (row[1].to_owned(), row[2].split(" or ").map(str::to_owned).collect()))
+        .collect();
+    assert_eq!(listed, events);
+}

@@ -29,7 +29,7 @@ fn a_name_that_stands_for_another_network_is_not_connected_to() {
             assert!(!format!("{answer:?}").contains("127.0.0.1"), "{answer:?}");
             let record = gateway.recorded("the call", |r| r["method"] == method);
             assert_eq!(record["reason"], "upstream-egress");
-            gateway.says("may not go there");
+            gateway.says("which `egress` does not allow");
         }
         assert!(server.calls().is_empty());
     }

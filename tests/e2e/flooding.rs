@@ -60,7 +60,7 @@ fn a_server_that_sends_answers_nobody_asked_for_does_not_fill_the_log() {
         eventually("lines that count many others", || {
             assert_eq!(ana.call("read", &json!({})).status, 200);
             let log = gateway.said();
-            let counts = log.lines().filter(|line| line.contains("nobody waits"));
+            let counts = log.lines().filter(|line| line.contains("no request waits"));
             let counts: Vec<_> = counts.map(suppressed_in).collect();
             (counts.iter().sum::<u64>() > 4 * counts.len() as u64).then_some(())
         });
@@ -295,7 +295,7 @@ fn a_server_that_asks_again_and_again_costs_few_records_and_few_lines_of_the_log
     let summary = log.iter().find(|record| record["event"] == "refusals").unwrap();
     assert_eq!((&summary["server"], &summary["address"]), (&json!("up"), &Value::Null));
     let log = gateway.said();
-    for said in ["may not ask this of clients", "a notification was withheld"] {
+    for said in ["server request refused by the policy", "notification withheld"] {
         assert!(log.lines().filter(|line| line.contains(said)).count() < 40, "{said}");
     }
     let mut command = Command::new(binary());
@@ -415,7 +415,7 @@ fn the_stream_of_a_session_that_never_pauses_is_closed_and_delays_nobody() {
     bystanders(&gateway, Era::Legacy, &over, || {
         // It is opened again, after a pause.
         eventually("a second stream", || (opened.load(Ordering::Acquire) > 1).then_some(()));
-        gateway.says("a stream was broken off");
+        gateway.says("event stream broken");
     });
     assert!(opened.load(Ordering::Acquire) < 20, "the pause between two streams grows");
 }

@@ -134,8 +134,9 @@ fn a_server_that_asks_over_a_process_that_callers_share_is_told_which_setting_is
         assert!(answer.contains("-32601") && answer.contains("sharing: perSession"), "{answer}");
         eventually("the log names the setting", || {
             let log = gateway.said();
-            let told =
-                |line: &str| line.contains("was refused") && line.contains("sharing: perSession");
+            let told = |line: &str| {
+                line.contains("request refused") && line.contains("sharing: perSession")
+            };
             log.lines().any(told).then_some(())
         });
     }

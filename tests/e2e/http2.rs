@@ -559,7 +559,7 @@ fn a_client_that_floods_its_connection_loses_it_and_others_are_served() {
     assert!(server.tool_calls().len() <= 400 + count);
     eventually("the count", || {
         let metrics = secure.gateway.metrics_now();
-        let ended = metrics.split("\nportcullis_http2_flood_closes_total ").nth(1).unwrap();
+        let ended = metrics.split("\nportcullis_http2_floods_total ").nth(1).unwrap();
         (ended.lines().next().unwrap().trim().parse() == Ok(count)).then_some(())
     });
 }

@@ -638,7 +638,7 @@ fn what_somebody_else_appends_to_the_log_is_on_record_and_swallows_no_record() {
             let mut file = fs::OpenOptions::new().append(true).open(gateway.audit()).unwrap();
             file.write_all(text.as_bytes()).unwrap();
             assert_eq!(ana.call("read", &json!({})).status, 200);
-            gateway.says("audit_file_foreign");
+            gateway.says("audit.file_foreign");
             gateway.measures("portcullis_audit_foreign_appends_total 1");
             assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
             gateway.terminate();
@@ -678,7 +678,7 @@ fn a_log_that_is_removed_while_it_is_written_goes_on_in_a_new_file_that_says_so(
         assert!(lost["to"].as_u64().unwrap() + 1 >= before as u64, "{lost}");
         assert!(lost["what"].as_str().unwrap().contains("removed"), "{lost}");
         gateway.measures("portcullis_audit_files_lost_total 1");
-        gateway.says("audit_file_lost");
+        gateway.says("audit.file_lost");
         assert_eq!(ana.call("read", &json!({})).status, 200);
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
         gateway.terminate();
@@ -848,7 +848,7 @@ fn a_file_of_checkpoints_that_is_removed_or_cut_is_begun_anew_and_still_proves_t
         let what = if cut { "cut" } else { "removed" };
         assert!(lost["what"].as_str().unwrap().contains(what), "{lost}");
         gateway.measures("portcullis_audit_files_lost_total 1");
-        gateway.says("audit_file_lost");
+        gateway.says("audit.file_lost");
         assert_eq!(ana.call("read", &json!({})).status, 200);
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
         gateway.terminate();

@@ -116,7 +116,7 @@ fn what_a_program_says_is_logged_with_quotation_marks_as_they_are() {
 fn in_a_pipe_the_log_is_json_and_the_configuration_can_say_otherwise() {
     let server = Server::echo(Era::Modern, &["echo", "read_text_file"]);
     let lines = |gateway: &Gateway| -> Vec<String> {
-        let log = gateway.says("catalogue read");
+        let log = gateway.says("tools listed");
         // The last line may be on its way.
         let (whole, _) = log.rsplit_once('\n').unwrap();
         let ours = |line: &&str| !line.starts_with("portcullis: ");
@@ -219,7 +219,7 @@ fn the_log_of_a_file_is_json_however_the_records_are_shown() {
     let mut child = command.spawn().unwrap();
     eventually("the log", || {
         let text = fs::read_to_string(&log).unwrap_or_default();
-        text.contains("catalogue read").then_some(())
+        text.contains("tools listed").then_some(())
     });
     let kill = Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(kill.success() && child.wait().unwrap().success());

@@ -326,7 +326,7 @@ fn no_member_of_a_result_or_an_error_shows_a_client_a_secret() {
         }
         for (_, at) in members("server", "error", era) {
             for value in forms(at, SECRET) {
-                let mut error = json!({ "code": -32000, "message": "no", "data": {} });
+                let mut error = json!({ "code": -32000, "invalid-message": "no", "data": {} });
                 put(&mut error, at, value);
                 for method in ["tools/call", "prompts/get", "resources/read", "tools/list"] {
                     say(&script, method, vec![json!({ "error": error })]);

@@ -223,7 +223,7 @@ fn what_a_caller_sends_and_what_it_is_answered_have_one_bound_together() {
         assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
         assert_eq!(over.json()["error"]["data"]["reason"], "caller-limit-bodies", "{over:?}");
         let over = ana.call("long", &json!({}));
-        assert!(over.body.contains("too many bytes"), "{era:?} {over:?}");
+        assert!(over.body.contains("response memory limit reached"), "{era:?} {over:?}");
         let is = |record: &Value| record["reason"] == "upstream-memory-limit";
         assert_eq!(gateway.recorded("the refusal", is)["principal"], "ana");
         // Others have their part.

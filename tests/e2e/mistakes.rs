@@ -206,7 +206,7 @@ const MISTAKES: [Mistake; 38] = [
             ("0f5b000000000000000000000000000000000000000000000000000000000000", CHANGE_ME),
         ],
         at: CHANGE_ME,
-        message: "the key with this hash is a word that everybody tries, and `main` is open to other machines",
+        message: "the key with this hash is a well-known password, and `main` is open to other machines",
         help: "make a key with `portcullis keygen`, and write its hash here",
     },
     Mistake {
@@ -622,16 +622,19 @@ fn a_section_that_is_missing_hides_no_other_mistake() {
 #[test]
 fn a_former_name_of_a_key_is_accepted_with_a_warning_that_says_the_current_one() {
     let folder = Folder::new();
-    let former =
-        GOOD.replacen("audit:\n", "limits: {answerTime: 30s, http2: {streams: 7}}\naudit:\n", 1);
+    let former = GOOD.replacen(
+        "audit:\n",
+        "limits: {responseTimeout: 30s, http2: {streams: 7}}\naudit:\n",
+        1,
+    );
     assert_ne!(former, GOOD);
     write(&folder, &former);
-    let (line, column) = place(&former, "answerTime");
+    let (line, column) = place(&former, "responseTimeout");
     let validated = portcullis(&folder, &["validate"]);
     let said = printed(&validated);
     assert_eq!(validated.status.code(), Some(0), "{said}");
     let warning = format!(
-        "warning: portcullis.yaml:{line}:{column}: `answerTime` is the former name of `responseTimeout`; write `responseTimeout`"
+        "warning: portcullis.yaml:{line}:{column}: `responseTimeout` is the former name of `responseTimeout`; write `responseTimeout`"
     );
     assert!(said.contains(&warning), "{said}");
     assert!(said.contains("`streams` is the former name of `maxConcurrentStreams`"), "{said}");

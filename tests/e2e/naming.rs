@@ -35,7 +35,7 @@ fn config(one: &Server, two: &Server, route: &str) -> Config {
 /// Waits until the configuration that was written is in force.
 fn reloaded(gateway: &Gateway) {
     gateway.hang_up();
-    gateway.says("another configuration is in force");
+    gateway.says("configuration applied");
 }
 
 fn calls(client: &Client, tool: &str) -> Value {

@@ -78,7 +78,7 @@ fn callers_are_shown_the_words_of_the_operator_and_the_pin_stays_on_those_of_the
         assert_eq!(answer["result"]["content"][0]["text"], "7", "{answer}");
         eventually("the log says which argument is not there", || {
             let log = gateway.said();
-            let said = log.contains("an override is of an argument that the tool does not have");
+            let said = log.contains("an override names an argument that the tool does not have");
             (said && log.contains("/none")).then_some(())
         });
         // The words of the operator do not hide that the server has others.

@@ -1396,7 +1396,7 @@ fn what_is_gone_is_told_with_what_settles_it() {
         state.lock().unwrap()["tools"] = json!([tool("rest")]);
         let settles = "`portcullis pin revoke up/work --reason TEXT";
         let log = gateway
-            .says("definition-removed, held; it was approved, but its server does not list it; ");
+            .says("definition-removed, held; it was approved, but its server does not list it");
         let line = log.lines().find(|line| line.contains("definition-removed, held")).unwrap();
         assert!(line.contains(settles), "{line}");
         let differs = printed(&config.tried(&["pin", "verify"]));

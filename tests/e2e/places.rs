@@ -540,9 +540,9 @@ fn a_server_that_passes_on_the_refusal_of_its_question_is_not_said_to_forge_one(
         let told = server.calls().into_iter().rfind(|call| call.body["id"] == "q").unwrap();
         let error = &told.body["error"];
         assert_eq!((&error["code"], &error["message"]), (&json!(-31403), &json!(note)), "{era:?}");
-        let log = gateway.says("a server may not ask this of clients");
+        let log = gateway.says("server request refused by the policy");
         assert!(log.contains(&format!("server-request-not-configured: {note}")), "{log}");
-        assert!(!gateway.said().contains("as only the gateway may"), "{}", gateway.said());
+        assert!(!gateway.said().contains("reserved for the gateway"), "{}", gateway.said());
     }
 }
 

@@ -545,10 +545,10 @@ fn an_inspected_token_that_is_refused_is_explained_by_the_configuration() {
     for (changes, expected) in [
         (
             json!({ "exp": now() + 7200 }),
-            "lifetime: good for longer than `maxLifetime` of its issuer allows\n".to_owned(),
+            "lifetime: the lifetime exceeds `maxLifetime` of the issuer\n".to_owned(),
         ),
         (json!({ "exp": now() + 7200 }), "`maxLifetime` of issuer `corp` is 10m\n".to_owned()),
-        (json!({ "exp": now() - 900 }), "expired: its `exp` has passed\n".to_owned()),
+        (json!({ "exp": now() - 900 }), "expired: the token has expired (`exp`)\n".to_owned()),
         (json!({ "iss": slashed }), format!("issuer `corp` is configured as `{url}`, which has")),
         (json!({ "iss": "https://x.example" }), format!("configured are `{url}` (`corp`)\n")),
     ] {

@@ -163,7 +163,7 @@ fn a_file_that_changes_is_in_force_and_one_that_is_wrong_changes_nothing() {
         assert_eq!(ana.tools(), ["write"], "the last good one holds");
         let rejected = gateway.records().into_iter().find(|record| record["event"] == "rejected");
         assert!(rejected.unwrap()["what"].as_str().unwrap().contains(":1:1: "));
-        gateway.says("the configuration was not changed");
+        gateway.says("configuration rejected; keeping the previous configuration");
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
         // Put right, asked for by the operator.
         read.write(&file, gateway.audit());
@@ -600,8 +600,8 @@ fn a_rejected_change_is_told_by_its_cause_and_one_that_is_put_right_as_well() {
     gateway.says("unknown key `tols`");
     fs::write(&file, good).unwrap();
     assert_eq!(operator(&gateway, "POST", "/reload").status, 200);
-    gateway.says("the configuration is again the one that is in force");
+    gateway.says("the configuration file equals the active configuration again");
     gateway.terminate();
-    gateway.says("the gateway is told to stop");
+    gateway.says("shutdown signal received");
     assert_eq!(gateway.ended(), Some(0));
 }

@@ -1344,7 +1344,7 @@ fn a_task_that_failed_is_on_record_as_the_call_would_be() {
         state[key] = value;
         state
     };
-    let error = json!({ "code": -32000, "message": "broken" });
+    let error = json!({ "code": -32000, "invalid-message": "broken" });
     for (era, method, said, outcome) in [
         (Era::Modern, "tasks/get", with("completed", "result", done(json!(true))), "tool-error"),
         (Era::Modern, "tasks/get", with("completed", "result", done(json!("true"))), "tool-error"),
@@ -1611,8 +1611,8 @@ fn what_is_labelled_is_withheld_also_where_nobody_can_read_it() {
             "structuredContent": { "ssn": ssn, "by": { ssn: 1 } } }));
         let mut messages: Vec<Value> =
             all.into_iter().map(|result| json!({ "result": result })).collect();
-        messages.push(json!({ "error": { "code": -32000, "message": "failed", "data": { "person": { "ssn": ssn } } } }));
-        messages.push(json!({ "error": { "code": -32000, "message": inner } }));
+        messages.push(json!({ "error": { "code": -32000, "invalid-message": "failed", "data": { "person": { "ssn": ssn } } } }));
+        messages.push(json!({ "error": { "code": -32000, "invalid-message": inner } }));
         for message in messages {
             let gateway = saying(era, message.clone(), policy);
             let shown = gateway.client(era, ANA).call("person", &json!({}));

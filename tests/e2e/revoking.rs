@@ -1059,7 +1059,7 @@ fn files_that_would_destroy_each_other_are_refused_at_the_start() {
     fs::create_dir(path("folder")).unwrap();
     symlink(path("list"), path("linked")).unwrap();
     for (what, list, pins, audit, said) in [
-        ("the lock", "list", "list.lock", "audit", "locked to change the revocations"),
+        ("the lock", "list", "list.lock", "audit", "the lock file of `revocations.file`"),
         ("the list", "list", "list", "audit", "the list of revocations"),
         ("a link to the list", "linked", "pins", "list", "the audit log `file`"),
         ("another spelling", "list", "pins", "folder/../list.lock", "the audit log `file`"),
@@ -1352,7 +1352,7 @@ fn what_the_file_revokes_and_lifts_is_on_record() {
         });
         let count = gateway.records().iter().filter(|one| one["event"] == "revoked").count();
         assert_eq!(count, 3);
-        gateway.says("the file of revocations has changed");
+        gateway.says("revocations changed in the file");
     }
 }
 

@@ -218,7 +218,7 @@ fn what_a_sandbox_lacks_is_said_before_the_start() {
         assert_eq!(said.contains("the server `up` has no sandbox"), warned, "{said}");
     }
     let gateway = boxed("mode: off").start();
-    gateway.says("it has no sandbox");
+    gateway.says("no sandbox: the program has the same access as the gateway");
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn changed(gateway: &Gateway, config: &Config, file: &Path, count: usize) {
     gateway.hang_up();
     e2e::eventually("the change is in force", || {
         let said = gateway.said();
-        (said.matches("another configuration is in force").count() == count).then_some(())
+        (said.matches("configuration applied").count() == count).then_some(())
     });
 }
 
@@ -383,7 +383,9 @@ fn a_program_in_use_ends_when_more_files_are_protected_from_programs() {
             "\n- {id: more, effect: allow, principals: ['*'], servers: ['*'], tools: [other]}",
         );
         changed(&gateway, &config, &file, 1);
-        assert!(lives() && !gateway.said().contains("programs may do less than before"));
+        assert!(
+            lives() && !gateway.said().contains("stopping programs of the previous configuration")
+        );
         // The program runs in a sandbox that does not know of this file, and the call has no end.
         let env = format!(", env: [{{name: KEY, fromFile: '{}'}}]}}", at("key"));
         config.servers = format!("{}{env}", config.servers.strip_suffix('}').unwrap());
@@ -580,7 +582,7 @@ fn a_gateway_that_can_open_no_file_is_not_ready() {
             (answer.status == 503).then_some(answer)
         });
         assert!(answer.body.contains("files and threads: failing"), "{}", answer.body);
-        gateway.says("nobody new is served");
+        gateway.says("new connections are refused");
     }
 }
 
@@ -723,7 +725,7 @@ fn a_sandbox_that_cannot_be_had_stops_the_start_where_it_is_required() {
     assert!(tried.to("read", &own).0);
     let record = gateway.records().into_iter().find(|record| record["event"] == "sandbox").unwrap();
     assert!(record["what"].as_str().unwrap().contains("server up: `/no/such/folder`"), "{record}");
-    gateway.says("its sandbox is not complete");
+    gateway.says("the sandbox is incomplete");
 }
 
 #[test]
@@ -1071,7 +1073,7 @@ fn a_question_that_a_program_asks_again_and_again_is_logged_once_with_what_allow
         let output = config.tried(verb);
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{verb:?}: {said}");
-        let count = said.matches("a question of the server was refused").count();
+        let count = said.matches("server request refused").count();
         assert!((1..=most).contains(&count), "{verb:?}: {said}");
         assert!(said.contains("`serverRequests: {roots: {}}` of the server"), "{said}");
     }

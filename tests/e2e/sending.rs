@@ -195,7 +195,7 @@ fn a_program_that_takes_nothing_while_calls_to_it_time_out_is_started_again() {
         let born = seen(&ana)["born"].clone();
         let at_work = held(&gateway, &ana, &folder, &json!({}));
         let waits = begun(&gateway, &long_call(&bob, 1));
-        gateway.says("the server takes nothing of what is sent to it");
+        gateway.says("the server stopped reading");
         gateway.measures("portcullis_upstream_channels_stalled_total{server=\"up\"} 1");
         is_served_elsewhere(&gateway, era);
         eventually("nothing waits", || (unsent(&gateway) == 0).then_some(()));

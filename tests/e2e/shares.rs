@@ -121,7 +121,7 @@ fn one_address_does_not_take_every_connection() {
     };
     eventually("one too many is closed", || closed().then_some(()));
     assert!(gateway.metric_now("portcullis_connections_refused_total") > 0);
-    gateway.says("a connection was refused");
+    gateway.says("connection refused");
     drop(idle);
     eventually("there is room again", || (!closed()).then_some(()));
 }
@@ -331,7 +331,7 @@ fn stalling(era: Era) -> (Server, Sender<()>) {
 fn answers_that_do_not_end_leave_room_for_those_of_others() {
     for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
         let (server, release) = stalling(era);
-        let limits = "responseBody: 256KiB\nresponseMemory: 1MiB\nresponseMemoryPerCaller: 256KiB\n\
+        let limits = "responseBody: 256KiB\nanswers: 1MiB\nresponseMemoryPerCaller: 256KiB\n\
                       responseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
@@ -342,7 +342,10 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
         let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();
-        assert!(over["error"]["message"].as_str().unwrap().contains("too many bytes"), "{over}");
+        assert!(
+            over["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{over}"
+        );
         let is =
             |record: &Value| record["reason"] == "upstream-memory-limit" && record["tool"] == "big";
         assert!(!gateway.recorded("the answer that was given up", is).is_null());
@@ -395,11 +398,14 @@ fn what_is_read_of_the_pages_of_a_list_takes_of_the_shares_before_the_list_is_wh
             stream.write_all(&body).is_ok()
         });
         // The texts of all ten pages are less than half of that.
-        let limits = "responseBody: 256KiB\nresponseMemory: 2MiB\nresponseMemoryPerServer: 512KiB";
+        let limits = "responseBody: 256KiB\nanswers: 2MiB\nresponseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
         let told = ana.ask("tools/list", json!({})).json();
-        assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
+        assert!(
+            told["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{told}"
+        );
         let is = |record: &Value| {
             record["reason"] == "upstream-memory-limit" && record["method"] == "tools/list"
         };
@@ -430,14 +436,17 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
             };
             stream.write_all(&bytes).is_ok()
         });
-        let limits = "responseBody: 256KiB\nresponseMemory: 2MiB\nresponseMemoryPerCaller: 512KiB\n\
+        let limits = "responseBody: 256KiB\nanswers: 2MiB\nresponseMemoryPerCaller: 512KiB\n\
                       responseMemoryPerServer: 2MiB";
         let gateway = start(&server, limits);
         let ana = gateway.client(era, ANA);
         // Both texts have about the same length.
         assert!(ana.call("long", &json!({})).json()["result"].is_object(), "{era:?} {events}");
         let told = ana.call("many", &json!({})).json();
-        assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
+        assert!(
+            told["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{told}"
+        );
         let is = |record: &Value| {
             record["reason"] == "upstream-memory-limit" && record["tool"] == "many"
         };
@@ -456,7 +465,7 @@ fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_aga
             "ttlMs": 300_000,
         });
         // There is room for either of the lists, and not for both.
-        let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 768KiB";
+        let limits = "responseBody: 256KiB\nanswers: 4MiB\nresponseMemoryPerServer: 768KiB";
         let server = Server::offering(era, offers, |_| json!({ "content": [] }));
         let policy = ALL.replace("tools: ['*']", "tools: ['*'], prompts: ['*']");
         let gateway = Config::of(&server.url()).policy(&policy).limits(limits).start();
@@ -556,7 +565,7 @@ fn answers_that_their_client_does_not_read_take_of_its_share_and_of_no_others() 
         }
         let refused = || {
             let answer = ana.call("medium", &json!({}));
-            answer.body.contains("too many bytes").then_some(())
+            answer.body.contains("response memory limit reached").then_some(())
         };
         let mut unread = Vec::new();
         for id in 1..=2 {
@@ -604,7 +613,7 @@ fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_
         ana.handshake("2025-03-26");
         let refused = || {
             let answer = ana.call("medium", &json!({}));
-            answer.body.contains("too many bytes").then_some(())
+            answer.body.contains("response memory limit reached").then_some(())
         };
         assert!(refused().is_none(), "{streams}");
         let long = |id: u64| ana.message(&json!(id), "tools/call", json!({ "name": "long" }));
@@ -632,7 +641,7 @@ fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_
 fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {
         let (server, release) = stalling(era);
-        let limits = "responseBody: 256KiB\nresponseMemory: 1MiB\nresponseMemoryPerCaller: 256KiB\nresponseMemoryPerServer: 1MiB\n\
+        let limits = "responseBody: 256KiB\nanswers: 1MiB\nresponseMemoryPerCaller: 256KiB\nresponseMemoryPerServer: 1MiB\n\
                       callers: [{principals: [ana], responseMemoryPerCaller: 512KiB}]";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
@@ -642,7 +651,10 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
         eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
         assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?}");
         let over = bob.call("big", &json!({})).json();
-        assert!(over["error"]["message"].as_str().unwrap().contains("too many bytes"), "{over}");
+        assert!(
+            over["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{over}"
+        );
         drop(release);
         drop(stalled);
     }
@@ -655,7 +667,7 @@ fn lists_for_one_account_have_a_share_of_its_own() {
         let limits = "callers: [{principals: [ana], catalogMemoryPerCaller: 1KiB}]";
         let gateway = start(&server, limits);
         let held = || gateway.metric_now("portcullis_catalog_memory_bytes");
-        gateway.says("catalogue read");
+        gateway.says("tools listed");
         assert_eq!(able(&gateway, era, ANA, 0).tools(), ["read"]);
         assert_eq!(held(), 0, "{era:?}");
         assert_eq!(able(&gateway, era, BOB, 0).tools(), ["read"]);

@@ -190,7 +190,7 @@ fn what_only_one_of_two_readers_accepts_is_refused() {
         assert_eq!(with(&gateway, era, &token("1e99")).0, 200);
         refused(&gateway, &server, &token("1e999"), "token-refused", "out of range");
         assert_eq!(gateway.last()["detail"], "readers-differ");
-        gateway.says("token_readers_differ");
+        gateway.says("token.readers_differ");
     }
 }
 
@@ -728,7 +728,7 @@ fn an_issuer_that_is_away_is_a_warning_and_a_closed_door() {
     let item = issuer.item("corp", "");
     let gone = item.replace(&issuer.url(), "https://localhost:9");
     let gateway = believing(&server, &gone).start();
-    gateway.says("the keys of this issuer cannot be read");
+    gateway.says("its tokens are rejected until its keys can be read");
     let mut claims = issuer.claims("alice");
     claims["iss"] = json!("https://localhost:9");
     let token = issuer.token(&claims);
@@ -754,7 +754,7 @@ fn a_bad_configuration_of_issuers_is_said_with_its_place() {
             issuer.item("corp", "keys: {file: /nowhere/jwks.json}"),
             "could not read `/nowhere/jwks.json`",
         ),
-        (issuer.item("corp", "keys: {}"), "it is not clear where the keys are"),
+        (issuer.item("corp", "keys: {}"), "the keys have exactly one source"),
         (issuer.item("corp", "algorithms: [HS256]"), "`HS256` is not known here"),
         (issuer.item("corp", "algorithms: []"), "the list is empty"),
         (issuer.item("corp", "clockSkew: 5m"), "longer than 1m"),

@@ -291,7 +291,7 @@ fn a_rule_that_is_removed_binds_an_old_client_that_does_not_read() {
         config.policy = config.policy.replace("[work]", "[other]");
         config.write(&file, gateway.audit());
         gateway.hang_up();
-        gateway.says("another configuration is in force");
+        gateway.says("configuration applied");
         let late = raw(gateway.address, &message(&gateway, &endpoint, &call_of(999, "work")));
         assert_eq!(late.status, 404, "its stream ended with the configuration");
         // Whoever reads on finds the end of the stream.
@@ -323,7 +323,7 @@ fn an_old_client_that_does_not_read_is_cut_off_when_its_share_of_memory_is_taken
             let bytes = message(&gateway, &endpoint, &call_of(id, "work"));
             (raw(gateway.address, &bytes).status == 404).then_some(())
         });
-        gateway.says("a client that does not read was cut off");
+        gateway.says("client disconnected: it does not read");
         drop(stream);
         // One who reads is served.
         let (mut stream, endpoint) = unread(&gateway);

@@ -394,7 +394,7 @@ fn the_pages_of_a_list_have_a_bound_together() {
             };
             stream.write_all(&body).is_ok()
         });
-        let limits = "responseBody: 64KiB\nresponseMemory: 512KiB\nresponseMemoryPerServer: 64KiB";
+        let limits = "responseBody: 64KiB\nanswers: 512KiB\nresponseMemoryPerServer: 64KiB";
         let gateway = Config::of(&server.url()).limits(limits).start();
         let answer = gateway.client(era, ANA).ask("tools/list", json!({}));
         assert!(answer.json()["error"].is_object(), "{}", answer.body);
@@ -760,7 +760,7 @@ fn a_server_that_was_found_to_be_legacy_is_not_asked_for_its_era_again() {
     changed.policy = changed.policy.replace("open", "opened");
     changed.write(&file, gateway.audit());
     gateway.hang_up();
-    gateway.says("another configuration is in force");
+    gateway.says("configuration applied");
     worked();
     assert!(server.count("initialize") > opened, "it was not met again");
     assert_eq!(server.count("server/discover"), 1);

@@ -522,7 +522,7 @@ impl Gateway {
     /// When it does not.
     pub fn has_read(&self, servers: usize) {
         eventually("the reading of the catalogues", || {
-            (self.said().matches("catalogue read").count() >= servers).then_some(())
+            (self.said().matches("tools listed").count() >= servers).then_some(())
         });
     }
 

@@ -31,7 +31,10 @@ pub fn last_kept(path: &Path, trusted: &ResumePolicy) -> io::Result<Option<Check
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let file = path.display();
-            tracing::warn!(%file, "the log is not compared with its checkpoints, which cannot be read");
+            tracing::warn!(
+                event = "audit.checkpoints_unreadable", %file,
+                "the audit log was not compared with its checkpoint file, which cannot be read"
+            );
             return Ok(None);
         }
         Err(error) => return Err(error),

@@ -15,7 +15,7 @@ pub struct CapturedContent {
 impl CapturedContent {
     /// Number of bytes that the `intent` line takes for it.
     #[must_use]
-    pub fn announced(&self) -> usize {
+    pub fn intent_bytes(&self) -> usize {
         self.arguments.as_ref().map_or(0, |arguments| arguments.length)
     }
 }

@@ -18,7 +18,7 @@ use super::watch::{FileIntegrity, LossKind};
 /// Name of the file in records and log lines.
 pub(super) const NAME: &str = "checkpoints";
 /// Maximum number of bytes of checkpoints that wait for a slow or missing file: about two thousand checkpoints.
-const WAITING: usize = 512 * 1024;
+const SPOOL_BYTES: usize = 512 * 1024;
 /// Separator before and after checkpoints, so that text left by a crash or another process does not become part of
 /// one.
 const APART: &str = "\n\n";
@@ -75,7 +75,7 @@ impl CheckpointFile {
     pub fn open(path: &Path) -> io::Result<Self> {
         let (options, regular) = appending(path);
         let file = options.open(path).map_err(|error| naming(path, &error))?;
-        let (spool, outlet) = Spool::new(NAME, WAITING);
+        let (spool, outlet) = Spool::new(NAME, SPOOL_BYTES);
         Ok(Self { path: path.to_owned(), file, regular, spool, outlet })
     }
 

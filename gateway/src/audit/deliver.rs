@@ -83,13 +83,19 @@ impl Delivery {
             while let Err(error) = self.send(&lines, &mut done, &mut stream).await {
                 stream = None;
                 if failures == 0 {
-                    tracing::warn!(sink = %self.name, %error, "records were not taken; trying again");
+                    tracing::warn!(
+                        event = "audit.delivery_failed", sink = %self.name, %error,
+                        "delivery of audit records failed; it is retried"
+                    );
                 }
                 tokio::time::sleep(patience(failures)).await;
                 failures += 1;
             }
             if failures > 0 {
-                tracing::info!(sink = %self.name, failures, "records are taken again");
+                tracing::info!(
+                    event = "audit.delivery_recovered", sink = %self.name, failures,
+                    "audit records are delivered again"
+                );
             }
             self.outlet.delivered(&batch);
         }
@@ -118,7 +124,10 @@ impl Delivery {
             DeliveryTarget::Otlp(exporter) => {
                 let rejected = exporter.export(rest).await?;
                 if rejected > 0 {
-                    tracing::error!(sink = %self.name, rejected, "records were taken and thrown away");
+                    tracing::error!(
+                        event = "audit.records_rejected", sink = %self.name, rejected,
+                        "the receiver has rejected audit records"
+                    );
                 }
                 Ok(())
             }

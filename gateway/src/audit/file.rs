@@ -24,7 +24,7 @@ const BEGINNINGS: [&[u8]; 2] = [br#"{"chain":""#, br#"{"bytes":"#];
 /// Number of digits in the name of a rotated file.
 const DIGITS: usize = 12;
 /// Interval between attempts to rotate a file after a failure.
-const AGAIN: Duration = Duration::from_secs(60);
+const ROTATION_RETRY: Duration = Duration::from_secs(60);
 
 /// A sink that writes records to a file.
 #[derive(Debug)]
@@ -620,7 +620,7 @@ impl AuditSink for FileSink {
         let since = |at| now.duration_since(at).unwrap_or_default();
         let old = self.rotation.age.is_some_and(|age| since(self.since) >= age);
         let due = self.bytes >= self.rotation.size || old;
-        let stuck = self.stuck.is_some_and(|at| since(at) < AGAIN);
+        let stuck = self.stuck.is_some_and(|at| since(at) < ROTATION_RETRY);
         let is_ours = self.regular && self.lost.is_none();
         if !due || stuck || !is_ours || self.bytes == 0 || self.torn {
             return Ok(false);

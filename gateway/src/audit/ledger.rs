@@ -248,7 +248,11 @@ impl Ledger {
         let line = write(event);
         let content = content_of(&line);
         if let Err(error) = self.write(line, &content) {
-            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), event.event, "not recorded");
+            tracing::warn!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
+                record = event.event,
+                "audit event not written"
+            );
         }
     }
 
@@ -263,7 +267,10 @@ impl Ledger {
                 }
                 Err(error) => {
                     let sink = slot.sink.name();
-                    tracing::error!(%error, %sink, "a file of records was not begun anew");
+                    tracing::error!(
+                        event = "audit.rotation_failed", %error, %sink,
+                        "an audit file could not be rotated"
+                    );
                 }
             }
         }
@@ -412,7 +419,7 @@ impl Ledger {
                 Ok(0) => {}
                 Ok(bytes) => found.push((slot.sink.name().into(), bytes)),
                 // The next write finds the same error and is refused for it.
-                Err(error) => tracing::debug!(%error, "a file of records was not looked at"),
+                Err(error) => tracing::debug!(%error, "an audit file could not be examined"),
             }
         }
         let mut told = Vec::new();

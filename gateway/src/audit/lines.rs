@@ -24,7 +24,7 @@ use crate::base::printable::in_a_line;
 use crate::metrics::outcome::ExchangeEnd;
 
 /// Maximum number of lines that wait to be written.
-const WAITING: usize = 1024;
+const LINE_QUEUE: usize = 1024;
 /// Maximum number of characters of a name in a line.
 const NAME: usize = 96;
 
@@ -55,7 +55,7 @@ impl TerminalLines {
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(colours: Colours) -> io::Result<Self> {
-        let (to, from) = sync_channel(WAITING);
+        let (to, from) = sync_channel(LINE_QUEUE);
         let thread = thread::Builder::new().name("lines".to_owned());
         // Not `io::stderr()` itself, whose lock would let a blocked terminal hold other threads as well.
         let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
@@ -76,7 +76,11 @@ impl Observer for TerminalLines {
         }
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!(lost, "requests were not shown here; they are on record");
+            tracing::warn!(
+                event = "audit.lines_dropped",
+                lost,
+                "request lines were dropped from the terminal; the audit log has them"
+            );
         }
     }
 }

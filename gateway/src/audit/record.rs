@@ -35,13 +35,13 @@ use exchange_line::ExchangeLine;
 pub const FOREIGN: usize = 256;
 
 /// Maximum length of such a name that is searched for values to redact, in bytes.
-const LOOKED: usize = 64 * 1024;
+const MAX_REDACTED_NAME: usize = 64 * 1024;
 /// Numbers from here on may identify a person or an account: those have seven digits or more.
-const UNTOLD: u64 = 1_000_000;
+const MIN_REDACTED_NUMBER: u64 = 1_000_000;
 /// Maximum length of the `what` text of an event, in bytes.
 const WHAT: usize = 8 * 1024;
 /// Maximum number of findings of one exchange in a record.
-const FOUND: usize = 32;
+const MAX_FINDINGS: usize = 32;
 /// Maximum number of withheld items of a list in a record.
 pub const UNSEEN: usize = 32;
 /// The `scheme` of a caller with an access token.
@@ -123,9 +123,9 @@ pub struct Record {
     /// The same as `time`, for durations.
     pub started: Instant,
     /// The version of the configuration in force.
-    pub policy: Arc<str>,
+    pub config_digest: Arc<str>,
     /// The policy in force, which also says which values are redacted.
-    pub rules: Arc<Policy>,
+    pub policy: Arc<Policy>,
     /// The listener that received the request.
     pub listener: Arc<str>,
     /// The network address of the client.
@@ -149,35 +149,35 @@ pub struct Record {
     /// The tool, prompt, resource or template that was requested, as the caller named it.
     pub item: Option<(ItemKind, Box<str>)>,
     /// The upstream server's own name of that item, if it is known: a route may rename it. Metrics use it as a label.
-    pub own_name: Option<Box<str>>,
+    pub upstream_name: Option<Box<str>>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// Captured arguments and results, if capture is configured.
     pub captured: Option<Box<CapturedContent>>,
     /// Whether an `intent` line was written.
-    pub(super) announced: bool,
+    pub(super) intent_logged: bool,
     /// The decision of the policy.
-    pub verdict: RecordedDecision,
+    pub decision: RecordedDecision,
     /// Findings in what the upstream server sent.
-    pub found: Vec<Finding>,
+    pub server_findings: Vec<Finding>,
     /// Numbers of list items that were shown and hidden.
     pub listed: Option<(usize, usize)>,
     /// The first [`UNSEEN`] hidden list items, with the reasons.
-    pub unseen: Vec<WithheldItem>,
+    pub hidden_items: Vec<WithheldItem>,
     /// Length of the request body, in bytes.
     pub bytes_in: usize,
     /// Length of the response body, in bytes.
     pub bytes_out: usize,
     /// Time from the first message of the request to an upstream server until its answer was complete.
-    pub upstream: Duration,
+    pub upstream_duration: Duration,
     /// Time spent waiting for upstream servers before that: for their lists, handshakes and subscriptions.
-    pub waited: Duration,
+    pub wait_before_send: Duration,
     /// Time of the first message to an upstream server.
-    pub sent: Option<Instant>,
+    pub sent_at: Option<Instant>,
     /// The trace context of the exchange.
     pub trace: Trace,
     /// Controls that were evaluated, in addition to those of the decision.
-    pub ran: ControlSet,
+    pub controls_run: ControlSet,
     /// Cache of formatted members.
     texts: OnceLock<Box<RecordTexts>>,
 }
@@ -203,9 +203,9 @@ pub struct RecordStart {
     /// Time at which the request was received, as time of day and for durations.
     pub at: (SystemTime, Instant),
     /// The version of the configuration in force.
-    pub policy: Arc<str>,
+    pub config_digest: Arc<str>,
     /// The policy in force.
-    pub rules: Arc<Policy>,
+    pub policy: Arc<Policy>,
     /// The listener, and the network address of the client.
     pub through: (Arc<str>, SocketAddr),
     /// A trace context for the exchange, until that of the request is known.
@@ -229,8 +229,8 @@ impl Record {
         let RecordStart {
             id,
             at: (time, started),
+            config_digest,
             policy,
-            rules,
             through: (listener, peer),
             trace,
         } = beginning;
@@ -238,8 +238,8 @@ impl Record {
             id,
             time,
             started,
+            config_digest,
             policy,
-            rules,
             listener,
             peer,
             principal: None,
@@ -251,21 +251,21 @@ impl Record {
             rpc_id: None,
             server: None,
             item: None,
-            own_name: None,
+            upstream_name: None,
             argument_digest: None,
             captured: None,
-            announced: false,
-            verdict: RecordedDecision::None,
-            found: Vec::new(),
+            intent_logged: false,
+            decision: RecordedDecision::None,
+            server_findings: Vec::new(),
             listed: None,
-            unseen: Vec::new(),
+            hidden_items: Vec::new(),
             bytes_in: 0,
             bytes_out: 0,
-            upstream: Duration::ZERO,
-            waited: Duration::ZERO,
-            sent: None,
+            upstream_duration: Duration::ZERO,
+            wait_before_send: Duration::ZERO,
+            sent_at: None,
             trace,
-            ran: ControlSet::default(),
+            controls_run: ControlSet::default(),
             texts: OnceLock::new(),
         }
     }
@@ -288,19 +288,19 @@ impl Record {
     /// Total time spent waiting for upstream servers. The rest is the gateway's own.
     #[must_use]
     pub fn in_servers(&self) -> Duration {
-        self.upstream.saturating_add(self.waited)
+        self.upstream_duration.saturating_add(self.wait_before_send)
     }
 
     /// Adds findings in what the upstream server sent, up to the limit.
     pub fn found(&mut self, found: Vec<Finding>) {
-        let room = FOUND.saturating_sub(self.found.len());
-        self.found.extend(found.into_iter().take(room));
+        let room = MAX_FINDINGS.saturating_sub(self.server_findings.len());
+        self.server_findings.extend(found.into_iter().take(room));
     }
 
     /// Whether a message of the exchange exceeded its inspection budget.
     pub(super) fn is_over_budget(&self) -> bool {
         let decided = self.decision().into_iter().flat_map(|decision| &decision.findings);
-        let mut all = decided.chain(&self.found);
+        let mut all = decided.chain(&self.server_findings);
         all.any(|finding| finding.detector == Detector::InspectionBudget)
     }
 
@@ -332,14 +332,16 @@ impl Record {
     /// and persons, and the canary values that the policy plants.
     #[must_use]
     pub fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        without(text, Some(self.rules.contents()))
+        without(text, Some(self.policy.contents()))
     }
 
     /// Redacts the id of a request. A number that looks like a sensitive one becomes a redacted string.
     #[must_use]
     pub fn shown_id(&self, id: &Id) -> Id {
         match id {
-            Id::Number(number) if number.unsigned_abs() < UNTOLD => Id::Number(*number),
+            Id::Number(number) if number.unsigned_abs() < MIN_REDACTED_NUMBER => {
+                Id::Number(*number)
+            }
             Id::Number(number) => match self.shown(itoa::Buffer::new().format(*number)) {
                 Cow::Borrowed(_same) => Id::Number(*number),
                 Cow::Owned(shown) => Id::Text(shown.into()),
@@ -351,7 +353,7 @@ impl Record {
     /// The decision, if there was one.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
-        match &self.verdict {
+        match &self.decision {
             RecordedDecision::Decided(decision) => Some(decision),
             RecordedDecision::None => None,
         }
@@ -360,7 +362,7 @@ impl Record {
     /// All controls that were evaluated before anything was sent.
     #[must_use]
     pub fn asked(&self) -> ControlSet {
-        let mut ran = self.ran;
+        let mut ran = self.controls_run;
         ran.join(self.decision().map(|decision| decision.ran).unwrap_or_default());
         ran
     }
@@ -382,7 +384,7 @@ impl Record {
             .as_ref()
             .filter(|(kind, _)| matches!(kind, ItemKind::Tool | ItemKind::Prompt));
         // Without a known server, the name must not become a label value, even if another route has such a tool.
-        let own_name = self.own_name.as_deref().unwrap_or(metrics::OTHER);
+        let own_name = self.upstream_name.as_deref().unwrap_or(metrics::OTHER);
         OperationLabels {
             method: self.method.as_deref(),
             name: named.map(|_| own_name),
@@ -476,7 +478,7 @@ fn without<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> 
 
 fn clipped_without<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
     // The rest of a very long text is not searched, because it is not written.
-    let text = text.get(..text.floor_char_boundary(LOOKED)).unwrap_or_default();
+    let text = text.get(..text.floor_char_boundary(MAX_REDACTED_NAME)).unwrap_or_default();
     match without_values(text, contents) {
         Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
         Cow::Owned(text) => Cow::Owned(clipped(&text).to_owned()),

@@ -199,7 +199,10 @@ impl SinkThread {
 
     async fn failed(&self, error: &io::Error, failures: u32) {
         if failures == 0 {
-            tracing::warn!(%error, to = self.name, "not written; it is tried again");
+            tracing::warn!(
+                event = "audit.sink_retry", %error, to = self.name,
+                "writing to the audit sink failed; it is retried"
+            );
         }
         self.outlet.failed();
         // A local file is retried more often than a remote receiver.

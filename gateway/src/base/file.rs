@@ -23,9 +23,9 @@ use crate::base::random;
 use crate::base::task::Tasks;
 
 /// Interval between checks for a changed file.
-const TURN: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for a check of files, after which the gateway goes on without its result.
-pub const LOOK: Duration = Duration::from_secs(3);
+pub const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of attempts to take a lock that another process holds, and the pause between attempts.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ impl FileWatch {
     /// Starts to watch, on the current runtime.
     #[must_use]
     pub fn new(tasks: Tasks) -> Self {
-        let turn = tokio::time::interval(TURN);
+        let turn = tokio::time::interval(WATCH_INTERVAL);
         Self { turn, hangup: signal(SignalKind::hangup()).ok(), tasks }
     }
 
@@ -262,7 +262,10 @@ pub fn replace_while(file: &Path, text: &[u8], wanted: impl FnOnce() -> bool) ->
         .and_then(|()| if wanted() { fs::rename(&next, file) } else { Err(given_up()) });
     if let Err(error) = written {
         if let Err(error) = fs::remove_file(&next) {
-            tracing::debug!(%error, file = %next.display(), "what was half written is still there");
+            tracing::debug!(
+                %error, file = %next.display(),
+                "a temporary file could not be removed"
+            );
         }
         return Err(error);
     }
@@ -270,7 +273,10 @@ pub fn replace_while(file: &Path, text: &[u8], wanted: impl FnOnce() -> bool) ->
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = File::open(folder.unwrap_or(Path::new(".")));
     if let Err(error) = folder.and_then(|folder| folder.sync_all()) {
-        tracing::debug!(%error, file = %file.display(), "its folder was not synced");
+        tracing::debug!(
+            %error, file = %file.display(),
+            "the folder of a written file could not be synced"
+        );
     }
     Ok(())
 }
@@ -284,7 +290,10 @@ fn fill(path: &Path, text: &[u8], former: Option<&Metadata>) -> io::Result<()> {
         if (now.uid(), now.gid()) != (former.uid(), former.gid())
             && let Err(error) = fchown(&out, Some(former.uid()), Some(former.gid()))
         {
-            tracing::debug!(%error, file = %path.display(), "its owner could not be kept");
+            tracing::debug!(
+                %error, file = %path.display(),
+                "the owner of a replaced file could not be preserved"
+            );
         }
     }
     out.write_all(text)?;

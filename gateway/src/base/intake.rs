@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::base::share::{Ceiling, Payer, Share, ShareError, ShareLimits, Shares};
 
 /// Responses of up to this many bytes are not counted.
-const FREE: usize = 16 * 1024;
+const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// Granularity of the accounting, in bytes.
 const STEP: usize = 64 * 1024;
 /// Interval between attempts while a response waits for room.
@@ -249,7 +249,7 @@ impl ResponseAccount {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), ShareError> {
-        if bytes <= FREE {
+        if bytes <= UNCOUNTED_BYTES {
             self.taken = None;
             return Ok(());
         }
@@ -290,76 +290,76 @@ impl ResponseAccount {
 mod tests {
     use std::sync::Arc;
 
-    use super::{FREE, ResponseAccounts, STEP};
+    use super::{ResponseAccounts, STEP, UNCOUNTED_BYTES};
     use crate::base::share::{ShareError, Shares};
 
     #[test]
     fn a_short_answer_always_finds_room_and_a_long_one_only_what_is_left() {
-        let intake = Arc::new(ResponseAccounts::new(4 * STEP, 3 * STEP, 2 * STEP));
+        let response_memory = Arc::new(ResponseAccounts::new(4 * STEP, 3 * STEP, 2 * STEP));
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-        let mut slow = intake.begin(&one, Some("ana"));
-        slow.holds(FREE).unwrap();
-        assert_eq!(intake.bytes(), 0);
+        let mut slow = response_memory.begin(&one, Some("ana"));
+        slow.holds(UNCOUNTED_BYTES).unwrap();
+        assert_eq!(response_memory.bytes(), 0);
         slow.holds(2 * STEP).unwrap();
         let over = ShareError::Holder { limit: 2 * STEP };
-        assert_eq!(intake.begin(&one, Some("bob")).holds(FREE + 1), Err(over));
-        intake.begin(&one, Some("bob")).holds(FREE).unwrap();
+        assert_eq!(response_memory.begin(&one, Some("bob")).holds(UNCOUNTED_BYTES + 1), Err(over));
+        response_memory.begin(&one, Some("bob")).holds(UNCOUNTED_BYTES).unwrap();
         // Another server has its own share, of which the caller may take what is left of the caller's share.
-        let mut second = intake.begin(&other, Some("ana"));
+        let mut second = response_memory.begin(&other, Some("ana"));
         second.holds(STEP).unwrap();
         let over = ShareError::Holder { limit: 3 * STEP };
         assert_eq!(second.holds(STEP + 1), Err(over));
-        assert_eq!(intake.refused(), 2);
+        assert_eq!(response_memory.refused(), 2);
         drop((slow, second));
-        assert_eq!(intake.bytes(), 0);
+        assert_eq!(response_memory.bytes(), 0);
     }
 
     #[test]
     fn a_message_that_is_kept_takes_of_the_share_of_its_caller_and_of_no_server() {
-        let intake = Arc::new(ResponseAccounts::new(4 * STEP, 2 * STEP, STEP));
+        let response_memory = Arc::new(ResponseAccounts::new(4 * STEP, 2 * STEP, STEP));
         let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
-        let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
+        let kept = response_memory.keep(&up, &ana, 2 * STEP).unwrap();
         // What is charged to no server's share is held all the same.
-        assert_eq!(intake.bytes(), 2 * STEP);
+        assert_eq!(response_memory.bytes(), 2 * STEP);
         let over = ShareError::Holder { limit: 2 * STEP };
-        assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));
-        drop(intake.keep(&up, &ana, FREE).unwrap());
-        drop(intake.keep(&up, &"bob".into(), STEP).unwrap());
-        intake.begin(&up, None).holds(STEP).unwrap();
+        assert_eq!(response_memory.keep(&up, &ana, UNCOUNTED_BYTES + 1).err(), Some(over));
+        drop(response_memory.keep(&up, &ana, UNCOUNTED_BYTES).unwrap());
+        drop(response_memory.keep(&up, &"bob".into(), STEP).unwrap());
+        response_memory.begin(&up, None).holds(STEP).unwrap();
         drop(kept);
-        drop(intake.keep(&up, &ana, 2 * STEP).unwrap());
+        drop(response_memory.keep(&up, &ana, 2 * STEP).unwrap());
     }
 
     #[test]
     fn what_waits_for_its_client_is_held_under_the_ceiling_of_its_caller() {
         let ceiling = Shares::new(4 * STEP, 3 * STEP);
         let shares = || Shares::new(16 * STEP, 16 * STEP);
-        let intake = Arc::new(ResponseAccounts::under(&ceiling, shares(), shares()));
-        let mut read = intake.begin(&"up".into(), Some("ana"));
+        let response_memory = Arc::new(ResponseAccounts::under(&ceiling, shares(), shares()));
+        let mut read = response_memory.begin(&"up".into(), Some("ana"));
         read.holds(3 * STEP).unwrap();
         let over = ShareError::Holder { limit: 3 * STEP };
-        assert_eq!(intake.begin(&"up".into(), Some("ana")).holds(STEP), Err(over));
+        assert_eq!(response_memory.begin(&"up".into(), Some("ana")).holds(STEP), Err(over));
         let unsent = read.unsent(2 * STEP);
-        assert_eq!((intake.bytes(), ceiling.taken()), (2 * STEP, 2 * STEP));
-        let mut other = intake.begin(&"up".into(), Some("bob"));
+        assert_eq!((response_memory.bytes(), ceiling.taken()), (2 * STEP, 2 * STEP));
+        let mut other = response_memory.begin(&"up".into(), Some("bob"));
         other.holds(2 * STEP).unwrap();
         let over = ShareError::All { limit: 4 * STEP };
-        assert_eq!(intake.begin(&"up".into(), None).holds(STEP), Err(over));
+        assert_eq!(response_memory.begin(&"up".into(), None).holds(STEP), Err(over));
         drop((unsent, other));
-        assert_eq!((intake.bytes(), ceiling.taken()), (0, 0));
+        assert_eq!((response_memory.bytes(), ceiling.taken()), (0, 0));
     }
 
     #[test]
     fn what_an_answer_no_longer_holds_is_given_back() {
-        let intake = Arc::new(ResponseAccounts::new(4 * STEP, 4 * STEP, 4 * STEP));
-        let mut reading = intake.begin(&"one".into(), None);
+        let response_memory = Arc::new(ResponseAccounts::new(4 * STEP, 4 * STEP, 4 * STEP));
+        let mut reading = response_memory.begin(&"one".into(), None);
         reading.holds(3 * STEP).unwrap();
         reading.holds(STEP).unwrap();
-        assert_eq!(intake.bytes(), STEP);
+        assert_eq!(response_memory.bytes(), STEP);
         let kept = reading.split();
-        reading.holds(FREE).unwrap();
-        assert_eq!(intake.bytes(), STEP);
+        reading.holds(UNCOUNTED_BYTES).unwrap();
+        assert_eq!(response_memory.bytes(), STEP);
         drop(kept);
-        assert_eq!(intake.bytes(), 0);
+        assert_eq!(response_memory.bytes(), 0);
     }
 }

@@ -27,7 +27,7 @@ pub const BYTES: usize = 256 * 1024 * 1024;
 /// Maximum number of those bytes that one holder may have.
 pub const BYTES_OF_ONE: usize = BYTES / 4;
 /// Maximum number of queued messages.
-const WAITING: usize = 4096;
+const MAX_QUEUED: usize = 4096;
 /// Maximum time to wait for a result, including the time in the queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much lower the priority of these threads is than that of the workers (`nice`).
@@ -195,7 +195,7 @@ impl Drop for CancelOnDrop {
 
 /// Starts half as many threads as there are processors; `None` if no thread can be started.
 fn start() -> Option<JobQueue> {
-    let queue: JobQueue = Arc::new(FairQueue::new(WAITING));
+    let queue: JobQueue = Arc::new(FairQueue::new(MAX_QUEUED));
     let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
     let mut started = 0;
     for n in 0..count {
@@ -203,7 +203,10 @@ fn start() -> Option<JobQueue> {
         let thread = thread::Builder::new().name(format!("inspect-{n}"));
         match thread.spawn(move || serve(&queue)) {
             Ok(_detached) => started += 1,
-            Err(error) => tracing::error!(%error, "a thread for inspections could not be started"),
+            Err(error) => tracing::error!(
+                event = "inspection.thread_failed", %error,
+                "an inspection thread could not be started"
+            ),
         }
     }
     (started > 0).then_some(queue)
@@ -213,7 +216,10 @@ fn start() -> Option<JobQueue> {
 pub fn lower_priority() {
     // Linux applies this to the current thread alone. If it fails, the threads compete at equal priority.
     if let Err(error) = rustix::process::nice(NICE) {
-        tracing::warn!(%error, "the priority of a thread that computes could not be lowered");
+        tracing::warn!(
+            event = "inspection.priority_failed", %error,
+            "the priority of an inspection thread could not be lowered"
+        );
     }
 }
 
@@ -223,7 +229,10 @@ fn serve(queue: &FairQueue<OffloadHolder, Job>) -> ! {
         let job = queue.pop();
         // A panic drops the sender of the result, and the waiting caller then withholds the message.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("an inspection failed; the message was withheld");
+            tracing::error!(
+                event = "inspection.panicked",
+                "an inspection panicked; the message was withheld"
+            );
         }
     }
 }

@@ -2,6 +2,12 @@
 //!
 //! [`Shares`] counts what is taken in total and by each holder. A share is taken before the work that needs it
 //! starts, and is returned when its [`Share`] is dropped, so no code path can leak it.
+//!
+//! * A [`Holder`] is who takes a share: a caller, or a network.
+//! * [`Shares`] is one resource with its limits; [`ShareLimits`] are these limits.
+//! * A [`Share`] is the amount that was taken of it.
+//! * A [`Ceiling`] is a limit on the bytes of several resources together; a [`Payer`] is who is charged under it.
+//! * `Quota` (in the configuration) names a resource in failures; `Quotas` are all resources.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -113,8 +119,8 @@ pub enum ShareError {
     },
 }
 
-/// A common bound on the bytes that several [`Shares`] take together, in total and per payer. Each of them keeps its
-/// own bounds as well.
+/// A common bound on the bytes taken from several [`Shares`], in total and per payer. Each of them keeps its own bounds
+/// as well.
 pub type Ceiling = Shares<Payer>;
 
 /// A ceiling, and how shares are charged to it.

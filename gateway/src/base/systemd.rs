@@ -18,7 +18,10 @@ pub fn ready() {
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!(%error, "the service manager cannot be told the time"),
+        Err(error) => tracing::debug!(
+            %error,
+            "the clock for the notification of a reload cannot be read"
+        ),
     }
 }
 
@@ -44,6 +47,9 @@ pub async fn tend(tasks: Tasks, beats: Arc<Heartbeats>) {
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager could not be told");
+        tracing::warn!(
+            event = "systemd.notify_failed", %error,
+            "the service manager could not be notified"
+        );
     }
 }

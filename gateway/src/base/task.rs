@@ -19,7 +19,7 @@ use crate::base::heartbeat::Heartbeats;
 use crate::base::offload::{self, Offload};
 
 /// Maximum time for services to end after the work has ended.
-pub const LAST: Duration = Duration::from_secs(5);
+pub const SERVICE_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All tasks of the gateway; none outlives it. Work is done for clients and is given time to drain; services, such as
 /// the programs of stdio upstream servers, are stopped after the work has ended.
@@ -143,7 +143,7 @@ impl Tasks {
         let done = tokio::time::timeout(at_most, self.work.wait()).await.is_ok();
         self.halting.cancel();
         self.service.close();
-        let ended = tokio::time::timeout(LAST, self.service.wait()).await;
+        let ended = tokio::time::timeout(SERVICE_STOP_TIMEOUT, self.service.wait()).await;
         self.halted.cancel();
         done && ended.is_ok()
     }

@@ -33,7 +33,7 @@ const BROKEN: u8 = 8;
 /// Peer address that the self-test calls from.
 const NOBODY: &str = "127.0.0.1:0";
 /// Interval at which a followed file is read again.
-const TURN: Duration = Duration::from_millis(200);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// First characters of a formula in a spreadsheet, also in the full-width forms of East Asian scripts.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 /// Columns of the CSV output, by the names of the record's members.
@@ -739,7 +739,7 @@ fn tail(
             file = BufReader::new(File::open(path).map_err(|error| unread(path, &error))?);
             line.clear();
         } else if read == 0 {
-            std::thread::sleep(TURN);
+            std::thread::sleep(FOLLOW_INTERVAL);
         }
     }
 }

@@ -46,7 +46,7 @@ use super::{
 };
 
 /// Time before the end of a certificate from which on a warning is given.
-const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most names that are listed of tools that a server does not have.
 const NAMED: usize = 10;
 /// Time since the Unix epoch (2026-01-01) before which a clock was never set.
@@ -413,8 +413,8 @@ fn logs(looks: &mut DoctorReport, source: ConfigText<'_>, settings: &Settings) {
 
 /// Examines the existing logs as a start would.
 fn continued(settings: &Settings) -> Result<LogContinuation, StartError> {
-    let world = world(settings.limits, settings.limits.connect_timeout);
-    build::examine_logs(&settings.audit, &world)
+    let environment = environment(settings.limits, settings.limits.connect_timeout);
+    build::examine_logs(&settings.audit, &environment)
 }
 
 /// Describes a log that a start continues.
@@ -510,7 +510,7 @@ fn certificates(looks: &mut DoctorReport, settings: &Settings) {
 /// Reports when a certificate expires; `mend` is the advice if that is soon.
 fn certificate_end(looks: &mut DoctorReport, thing: &str, end: SystemTime, mend: &str) {
     let said = format!("good until {}", day(end));
-    if end < SystemClock.now() + SOON {
+    if end < SystemClock.now() + EXPIRY_WARNING {
         looks.warn(thing, said, mend);
     } else {
         looks.ok(thing, said);
@@ -578,10 +578,12 @@ struct NetworkResults {
 
 /// Asks every server and every issuer concurrently, each within `timeout`.
 async fn outside(settings: &Settings, source: ConfigText<'_>, timeout: Duration) -> NetworkResults {
-    let world = world(settings.limits, timeout);
+    let environment = environment(settings.limits, timeout);
     let servers = settings.servers.iter().map(|server| reach(server, source, timeout));
-    let certificates = settings.servers.iter().map(|server| certificate(server, &world, timeout));
-    let issuers = settings.identity.issuers.iter().map(|issuer| keys(issuer, &world, timeout));
+    let certificates =
+        settings.servers.iter().map(|server| certificate(server, &environment, timeout));
+    let issuers =
+        settings.identity.issuers.iter().map(|issuer| keys(issuer, &environment, timeout));
     let (servers, certificates, issuers) =
         tokio::join!(join_all(servers), join_all(certificates), join_all(issuers));
     NetworkResults { servers, certificates, issuers }
@@ -590,15 +592,15 @@ async fn outside(settings: &Settings, source: ConfigText<'_>, timeout: Duration)
 /// When the TLS certificate of a server expires; `None` without TLS.
 async fn certificate(
     server: &ServerSettings,
-    world: &Environment,
+    environment: &Environment,
     timeout: Duration,
 ) -> Result<Option<SystemTime>, String> {
-    let end = upstream::certificate_end(server, timeout, world).await;
+    let end = upstream::certificate_end(server, timeout, environment).await;
     end.map_err(|error| ErrorChain(&error).to_string())
 }
 
 /// The environment for requests, with each time limit at most `timeout`.
-pub(super) fn world(mut limits: Limits, timeout: Duration) -> Environment {
+pub(super) fn environment(mut limits: Limits, timeout: Duration) -> Environment {
     bound(&mut limits, timeout);
     let metrics = Arc::new(Metrics::new(SystemClock.now()));
     let quotas = Arc::new(Quotas::new(&limits, &[]));
@@ -646,10 +648,10 @@ async fn reach(server: &ServerSettings, source: ConfigText<'_>, timeout: Duratio
 
 async fn keys(
     issuer: &IssuerSettings,
-    world: &Environment,
+    environment: &Environment,
     timeout: Duration,
 ) -> Result<usize, String> {
-    let read = tokio::time::timeout(timeout, identity::count_keys(issuer, world)).await;
+    let read = tokio::time::timeout(timeout, identity::count_keys(issuer, environment)).await;
     read.unwrap_or_else(|_| {
         Err(format!("no answer within {}", humantime::format_duration(timeout)))
     })
@@ -719,12 +721,12 @@ fn about(
                      COMMAND ARGS`, and correct `command`, `args` or `env`: of the environment it gets `PATH`, `HOME`, `LANG`, \
                      `TMPDIR` and what `env` names, so not `SSL_CERT_FILE` or `HTTPS_PROXY` of this shell"
                 }
-                ServerTransport::Http(_) | ServerTransport::Old(_)
+                ServerTransport::Http(_) | ServerTransport::HttpSse(_)
                     if why.contains(": a redirect to `") =>
                 {
                     "write where it leads in `url`"
                 }
-                ServerTransport::Http(_) | ServerTransport::Old(_) => {
+                ServerTransport::Http(_) | ServerTransport::HttpSse(_) => {
                     "correct `url`, `tls` or `credential`, or start the server"
                 }
             };
@@ -732,7 +734,7 @@ fn about(
             return;
         }
     };
-    let eras = survey.hellos.iter().map(|hello| match hello.era {
+    let eras = survey.server_infos.iter().map(|server_info| match server_info.era {
         Era::Modern => "2026-07-28",
         Era::Legacy => "2025-11-25 or before",
     });

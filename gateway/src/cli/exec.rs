@@ -113,7 +113,7 @@ async fn beside(
             let pid = pid.and_then(rustix::process::Pid::from_raw);
             let term = rustix::process::Signal::TERM;
             if let Some(Err(error)) = pid.map(|pid| rustix::process::kill_process(pid, term)) {
-                tracing::debug!(%error, "the program has ended already");
+                tracing::debug!(%error, "the program has already ended");
             }
             child.wait().await?
         }
@@ -184,7 +184,7 @@ impl Drop for TempMcpConfig {
             None => fs::remove_file(&self.path),
         };
         if let Err(error) = gone {
-            tracing::debug!(%error, "a file was left behind");
+            tracing::debug!(%error, "a temporary file could not be removed");
         }
     }
 }

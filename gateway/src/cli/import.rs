@@ -37,13 +37,13 @@ mod runners;
 mod familiar;
 
 /// Most bytes of a client's file.
-const LONGEST: u64 = 16 * 1024 * 1024;
+const MAX_FILE: u64 = 16 * 1024 * 1024;
 /// Beginning of an imported configuration: every user of this machine may call, as through the client before.
 pub(super) const ANONYMOUS: &str = "apiVersion: portcullis.dev/v1\n\
     listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
     identity:\n  anonymous:\n    groups: [local]\n";
 /// Keys of a server that are converted, or that say nothing about what it is or may do.
-const KNOWN: [&str; 32] = [
+const CONVERTED_KEYS: [&str; 32] = [
     "command",
     "args",
     "env",
@@ -407,7 +407,7 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
     let shown = file.display();
     let length =
         fs::metadata(&file).map_err(|error| format!("could not read `{shown}`: {error}"))?;
-    if length.len() > LONGEST {
+    if length.len() > MAX_FILE {
         return Err(format!("`{shown}` is longer than any configuration"));
     }
     let text = fs::read_to_string(&file);
@@ -948,7 +948,10 @@ fn not_taken(name: &str, server: &Map<String, Value>, told: &mut ImportReport) {
         ));
     }
     let is_known = |key: &str| {
-        KNOWN.contains(&key) || TIMES.contains(&key) || LOGINS.contains(&key) || is_about_tools(key)
+        CONVERTED_KEYS.contains(&key)
+            || TIMES.contains(&key)
+            || LOGINS.contains(&key)
+            || is_about_tools(key)
     };
     let is_program = server.contains_key("command");
     let of_other = match is_program {

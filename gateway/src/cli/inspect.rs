@@ -20,7 +20,7 @@ use super::printable::printable;
 use super::{complain, say, settings};
 
 /// Most bytes of a line.
-const LONGEST: u64 = 16 * 1024 * 1024;
+const MAX_LINE: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -58,7 +58,7 @@ pub(super) fn run(inspect: &InspectArgs) -> ExitCode {
     let (mut line, mut failed) = (Vec::new(), false);
     for n in 1_u64.. {
         line.clear();
-        let mut limited = io::Read::take(&mut input, LONGEST);
+        let mut limited = io::Read::take(&mut input, MAX_LINE);
         match limited.read_until(b'\n', &mut line) {
             Ok(0) => break,
             Ok(_) => {}

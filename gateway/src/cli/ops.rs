@@ -27,9 +27,9 @@ use serde_json::{Map, Value};
 use super::{FAILED, OutputFormat, complain, invalid, load, print, say, variable};
 
 /// Exit code: the self-test found a defence that does not hold, or the configurations differ.
-const FOUND: u8 = 6;
+const EXIT_FOUND: u8 = 6;
 /// Most bytes of a response that are read.
-const LONGEST: u64 = 16 * 1024 * 1024;
+const MAX_RESPONSE: u64 = 16 * 1024 * 1024;
 /// Environment variable with the operator's token.
 const TOKEN: &str = "PORTCULLIS_OPS_TOKEN";
 /// Time limit for a change of the revocations.
@@ -517,7 +517,7 @@ pub(super) fn applied(applied: &AppliedArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     say("this file is not in force, or its variables are set otherwise here");
-    ExitCode::from(FOUND)
+    ExitCode::from(EXIT_FOUND)
 }
 
 pub(super) fn selftest(selftest: &SelftestArgs) -> ExitCode {
@@ -547,7 +547,7 @@ pub(super) fn selftest(selftest: &SelftestArgs) -> ExitCode {
         }
         OutputFormat::Json => drop(print(&answer)),
     }
-    if passed { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
+    if passed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FOUND) }
 }
 
 fn secret(reference: &SecretRef) -> Result<Secret, String> {
@@ -591,7 +591,7 @@ fn ask(
     );
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut answer)?;
+    stream.take(MAX_RESPONSE).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());

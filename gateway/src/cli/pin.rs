@@ -273,13 +273,19 @@ fn differences(settings: &Settings, lock: &Lockfile, survey: &ServerInventory) -
         let server = server.to_owned();
         found.push(Difference { server, thing, unfit, digest, changes, former, identity: None });
     };
-    for hello in &survey.hellos {
-        let Some(said) = &hello.said else { continue };
-        let is = |v: &&LockedVersion| Some(v.digest) == hello.digest;
+    for server_info in &survey.server_infos {
+        let Some(said) = &server_info.said else { continue };
+        let is = |v: &&LockedVersion| Some(v.digest) == server_info.digest;
         match locked.server.iter().find(is).map(|version| version.state) {
             Some(ApprovalState::Approved) => {}
             Some(ApprovalState::Revoked) => {
-                note("server".to_owned(), PinViolation::Revoked, hello.digest, Vec::new(), None);
+                note(
+                    "server".to_owned(),
+                    PinViolation::Revoked,
+                    server_info.digest,
+                    Vec::new(),
+                    None,
+                );
             }
             Some(ApprovalState::Pending) | None => {
                 let changes =
@@ -289,7 +295,7 @@ fn differences(settings: &Settings, lock: &Lockfile, survey: &ServerInventory) -
                 } else {
                     PinViolation::Changed
                 };
-                note("server".to_owned(), unfit, hello.digest, changes, None);
+                note("server".to_owned(), unfit, server_info.digest, changes, None);
             }
         }
     }

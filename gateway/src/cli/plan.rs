@@ -47,8 +47,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return complain(&format!("the TLS of the listener `{}`: {error}", listener.name));
         }
     }
-    let world = doctor::world(settings.limits, settings.limits.connect_timeout);
-    if let Err(error) = build::examine_logs(&settings.audit, &world) {
+    let environment = doctor::environment(settings.limits, settings.limits.connect_timeout);
+    if let Err(error) = build::examine_logs(&settings.audit, &environment) {
         let code = complain(&ErrorChain(&error).to_string());
         return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
     }
@@ -180,7 +180,7 @@ fn servers(
         let server = settings.servers.iter().find(|server| server.name == survey.server);
         let reach = match server.map(|server| &server.reach) {
             // A variable may have put a secret into the path.
-            Some(ServerTransport::Http(uri) | ServerTransport::Old(uri)) => {
+            Some(ServerTransport::Http(uri) | ServerTransport::HttpSse(uri)) => {
                 let scheme = uri.scheme_str().unwrap_or_default();
                 let host = uri.authority().map_or("", |authority| authority.as_str());
                 format!("{scheme}://{host}")

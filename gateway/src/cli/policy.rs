@@ -39,7 +39,7 @@ use simulate::SimulateArgs;
 /// Exit code: a test case failed, the explained call is denied, or a simulated decision differs.
 const DENIED: u8 = 5;
 /// Exit code: the review of the rules has remarks.
-const FOUND: u8 = 6;
+const EXIT_FOUND: u8 = 6;
 /// How a file of test cases begins.
 const FIRST_CASE: &str = "\
 # The cases that `portcullis policy test` decides: docs/policy.md, \"Before it decides\".
@@ -770,7 +770,7 @@ fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
             print(&format!("{}\n", serde_json::Value::from(said)))
         }
     };
-    Ok(if said.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(if said.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FOUND) })
 }
 
 /// A remark about a part of the policy.

@@ -27,7 +27,7 @@ use super::pin::SurveyArgs;
 use super::{FindingsFormat, complain, pin, print, sarif, say};
 
 /// Exit code: there is a finding at least as grave as `--fail-on`.
-const FOUND: u8 = 6;
+const EXIT_FOUND: u8 = 6;
 
 #[derive(Debug, Args)]
 pub(super) struct ScanArgs {
@@ -122,7 +122,7 @@ pub(super) fn run(scan: &ScanArgs) -> ExitCode {
     });
     let grave = |least: Severity| found.iter().any(|one| one.severity >= least);
     if scan.fail_on.severity().is_some_and(grave) {
-        return ExitCode::from(FOUND);
+        return ExitCode::from(EXIT_FOUND);
     }
     failed.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
@@ -193,7 +193,9 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     let (settings, surveys) = pin::ask(which)?;
     let mut found = Vec::new();
     for survey in &surveys {
-        for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
+        for said in
+            survey.server_infos.iter().filter_map(|server_info| server_info.instructions.as_ref())
+        {
             let of = format!("{}/server", survey.server);
             for finding in detection::inspect::text(said.value(), &WorkBudget::unlimited()) {
                 let at = format!("/instructions{}", finding.at);

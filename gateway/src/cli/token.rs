@@ -12,7 +12,7 @@ use gateway::base::clock::{Clock as _, SystemClock};
 use gateway::base::error_chain::ErrorChain;
 use gateway::base::file;
 use gateway::control::token_inspection::{self, TokenContext, TokenReport, TokenVerdict};
-use gateway::crypto::jose::{self, LONGEST};
+use gateway::crypto::jose::{self, MAX_TOKEN};
 use gateway::identity::{AuthnError, Confirmation, TokenError};
 use gateway::metrics::credential_check::CredentialCheck;
 use json::{Document, Value};
@@ -150,7 +150,7 @@ fn inspected(inspect: &TokenInspectArgs) -> Result<ExitCode, ExitCode> {
 
 /// Reads the token: one line, with or without `Bearer ` or `DPoP ` before it.
 fn read(file: Option<&Path>) -> Result<String, String> {
-    let longest = LONGEST as u64 * 2;
+    let longest = MAX_TOKEN as u64 * 2;
     let text = match file.filter(|file| *file != Path::new("-")) {
         None => {
             let mut text = String::new();

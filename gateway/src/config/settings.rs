@@ -300,7 +300,7 @@ pub struct ServerSettings {
     /// When requests to the failing server are rejected at once; `None` for never.
     pub circuit_breaker: Option<CircuitBreaker>,
     /// Which requests the server may send to clients.
-    pub asks: ServerRequestPolicy,
+    pub server_requests: ServerRequestPolicy,
     /// Which of its resources may be read without an approval of their own.
     pub resources: ResourcePins,
     /// The titles and descriptions that callers see in place of the server's own.
@@ -335,7 +335,7 @@ pub enum ServerTransport {
     /// Streamable HTTP at this URL.
     Http(Uri),
     /// The HTTP+SSE transport of 2024-11-05.
-    Old(Uri),
+    HttpSse(Uri),
     /// A program on this machine that speaks stdio.
     Stdio(Program),
 }
@@ -443,7 +443,7 @@ pub struct RouteSettings {
     /// When tool and prompt names get the name of their server as a prefix.
     pub prefix: PrefixMode,
     /// Whether clients of the deprecated HTTP+SSE transport are served.
-    pub old: bool,
+    pub http_sse: bool,
     /// The requirements on access tokens.
     pub oauth: RouteOauth,
     /// The guardrails that judge arguments and results, in order.
@@ -470,7 +470,7 @@ pub struct RouteOauth {
 }
 
 /// Maximum size of a configuration that is read at run time, in bytes.
-pub const LONGEST: u64 = 16 * 1024 * 1024;
+pub const MAX_CONFIG: u64 = 16 * 1024 * 1024;
 
 /// Maximum size of a file that holds a secret, in bytes.
 pub const SECRET: u64 = 1024 * 1024;

@@ -32,7 +32,7 @@ use crate::control::revocation::{
 };
 use crate::control::selftest::SelftestRunner;
 use crate::edge::admission::Admission;
-use crate::edge::failure::{HttpFailure, SOON};
+use crate::edge::failure::{HttpFailure, RETRY_SOON_SECONDS};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::Metrics;
 use crate::outbound::secrets::LiveSecret;
@@ -67,7 +67,7 @@ pub struct AdminApi {
     /// The token that an operator must present; without one, only health and metrics are served.
     pub token: Option<Arc<LiveSecret>>,
     /// Decides which requests are admitted.
-    pub door: Arc<Admission>,
+    pub admission: Arc<Admission>,
     /// The heartbeats of the workers.
     pub beats: Arc<Heartbeats>,
 }
@@ -79,7 +79,7 @@ pub fn router(api: AdminApi) -> Router {
         // Every 503 says when to come back.
         .layer(map_response(with_retry_after))
         // Refuses other hosts and all web pages.
-        .layer(from_fn_with_state(Arc::clone(&api.door), admit))
+        .layer(from_fn_with_state(Arc::clone(&api.admission), admit))
         // Bounds the memory of a request.
         .layer(DefaultBodyLimit::max(BODY));
     let mut router = Router::new()
@@ -140,16 +140,16 @@ fn restricted<S: Clone + Send + Sync + 'static>(
 /// Adds `Retry-After` to a 503 response.
 async fn with_retry_after(mut response: Response) -> Response {
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SOON_SECONDS));
     }
     response
 }
 
 /// Refuses a request for another host, and every request of a web page.
-async fn admit(State(door): State<Arc<Admission>>, request: Request, next: Next) -> Response {
+async fn admit(State(admission): State<Arc<Admission>>, request: Request, next: Next) -> Response {
     const PAGES: (StatusCode, &str) = (StatusCode::FORBIDDEN, "pages may not call this listener\n");
     let (head, body) = request.into_parts();
-    match door.admit(&head) {
+    match admission.admit(&head) {
         // Only browsers send `Origin`, and no page may call this listener, not even one of its own.
         Ok(()) if head.headers.contains_key(ORIGIN) => PAGES.into_response(),
         Ok(()) => next.run(Request::from_parts(head, body)).await,
@@ -287,8 +287,11 @@ async fn revoke(
     let unlisted = api.unlisted(&change);
     let kept = api.apply(change, RevocationAction::Revoke, &what).await?;
     // It takes effect even if it cannot be recorded.
-    if let Err(error) = api.journal.revoked(&what, RevocationSource::Operator) {
-        tracing::error!(error = %ErrorChain(&error), "not recorded");
+    if let Err(error) = api.journal.record_revoked(&what, RevocationSource::Operator) {
+        tracing::error!(
+            event = "audit.write_failed", error = %ErrorChain(&error),
+            "audit event not written"
+        );
     }
     Ok(api.changed(kept, &unlisted))
 }
@@ -302,8 +305,11 @@ async fn lift(
     let change = api.switch.read(text, RevocationAction::Lift);
     let change = change.map_err(IntoResponse::into_response)?;
     // Unlike a revocation, it does not take effect if it cannot be recorded.
-    if let Err(error) = api.journal.reinstated(&what, RevocationSource::Operator) {
-        tracing::error!(error = %ErrorChain(&error), "not recorded, not taken back");
+    if let Err(error) = api.journal.record_lifted(&what, RevocationSource::Operator) {
+        tracing::error!(
+            event = "revocation.rejected", error = %ErrorChain(&error),
+            "revocation not lifted: the change could not be written to the audit log"
+        );
         return Err((StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n").into_response());
     }
     let kept = api.apply(change, RevocationAction::Lift, &what).await;
@@ -322,11 +328,17 @@ impl AdminApi {
         let revoke = action == RevocationAction::Revoke;
         match self.switch.change(change, action).await {
             Ok(kept) => {
-                tracing::warn!(revoke, %what, "an operator has changed what is revoked");
+                tracing::warn!(
+                    event = "revocation.changed", revoke, %what,
+                    "revocations changed over the admin API"
+                );
                 Ok(kept)
             }
             Err(error) => {
-                tracing::warn!(%what, %error, "what is revoked was not changed");
+                tracing::warn!(
+                    event = "revocation.rejected", %what, %error,
+                    "revocation change rejected"
+                );
                 Err(error)
             }
         }

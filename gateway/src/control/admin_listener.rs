@@ -134,7 +134,12 @@ fn source(address: IpAddr) -> IpAddr {
 pub async fn serve(api: AdminApi, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the operator's listener does not listen"),
+        Err(error) => {
+            return tracing::error!(
+                event = "admin.listener_failed", %error,
+                "the listener of the admin API has failed"
+            );
+        }
     };
     let (tasks, metrics) = (api.tasks.clone(), Arc::clone(&api.metrics));
     let clock = Arc::clone(&api.live.now().gateway.clock);
@@ -160,7 +165,10 @@ pub async fn serve(api: AdminApi, listener: std::net::TcpListener) {
             let now = clock.instant();
             if told.is_none_or(|told| now.saturating_duration_since(told) >= SELDOM) {
                 told = Some(now);
-                tracing::warn!(%error, peer = %address, "a connection of an operator was closed");
+                tracing::warn!(
+                    event = "admin.connection_closed", %error, peer = %address,
+                    "admin API connection closed"
+                );
             }
         }
         let Some(seat) = seat else { continue };
@@ -196,7 +204,7 @@ async fn serve_connection(
     let served = builder.serve_connection(TokioIo::new(stream), answer);
     tokio::select! {
         ended = served => if let Err(error) = ended {
-            tracing::debug!(%error, "a connection of the operator ended early");
+            tracing::debug!(%error, "admin API connection ended early");
         },
         () = tasks.stopping() => {}
         () = seat.over.cancelled() => {}

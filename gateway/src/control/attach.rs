@@ -12,9 +12,9 @@
 //! the token: each answers a random number of the other side with an HMAC under the token. After that, the client's
 //! process only copies bytes.
 //!
-//! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it
-//! takes a place, at little cost: see `refusals`. Other processes of the user can hold places without proving
-//! anything, but cannot keep clients out: see `greetings`.
+//! Descendants of the gateway process are refused first, at little cost: a program behind the gateway is not a client
+//! of it. See `refusals`. Other processes of the user can hold places without proving anything, but cannot keep clients
+//! out: see `greetings`.
 
 mod greetings;
 mod refusals;
@@ -57,7 +57,7 @@ const ENDING: &str = ".running";
 /// The first line of the file: its format version.
 const FORM: &str = "portcullis-running/2";
 /// Maximum length of the file, and of a line of the handshake, in bytes.
-const LONGEST: u64 = 16 * 1024;
+const MAX_LINE: u64 = 16 * 1024;
 /// Maximum number of attached clients.
 const CLIENTS: usize = 64;
 /// Maximum time for the handshake.
@@ -86,9 +86,7 @@ pub enum AttachError {
     #[error("the key in `PORTCULLIS_API_KEY` or the route has a line end in it")]
     Greeting,
     /// The gateway does not prove that it knows the token.
-    #[error(
-        "what answers for the running gateway does not prove that it is that gateway; it was not shown the key"
-    )]
+    #[error("the process on the gateway's socket failed the handshake; the API key was not sent")]
     Unproved,
     /// The gateway runs, but its socket cannot be used.
     #[error(
@@ -139,7 +137,7 @@ impl RunningFile {
             return Ok(None);
         }
         let mut text = String::new();
-        (&opened).take(LONGEST).read_to_string(&mut text).map_err(AttachError::Broken)?;
+        (&opened).take(MAX_LINE).read_to_string(&mut text).map_err(AttachError::Broken)?;
         let mut lines = text.lines().map(str::to_owned);
         match (lines.next().as_deref(), lines.next(), lines.next()) {
             (Some(FORM), Some(name), Some(token)) => Ok(Some(Self { name, token })),
@@ -275,9 +273,9 @@ struct RunningFileGuard {
 
 impl Drop for RunningFileGuard {
     fn drop(&mut self) {
-        let is_own = file::text(&self.path, LONGEST).is_ok_and(|text| text == self.text.expose());
+        let is_own = file::text(&self.path, MAX_LINE).is_ok_and(|text| text == self.text.expose());
         if is_own && let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(%error, "the file for clients over stdio was left behind");
+            tracing::debug!(%error, "the socket file for stdio clients could not be removed");
         }
     }
 }
@@ -324,7 +322,10 @@ impl AttachListener {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a client over stdio could not be attached");
+                    tracing::warn!(
+                        event = "stdio.accept_failed", %error,
+                        "the connection of a stdio client could not be accepted"
+                    );
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -350,7 +351,10 @@ impl AttachListener {
                     && let Some(suppressed) = UNSERVED.allow(Instant::now().into_std())
                 {
                     let error = ErrorChain(&error);
-                    tracing::info!(%error, suppressed, "a client over stdio is not served");
+                    tracing::info!(
+                        event = "stdio.client_failed", %error, suppressed,
+                        "stdio client not served"
+                    );
                 }
             });
         }
@@ -385,7 +389,10 @@ fn admitted(stream: &UnixStream, refusals: &mut AttachRefusals) -> Option<Lineag
                 && let Some(suppressed) = BELOW.allow(Instant::now().into_std())
             {
                 let pid = process.as_raw_nonzero();
-                tracing::warn!(%error, pid, suppressed, "a process cannot be a client over stdio");
+                tracing::warn!(
+                    event = "stdio.client_refused", %error, pid, suppressed,
+                    "stdio client refused"
+                );
             }
             None
         }
@@ -462,7 +469,7 @@ async fn say(output: &mut (impl AsyncWrite + Unpin), line: &str) -> Result<(), A
 /// Reads one line of bounded length.
 async fn line_of(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
     let mut line = String::new();
-    input.take(LONGEST).read_line(&mut line).await?;
+    input.take(MAX_LINE).read_line(&mut line).await?;
     match line.pop() {
         Some('\n') => Ok(line),
         Some(_) | None => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -509,7 +516,7 @@ pub async fn attach(
 /// Reads one line from the gateway, and nothing beyond it.
 async fn answer(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
-    while line.len() as u64 <= LONGEST {
+    while line.len() as u64 <= MAX_LINE {
         match stream.read_u8().await? {
             b'\n' => return String::from_utf8(line).map_err(io::Error::other),
             byte => line.push(byte),

@@ -117,7 +117,7 @@ pub enum StartError {
         cause: UpstreamError,
     },
     /// The required sandbox of a program is not available.
-    #[error("the sandbox of the server `{name}` cannot be had")]
+    #[error("cannot set up the sandbox of server `{name}`")]
     Sandbox {
         /// The name of the server.
         name: Box<str>,
@@ -173,7 +173,7 @@ impl StartError {
             self,
             Self::World(EnvironmentError::Secret(_))
                 | Self::Server {
-                    cause: UpstreamError::World(
+                    cause: UpstreamError::Environment(
                         EnvironmentError::Secret(_) | EnvironmentError::Repeated { .. }
                     ),
                     ..
@@ -230,15 +230,15 @@ pub struct ProcessState {
     pub secrets: Arc<SecretStore>,
     sealer: Arc<Sealer>,
     sessions: Arc<Sessions>,
-    conversations: Arc<SessionStates>,
-    parking: Arc<BoundedMap<[u8; 16], ParkedCall>>,
-    calls: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
-    results: Arc<ResultStore>,
+    session_states: Arc<SessionStates>,
+    parked_calls: Arc<BoundedMap<[u8; 16], ParkedCall>>,
+    cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
+    result_store: Arc<ResultStore>,
     quotas: Arc<Quotas>,
     /// Cache of compiled schemas of tools.
     compiled: Arc<SchemaCache>,
-    rates: Arc<RateLimiter>,
-    revoking: watch::Sender<()>,
+    rate_limiter: Arc<RateLimiter>,
+    revocations_changed: watch::Sender<()>,
     /// The key of marks in content.
     key: [u8; 32],
     /// The address and TLS of each listener, in the order of the configuration.
@@ -283,7 +283,7 @@ pub struct BuiltGeneration {
 #[derive(Debug)]
 pub struct GenerationWork {
     gateway: Arc<Gateway>,
-    keeper: Arc<PinMonitor>,
+    pin_monitor: Arc<PinMonitor>,
     upstreams: Vec<Arc<Upstream>>,
     /// The upstream servers that are started as programs.
     programs: Vec<ServerSettings>,
@@ -337,8 +337,8 @@ pub fn lasting(
     let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);
-    let world = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
-    let collectors = collectors(&settings.telemetry, &world, &metrics)?;
+    let environment = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
+    let collectors = collectors(&settings.telemetry, &environment, &metrics)?;
     let telemetry = Telemetry::start(&settings.telemetry, collectors, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
     let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
@@ -346,7 +346,7 @@ pub fn lasting(
         let lines = TerminalLines::start(colours(&io::stderr()));
         observers.push(Arc::new(lines.map_err(StartError::Threads)?));
     }
-    let sealer = Arc::new(sealer(settings, &world)?);
+    let sealer = Arc::new(sealer(settings, &environment)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
     let (bound, listeners) = match owner {
@@ -355,27 +355,27 @@ pub fn lasting(
     };
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
-    let journal = journal(settings, &world, &metrics, observers)?;
+    let journal = journal(settings, &environment, &metrics, observers)?;
     let lasting = ProcessState {
         tasks,
         metrics,
         journal,
         telemetry,
-        secrets: Arc::clone(&world.secrets),
+        secrets: Arc::clone(&environment.secrets),
         sealer,
         sessions: Arc::new(sessions),
-        conversations: Arc::new(SessionStates::new(limits, &quotas.ceiling, Arc::clone(&clock))),
-        parking: Arc::new(BoundedMap::new(limits.pending_elicitations)),
-        calls: Arc::new(BoundedMap::new(limits.sessions)),
-        results: Arc::new(ResultStore::new(
+        session_states: Arc::new(SessionStates::new(limits, &quotas.ceiling, Arc::clone(&clock))),
+        parked_calls: Arc::new(BoundedMap::new(limits.pending_elicitations)),
+        cancellations: Arc::new(BoundedMap::new(limits.sessions)),
+        result_store: Arc::new(ResultStore::new(
             limits.result_store,
             limits.result_store_per_caller,
             limits.result_store_ttl,
         )),
         quotas,
         compiled,
-        rates: Arc::new(RateLimiter::new(limits.sessions)),
-        revoking: watch::Sender::new(()),
+        rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
+        revocations_changed: watch::Sender::new(()),
         key,
         bound,
         clock,
@@ -412,11 +412,11 @@ fn unbound_listeners(settings: &Settings) -> Result<Vec<BoundListener>, StartErr
 }
 
 impl ProcessState {
-    pub(crate) fn world(&self, tasks: &Tasks) -> Environment {
+    pub(crate) fn environment(&self, tasks: &Tasks) -> Environment {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
         let quotas = Arc::clone(&self.quotas);
-        let world = Environment::new(clock, self.limits, tasks.clone(), metrics, quotas);
-        world.with_secrets(&self.secrets)
+        let environment = Environment::new(clock, self.limits, tasks.clone(), metrics, quotas);
+        environment.with_secrets(&self.secrets)
     }
 
     /// Builds everything that a configuration needs, beside the generation in force, which is not changed.
@@ -430,47 +430,49 @@ impl ProcessState {
     ) -> Result<BuiltGeneration, StartError> {
         let tasks = self.tasks.generation();
         // Stops the services of this generation on drop, also if the build fails.
-        let ending = tasks.guard();
+        let background_guard = tasks.guard();
         let (names, remarks) = (ConfiguredNames::of(&settings), ConfigRemark::all(&settings));
         let sandboxes = Sandboxes::of(&settings);
-        let world = self.world(&tasks);
+        let environment = self.environment(&tasks);
         let policy = self.policy(&mut settings, former.map(|(gateway, _)| gateway));
-        let keeper = self.pin_monitor(&settings, &policy, former.map(|(_, former)| former))?;
+        let pin_monitor = self.pin_monitor(&settings, &policy, former.map(|(_, former)| former))?;
         self.sandboxes(&settings)?;
-        let upstreams = upstreams(&settings, &world, &self.metrics, &keeper)?;
+        let upstreams = upstreams(&settings, &environment, &self.metrics, &pin_monitor)?;
         if let Some((gateway, _)) = former {
             succeed(&upstreams, gateway);
         }
         let sealer = Arc::clone(&self.sealer);
         let known = former.map(|(gateway, _)| &*gateway.identity);
-        let identity = Authenticator::new(&settings.identity, &world, &self.limits, sealer, known)?;
-        let doors = self.doors(&settings);
-        let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
+        let identity =
+            Authenticator::new(&settings.identity, &environment, &self.limits, sealer, known)?;
+        let admissions = self.admissions(&settings);
+        let http_sse =
+            settings.routes.iter().filter(|route| route.http_sse).map(|route| route.path.clone());
         let digest = format!("sha256:{}", settings.digest);
         let gateway = Gateway {
             identity: Arc::new(identity),
             sessions: Arc::clone(&self.sessions),
-            routes: routes(&settings, &upstreams, &world)?,
+            routes: routes(&settings, &upstreams, &environment)?,
             policy,
-            introductions: CheckedClients::default(),
-            configuration: digest.as_str().into(),
+            checked_clients: CheckedClients::default(),
+            config_digest: digest.as_str().into(),
             journal: Arc::clone(&self.journal),
             capture: settings.audit.capture,
             limits: self.limits,
             quotas: Arc::clone(&self.quotas),
-            rules: settings.sections.get("policy").copied(),
+            rules_digest: settings.sections.get("policy").copied(),
             clock: Arc::clone(&self.clock),
             metrics: Arc::clone(&self.metrics),
             telemetry: Arc::clone(&self.telemetry),
             tasks,
-            calls: Arc::clone(&self.calls),
-            conversations: Arc::clone(&self.conversations),
-            parking: Arc::clone(&self.parking),
-            results: Arc::clone(&self.results),
+            cancellations: Arc::clone(&self.cancellations),
+            session_states: Arc::clone(&self.session_states),
+            parked_calls: Arc::clone(&self.parked_calls),
+            result_store: Arc::clone(&self.result_store),
             sealer: Arc::clone(&self.sealer),
-            rates: Arc::clone(&self.rates),
-            revoking: self.revoking.clone(),
-            ending,
+            rate_limiter: Arc::clone(&self.rate_limiter),
+            revocations_changed: self.revocations_changed.clone(),
+            background_guard,
         };
         let is_program =
             |server: &&ServerSettings| matches!(server.reach, ServerTransport::Stdio(_));
@@ -478,15 +480,15 @@ impl ProcessState {
         let selftest = settings.selftest.map(Arc::new);
         let generation = Generation {
             gateway: Arc::new(gateway),
-            doors,
-            old: old.collect(),
+            admissions,
+            http_sse_paths: http_sse.collect(),
             selftest,
             names,
             sandboxes,
         };
         let names = settings.names;
         let gateway = Arc::clone(&generation.gateway);
-        let work = GenerationWork { gateway, keeper, upstreams, programs, names, remarks };
+        let work = GenerationWork { gateway, pin_monitor, upstreams, programs, names, remarks };
         Ok(BuiltGeneration { generation, digest, work })
     }
 
@@ -511,17 +513,17 @@ impl ProcessState {
             settings.selftest.as_ref().map(|_| selftest_fixtures::approved()).unwrap_or_default();
         let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));
         let (pins, own) = (settings.pins.clone(), own.collect());
-        let keeper = PinMonitor::new(Arc::clone(policy), pins, journal, metrics, own)?;
+        let pin_monitor = PinMonitor::new(Arc::clone(policy), pins, journal, metrics, own)?;
         if let Some(former) = former {
-            keeper.succeed(former);
+            pin_monitor.succeed(former);
         }
-        Ok(Arc::new(keeper))
+        Ok(Arc::new(pin_monitor))
     }
 
     /// The admission of each listener.
-    fn doors(&self, settings: &Settings) -> Vec<Arc<Admission>> {
+    fn admissions(&self, settings: &Settings) -> Vec<Arc<Admission>> {
         let listeners = settings.listeners.iter().zip(&self.bound);
-        listeners.map(|(listener, bound)| Arc::new(door(settings, listener, bound))).collect()
+        listeners.map(|(listener, bound)| Arc::new(admission(settings, listener, bound))).collect()
     }
 
     /// Checks that this kernel supports the sandboxes of programs. A missing required sandbox is an error; a missing
@@ -534,7 +536,10 @@ impl ProcessState {
                 return Err(StartError::NoPrograms(name));
             }
             let Some(plan) = sandbox else {
-                tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
+                tracing::warn!(
+                    event = "sandbox.missing", server = %name,
+                    "no sandbox: the program has the same access as the gateway"
+                );
                 continue;
             };
             let Err(cause) = plan.check() else { continue };
@@ -542,18 +547,23 @@ impl ProcessState {
                 return Err(StartError::Sandbox { name, cause });
             }
             let error = crate::base::error_chain::ErrorChain(&cause).to_string();
-            tracing::warn!(server = %name, %error, "its sandbox is not complete");
+            tracing::warn!(
+                event = "sandbox.incomplete", server = %name, %error,
+                "the sandbox is incomplete"
+            );
             let what = format!("server {name}: {error}");
-            self.journal.noted("sandbox", &what).map_err(StartError::Audit)?;
+            self.journal.record_event("sandbox", &what).map_err(StartError::Audit)?;
         }
         let plans = settings.servers.iter().filter_map(|server| match &server.reach {
             ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) => {
                 Some((server.name.as_str(), plan))
             }
-            ServerTransport::Stdio(_) | ServerTransport::Http(_) | ServerTransport::Old(_) => None,
+            ServerTransport::Stdio(_) | ServerTransport::Http(_) | ServerTransport::HttpSse(_) => {
+                None
+            }
         });
         for said in sandbox::shown_together(plans) {
-            tracing::info!("{said}");
+            tracing::info!(event = "sandbox.sealed_folders", note = %said, "sandbox");
         }
         Ok(())
     }
@@ -561,11 +571,11 @@ impl ProcessState {
     /// Starts the background tasks of a configuration, and logs its remarks.
     pub fn begin(&self, built: &GenerationWork) {
         let tasks = &built.gateway.tasks;
-        tasks.spawn_service(Arc::clone(&built.keeper).tend(tasks.clone()));
+        tasks.spawn_service(Arc::clone(&built.pin_monitor).tend(tasks.clone()));
         tasks.spawn_service(tend(Arc::clone(&built.gateway.identity), tasks.clone()));
         built.upstreams.iter().for_each(Upstream::tend);
-        let asked = || built.upstreams.iter().filter(|one| !one.asks_callers());
-        if let Some(every) = built.keeper.recheck() {
+        let asked = || built.upstreams.iter().filter(|one| !one.per_caller_credentials());
+        if let Some(every) = built.pin_monitor.recheck() {
             for upstream in asked() {
                 tasks.spawn_service(recheck(Arc::clone(upstream), tasks.clone(), every));
             }
@@ -580,12 +590,16 @@ impl ProcessState {
         });
         for remark in &built.remarks {
             match remark {
-                ConfigRemark::Note(what) => tracing::info!("{what}"),
-                ConfigRemark::Warning(what) => tracing::warn!("{what}"),
+                ConfigRemark::Note(note) => {
+                    tracing::info!(event = "config.note", %note, "configuration");
+                }
+                ConfigRemark::Warning(note) => {
+                    tracing::warn!(event = "config.warning", %note, "configuration");
+                }
             }
         }
         self.metrics.configured(built.names.clone());
-        built.keeper.label();
+        built.pin_monitor.label();
         self.metrics.reloaded(self.clock.now());
     }
 }
@@ -593,15 +607,18 @@ impl ProcessState {
 impl BuiltGeneration {
     /// The monitor that holds upstream servers to their approved definitions.
     #[must_use]
-    pub fn keeper(&self) -> Arc<PinMonitor> {
-        Arc::clone(&self.work.keeper)
+    pub fn pin_monitor(&self) -> Arc<PinMonitor> {
+        Arc::clone(&self.work.pin_monitor)
     }
 }
 
 /// Logs that a program is missing or cannot be started, before the first caller finds out.
 fn look_for(server: &ServerSettings) {
     if let Some(Err(error)) = server_identity::started(server) {
-        tracing::error!(server = %server.name, "its program {error}");
+        tracing::error!(
+            event = "program.cannot_start", server = %server.name, %error,
+            "upstream program cannot be started"
+        );
     }
 }
 
@@ -611,14 +628,17 @@ async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
     tokio::select! {
         read = upstream.own_catalog(ItemKind::Tool, None) => if let Ok(listing) = read {
             let count = listing.catalog().offers().len();
-            tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
+            tracing::info!(
+                event = "server.tools_listed", server = %upstream.name(), tools = count,
+                "tools listed"
+            );
         },
         () = tasks.stopping() => {}
     }
 }
 
 /// Builds the admission of a listener: its OAuth resources and its TLS.
-fn door(settings: &Settings, listener: &ListenerSettings, bound: &BoundListener) -> Admission {
+fn admission(settings: &Settings, listener: &ListenerSettings, bound: &BoundListener) -> Admission {
     let mut resources = HashMap::new();
     if listener.schemes.contains(&AuthScheme::Oauth) {
         for route in &settings.routes {
@@ -716,13 +736,13 @@ fn shows_requests(settings: &Settings) -> bool {
 /// If a sink cannot be opened, or does not accept the first record.
 pub(crate) fn journal(
     settings: &Settings,
-    world: &Environment,
+    environment: &Environment,
     metrics: &Arc<Metrics>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Arc<Journal>, StartError> {
-    let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
+    let checkpoints = checkpoints(&settings.audit.checkpoints, environment)?;
     let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
-    let OpenedSinks { mut sinks, deliveries, logs } = open_sinks(settings, world, &trusted)?;
+    let OpenedSinks { mut sinks, deliveries, logs } = open_sinks(settings, environment, &trusted)?;
     let ExistingLogs { resumed, ends, is_file } = logs;
     let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
     for (slot, end) in sinks.iter_mut().zip(ends) {
@@ -733,7 +753,7 @@ pub(crate) fn journal(
     let kept = if is_file { kept(audit, &trusted)? } else { None };
     let left = compared(audit, kept.as_ref(), resumed.as_ref())?;
     deliver(deliveries).map_err(StartError::Threads)?;
-    let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
+    let key = audit.digest_key.as_ref().map(|key| environment.secret(key)).transpose()?;
     let file = audit.checkpoints.file.as_deref().map(CheckpointFile::open).transpose();
     let checkpoint_file =
         file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
@@ -743,16 +763,19 @@ pub(crate) fn journal(
         checkpoints,
         checkpoint_file,
         volume: crate::audit::volume,
-        policy: format!("sha256:{}", settings.digest),
+        config_digest: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
         refusals: audit.refusals,
         observers,
     };
-    let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
+    let journal = Journal::new(parts, Arc::clone(&environment.clock), Arc::clone(metrics));
     let journal = Arc::new(journal.map_err(StartError::Audit)?);
     if let Some(what) = left {
-        tracing::warn!(%what, "a new audit log was begun on purpose");
-        let recorded = journal.noted("began", &what).inspect_err(|_| journal.abandon());
+        tracing::warn!(
+            event = "audit.log_replaced", %what,
+            "a new audit log was started on request"
+        );
+        let recorded = journal.record_event("began", &what).inspect_err(|_| journal.abandon());
         recorded.map_err(StartError::Audit)?;
     }
     Ok(journal)
@@ -775,7 +798,7 @@ struct OpenedSinks {
 /// If a sink cannot be opened, or its log cannot be continued.
 fn open_sinks(
     settings: &Settings,
-    world: &Environment,
+    environment: &Environment,
     trusted: &ResumePolicy,
 ) -> Result<OpenedSinks, StartError> {
     let mut opened = OpenedSinks::default();
@@ -784,7 +807,7 @@ fn open_sinks(
         let (spool, outlet) = Spool::new(&sink.name, sink.spool);
         let slot: Box<dyn AuditSink> = match &sink.to {
             SinkTarget::File(path, rotation) => {
-                let now = world.clock.now();
+                let now = environment.clock.now();
                 let file = FileSink::open(&sink.name, path, *rotation, trusted, now);
                 let (file, end) = file.map_err(failed)?;
                 opened.logs.is_file |= file.can_be_continued();
@@ -798,7 +821,8 @@ fn open_sinks(
                 Box::new(spool)
             }
             SinkTarget::Http(..) | SinkTarget::Otlp(..) | SinkTarget::Syslog(..) => {
-                let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
+                let (name, format, to) =
+                    (sink.name.clone(), sink.format, receiver(sink, environment)?);
                 opened.deliveries.push(Delivery { name, outlet, format, to });
                 opened.logs.ends.push(None);
                 Box::new(spool)
@@ -860,9 +884,9 @@ pub struct LogContinuation {
 /// Those of a start with these logs.
 pub fn examine_logs(
     audit: &settings::AuditSettings,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<LogContinuation, StartError> {
-    let checkpoints = checkpoints(&audit.checkpoints, world)?;
+    let checkpoints = checkpoints(&audit.checkpoints, environment)?;
     let trusted = trusted(&audit.checkpoints, &checkpoints)?;
     let files = audit.sinks.iter().filter_map(|sink| match &sink.to {
         SinkTarget::File(path, _) => can_be_continued(path).then_some((&sink.name, path)),
@@ -919,11 +943,12 @@ fn compared(
 /// The collectors of traces and metrics, whose messages are counted in `metrics`.
 fn collectors(
     telemetry: &settings::TelemetrySettings,
-    world: &Environment,
+    environment: &Environment,
     metrics: &Arc<Metrics>,
 ) -> Result<Collectors, EnvironmentError> {
     let client = |signal: OtlpSignal, otlp: &Option<settings::OtlpSettings>| {
-        let client = otlp.as_ref().map(|otlp| otlp_client(signal, otlp, world)).transpose()?;
+        let client =
+            otlp.as_ref().map(|otlp| otlp_client(signal, otlp, environment)).transpose()?;
         Ok::<_, EnvironmentError>(client.map(|client| client.counted(metrics)))
     };
     Ok(Collectors {
@@ -936,9 +961,9 @@ fn collectors(
 fn otlp_client(
     signal: OtlpSignal,
     otlp: &settings::OtlpSettings,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<OtlpClient, EnvironmentError> {
-    let mut ways = world.ways(&otlp.place.way, None)?;
+    let mut ways = environment.ways(&otlp.place.way, None)?;
     ways.time = otlp.time.unwrap_or(ways.time);
     if otlp.protocol == OtlpProtocol::Grpc {
         let mut tls = ClientConfig::clone(&ways.tls);
@@ -947,9 +972,9 @@ fn otlp_client(
     }
     let credential = match &otlp.secret {
         OtlpSecret::None => OtlpCredential::None,
-        OtlpSecret::Token(token) => OtlpCredential::Token(world.bearer(token)?),
+        OtlpSecret::Token(token) => OtlpCredential::Token(environment.bearer(token)?),
         OtlpSecret::Headers(variable) => {
-            let text = world.secret(variable)?;
+            let text = environment.secret(variable)?;
             let headers = settings::read_headers(text.expose());
             let unusable = |_| EnvironmentError::Header(secrets::place(variable));
             OtlpCredential::Headers(headers.map_err(unusable)?)
@@ -960,12 +985,12 @@ fn otlp_client(
 
 fn receiver(
     sink: &settings::SinkSettings,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<DeliveryTarget, StartError> {
     Ok(match &sink.to {
         SinkTarget::Http(place, token) => {
-            let endpoint = world.ways(&place.way, None)?.to(&place.url);
-            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
+            let endpoint = environment.ways(&place.way, None)?.to(&place.url);
+            let token = token.as_ref().map(|token| environment.bearer(token)).transpose()?;
             DeliveryTarget::Http(Box::new(endpoint.map_err(EnvironmentError::Url)?), token)
         }
         SinkTarget::Otlp(place, token) => {
@@ -977,7 +1002,7 @@ fn receiver(
             let otlp = settings::OtlpSettings { place, protocol, secret, time: None };
             let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
             let records =
-                RecordExporter::new(otlp_client(signal, &otlp, world)?).map_err(failed)?;
+                RecordExporter::new(otlp_client(signal, &otlp, environment)?).map_err(failed)?;
             DeliveryTarget::Otlp(Box::new(records))
         }
         SinkTarget::Syslog(SyslogAddress::Udp(address), facility) => {
@@ -998,12 +1023,12 @@ fn receiver(
 
 fn checkpoints(
     settings: &settings::CheckpointSettings,
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<CheckpointPolicy, StartError> {
     let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
     let signer = match &settings.key {
         Some(reference) => {
-            let secret = world.secret(reference)?;
+            let secret = environment.secret(reference)?;
             let key = PrivatePkcs8KeyDer::from_pem_slice(secret.expose().as_bytes());
             let key = key.map_err(|_none| StartError::Audit(broken(NoteError::Key)))?;
             NoteSigner::read(key.secret_pkcs8_der(), &settings.origin)
@@ -1031,10 +1056,10 @@ fn trusted(
     Ok(ResumePolicy { keys, uncovered: settings.records.saturating_mul(2).saturating_add(64) })
 }
 
-fn sealer(settings: &Settings, world: &Environment) -> Result<Sealer, StartError> {
+fn sealer(settings: &Settings, environment: &Environment) -> Result<Sealer, StartError> {
     let mut keys = Vec::new();
     for reference in &settings.session_keys {
-        let key = json::hex::decode(world.secret(reference)?.expose());
+        let key = json::hex::decode(environment.secret(reference)?.expose());
         keys.push(key.ok_or(StartError::SessionKey(SealError))?);
     }
     Sealer::new(&keys).map_err(StartError::SessionKey)
@@ -1042,27 +1067,28 @@ fn sealer(settings: &Settings, world: &Environment) -> Result<Sealer, StartError
 
 pub(crate) fn upstreams(
     settings: &Settings,
-    world: &Environment,
+    environment: &Environment,
     metrics: &Arc<Metrics>,
-    keeper: &Arc<PinMonitor>,
+    pin_monitor: &Arc<PinMonitor>,
 ) -> Result<Vec<Arc<Upstream>>, StartError> {
     let mut upstreams = Vec::new();
     for server in &settings.servers {
-        let mut environment = Vec::new();
+        let mut variables = Vec::new();
         if let ServerTransport::Stdio(program) = &server.reach {
             for (name, value) in &program.env {
                 let value = match value {
                     VariableValue::Literal(text) => {
                         let text = Secret::new(text.as_str().into());
-                        Arc::new(LiveSecret::fixed(text, Arc::clone(&world.clock)))
+                        Arc::new(LiveSecret::fixed(text, Arc::clone(&environment.clock)))
                     }
-                    VariableValue::Secret(reference) => world.live(reference)?,
+                    VariableValue::Secret(reference) => environment.live(reference)?,
                 };
-                environment.push((name.clone(), value));
+                variables.push((name.clone(), value));
             }
         }
-        let keeper = Arc::clone(keeper);
-        let upstream = Upstream::new(server, environment, settings.limits, world, metrics, keeper);
+        let pin_monitor = Arc::clone(pin_monitor);
+        let upstream =
+            Upstream::new(server, variables, settings.limits, environment, metrics, pin_monitor);
         let name = server.name.as_str().into();
         let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
         upstreams.push(Arc::new(upstream));
@@ -1081,13 +1107,13 @@ fn succeed(upstreams: &[Arc<Upstream>], former: &Gateway) {
 fn routes(
     settings: &Settings,
     upstreams: &[Arc<Upstream>],
-    world: &Environment,
+    environment: &Environment,
 ) -> Result<HashMap<Box<str>, Arc<Route>>, EnvironmentError> {
     let route = |route: &settings::RouteSettings| {
         let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
         let path: Arc<str> = Arc::from(&*route.path);
         let (servers, prefix) = (servers.collect(), route.prefix);
-        let guardrails = route.guardrails.iter().map(|one| GuardrailClient::new(one, world));
+        let guardrails = route.guardrails.iter().map(|one| GuardrailClient::new(one, environment));
         let guardrails = guardrails.collect::<Result<_, _>>()?;
         Ok((route.path.clone(), Arc::new(Route::new(path, servers, prefix, guardrails))))
     };

@@ -37,7 +37,7 @@ pub struct ServerInventory {
     /// The identity of the server, as in the lockfile.
     pub identity: String,
     /// Its server info, in each era that it supports.
-    pub hellos: Vec<Arc<ServerInfo>>,
+    pub server_infos: Vec<Arc<ServerInfo>>,
     /// Its catalogs, one for each kind; then additional ones with definitions that it offers only to clients with
     /// client capabilities, or to these in another form.
     pub catalogs: Vec<Arc<Catalog>>,
@@ -95,9 +95,9 @@ impl ServerInventory {
 
     /// Adds definitions that are offered only to clients with client capabilities, if they are new.
     fn add(&mut self, offered: CapableOffer) {
-        for hello in offered.hellos {
-            if !self.hellos.iter().any(|known| known.digest == hello.digest) {
-                self.hellos.push(hello);
+        for server_info in offered.server_infos {
+            if !self.server_infos.iter().any(|known| known.digest == server_info.digest) {
+                self.server_infos.push(server_info);
             }
         }
         for listing in offered.listings {
@@ -140,16 +140,16 @@ pub async fn survey(
     settings.limits.response_timeout = settings.limits.response_timeout.min(asking.patience);
     let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
     let (limits, counted) = (settings.limits, Arc::clone(&metrics));
-    let world = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counted, quotas);
+    let environment = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counted, quotas);
     settings.audit.sinks.clear();
     settings.audit.checkpoints = CheckpointSettings::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));
-    let journal = build::journal(&settings, &world, &metrics, Vec::new())?;
+    let journal = build::journal(&settings, &environment, &metrics, Vec::new())?;
     let pinning = settings.pins.off();
     // The callers of the survey report findings in definitions themselves.
     let policy = Arc::new(Policy::new(RuleSet::default(), DefinitionPolicy::off(), None));
-    let keeper = PinMonitor::new(policy, pinning, journal, Arc::clone(&metrics), Vec::new())?;
-    let upstreams = build::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
+    let pin_monitor = PinMonitor::new(policy, pinning, journal, Arc::clone(&metrics), Vec::new())?;
+    let upstreams = build::upstreams(&settings, &environment, &metrics, &Arc::new(pin_monitor))?;
     let each = upstreams.iter().zip(&settings.servers);
     let mut surveys = join_all(each.map(|(upstream, server)| ask(upstream, server, asking))).await;
     // After this, every program has ended and its output was read completely.
@@ -189,7 +189,7 @@ async fn ask(
     let mut survey = ServerInventory {
         server: name.clone(),
         identity,
-        hellos: Vec::new(),
+        server_infos: Vec::new(),
         catalogs: Vec::new(),
         unread: Vec::new(),
         whole: false,
@@ -201,17 +201,19 @@ async fn ask(
         survey.failed = Some(format!("its program {error}"));
         return survey;
     }
-    if upstream.asks_callers() {
+    if upstream.per_caller_credentials() {
         survey.failed = Some("it is asked in the name of callers alone".to_owned());
         return survey;
     }
     let verb = match server.reach {
         ServerTransport::Stdio(_) => "starting",
-        ServerTransport::Http(_) | ServerTransport::Old(_) => "connecting",
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) => "connecting",
     };
     (asking.told)(&name, verb);
-    match timeout_at(until, upstream.hellos()).await {
-        Ok(Ok((hellos, whole))) => (survey.hellos, survey.whole) = (hellos, whole),
+    match timeout_at(until, upstream.server_infos()).await {
+        Ok(Ok((server_infos, whole))) => {
+            (survey.server_infos, survey.whole) = (server_infos, whole)
+        }
         Ok(Err(error)) => survey.fails(&error, &server.reach),
         Err(_late) => {
             survey.failed = Some(late(asking.patience));
@@ -243,7 +245,7 @@ async fn lists(
     until: Instant,
     asking: &InventoryOptions,
 ) {
-    let has = |kind: ItemKind| survey.hellos.iter().any(|hello| hello.has(kind));
+    let has = |kind: ItemKind| survey.server_infos.iter().any(|server_info| server_info.has(kind));
     let said: Vec<_> =
         ItemKind::LISTED.into_iter().filter(|kind| has(*kind)).map(ItemKind::list).collect();
     let listing =
@@ -285,7 +287,7 @@ fn longer(reach: &ServerTransport) -> String {
         ServerTransport::Stdio(_) => {
             "its program was started and runs, and may need longer, as one that is fetched first does"
         }
-        ServerTransport::Http(_) | ServerTransport::Old(_) => {
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) => {
             "correct `url`, start the server, or if it needs longer"
         }
     };

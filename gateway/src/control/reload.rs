@@ -29,7 +29,7 @@ const FIXED: [&str; 8] =
     ["listeners", "ops", "audit", "telemetry", "log", "sessions", "limits", "revocations"];
 
 /// Interval between attempts after an error that may be temporary.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time for a reload, from reading the file to building the result. The files may be on a disk that does not
 /// answer.
 const CHANGE: Duration = Duration::from_secs(30);
@@ -91,7 +91,7 @@ pub struct Reloader {
 
 #[derive(Debug)]
 struct ReloadState {
-    keeper: Arc<PinMonitor>,
+    pin_monitor: Arc<PinMonitor>,
     digest: String,
     sections: SectionDigests,
     at: SystemTime,
@@ -129,7 +129,7 @@ pub struct ReloadTargets {
 #[derive(Debug)]
 pub struct ConfigInForce {
     /// Its comparison of definitions.
-    pub keeper: Arc<PinMonitor>,
+    pub pin_monitor: Arc<PinMonitor>,
     /// Its digest, which audit records name.
     pub digest: String,
     /// The digests of its sections.
@@ -145,12 +145,13 @@ impl Reloader {
         in_force: ConfigInForce,
     ) -> Self {
         let ReloadTargets { lasting, live, switch } = targets;
-        let ConfigInForce { keeper, digest, sections } = in_force;
+        let ConfigInForce { pin_monitor, digest, sections } = in_force;
         let at = lasting.clock.now();
         // The file may have changed since it was read, so it is checked once more.
         let (tried, seen, again, error) = (None, None, None, None);
         let unread = None;
-        let held = ReloadState { keeper, digest, sections, at, tried, seen, unread, again, error };
+        let held =
+            ReloadState { pin_monitor, digest, sections, at, tried, seen, unread, again, error };
         let turn = Arc::default();
         Self { source, lasting, live, switch, held: Mutex::new(held), turn }
     }
@@ -167,7 +168,9 @@ impl Reloader {
             let reloader = Arc::clone(&self);
             let wanted = match turn {
                 WatchEvent::Asked => Ok(true),
-                WatchEvent::Time => aside.run(file::LOOK, move || reloader.has_settled()).await,
+                WatchEvent::Time => {
+                    aside.run(file::CHECK_TIMEOUT, move || reloader.has_settled()).await
+                }
             };
             let late = wanted.is_err();
             match wanted {
@@ -175,7 +178,10 @@ impl Reloader {
                 Ok(true) => drop(self.reload().await),
                 Ok(false) => {}
                 Err(error) if !stalled => {
-                    tracing::error!(%error, "the configuration cannot be looked at; that of before holds");
+                    tracing::error!(
+                        event = "config.unreadable", %error,
+                        "the configuration file cannot be examined; keeping the previous configuration"
+                    );
                 }
                 Err(_) => {}
             }
@@ -194,10 +200,12 @@ impl Reloader {
         if held.unread != unread {
             match &unread {
                 Some(error) => tracing::error!(
-                    %error,
-                    "the configuration cannot be read; that of before holds"
+                    event = "config.unreadable", %error,
+                    "the configuration cannot be read; keeping the previous configuration"
                 ),
-                None => tracing::warn!("the configuration can be read again"),
+                None => {
+                    tracing::warn!(event = "config.readable", "the configuration can be read again")
+                }
             }
             held.unread = unread;
         }
@@ -219,10 +227,16 @@ impl Reloader {
             Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(self.held().at),
             Err(error) => {
                 let what = ErrorChain(error).to_string();
-                tracing::error!(error = %what, "the configuration was not changed");
+                tracing::error!(
+                    event = "config.rejected", error = %what,
+                    "configuration rejected; keeping the previous configuration"
+                );
                 self.lasting.metrics.reload_failed();
-                if let Err(error) = self.lasting.journal.noted("rejected", &what) {
-                    tracing::error!(error = %ErrorChain(&error), "not recorded");
+                if let Err(error) = self.lasting.journal.record_event("rejected", &what) {
+                    tracing::error!(
+                        event = "audit.write_failed", error = %ErrorChain(&error),
+                        "audit event not written"
+                    );
                 }
                 let (problems, restart) = match error {
                     ReloadError::Invalid { json, .. } => (json.clone(), Vec::new()),
@@ -265,7 +279,7 @@ impl Reloader {
     /// Reloads, unless `decided` says that the time limit has passed.
     fn change(&self, decided: &AtomicBool) -> Result<ReloadOutcome, ReloadError> {
         // Files that the configuration refers to may be updated a little later than the configuration.
-        self.held().again = Some(self.lasting.clock.instant() + AGAIN);
+        self.held().again = Some(self.lasting.clock.instant() + RETRY_INTERVAL);
         let text = self.source.text()?;
         let digest = Some(sha256(text.as_bytes()));
         let settings = self.source.settings(&text).map_err(|problems| {
@@ -279,7 +293,10 @@ impl Reloader {
                 held.error.take().is_some()
             };
             if righted {
-                tracing::info!("the configuration is again the one that is in force");
+                tracing::info!(
+                    event = "config.unchanged",
+                    "the configuration file equals the active configuration again"
+                );
             }
             // The secrets it refers to may have changed nevertheless.
             self.lasting.secrets.read_all();
@@ -291,28 +308,28 @@ impl Reloader {
             self.held().tried = digest;
             return Err(ReloadError::Restart(changed));
         }
-        let keeper = Arc::clone(&self.held().keeper);
+        let pin_monitor = Arc::clone(&self.held().pin_monitor);
         let now = self.live.now();
-        let built = self.lasting.build(settings, Some((&now.gateway, &keeper)))?;
+        let built = self.lasting.build(settings, Some((&now.gateway, &pin_monitor)))?;
         let renamed = now.gateway.renamed_by(&built.generation.gateway);
         drop(now);
         if decided.swap(true, Ordering::AcqRel) {
             return Err(ReloadError::Slow);
         }
         for what in renamed {
-            tracing::warn!("{what}");
-            self.lasting.journal.noted("renamed", &what).map_err(ReloadError::Record)?;
+            tracing::warn!(event = "config.names_changed", note = %what, "configuration");
+            self.lasting.journal.record_event("renamed", &what).map_err(ReloadError::Record)?;
         }
-        self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
+        self.lasting.journal.record_config_applied(&built.digest).map_err(ReloadError::Record)?;
         self.lasting.begin(&built.work);
         let mut held = self.held();
-        (held.keeper, held.digest) = (built.keeper(), built.digest.clone());
+        (held.pin_monitor, held.digest) = (built.pin_monitor(), built.digest.clone());
         (held.sections, held.at) = (sections, self.lasting.clock.now());
         (held.error, held.tried, held.again) = (None, digest, None);
         drop(held);
         let (generation, digest) = (built.generation, built.digest);
         self.switch.succeed(generation);
-        tracing::info!(policy = %digest, "another configuration is in force");
+        tracing::info!(event = "config.applied", policy = %digest, "configuration applied");
         Ok(ReloadOutcome::Applied)
     }
 

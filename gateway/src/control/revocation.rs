@@ -168,7 +168,7 @@ fn edit_while(
     let mut all = revoked::read(path)?;
     change(&mut all);
     let text = revoked::write(&all);
-    if text.len() as u64 > revoked::LONGEST {
+    if text.len() as u64 > revoked::MAX_FILE {
         return Err(EditError::Read(RevokedError::Long(path.display().to_string().into())));
     }
     file::replace_while(path, text.as_bytes(), wanted).map_err(failed)?;
@@ -190,7 +190,7 @@ impl RevocationManager {
         drop(now);
         let mut held = RevocationState::default();
         if let Some(path) = &file {
-            let found = file::look(path, revoked::LONGEST);
+            let found = file::look(path, revoked::MAX_FILE);
             let (data, text) = found.map_err(|error| revoked::unread(path, error))?;
             held.seen = Some(FileVersion::of(&data, &text));
             held.file = SettledRevocations::new(match revoked::parse(path, &text)? {
@@ -223,9 +223,15 @@ impl RevocationManager {
         self.live.revoke(&all);
         match (before, now) {
             (0, 1) => {
-                tracing::warn!("everything is revoked: no caller is served and no server is used")
+                tracing::warn!(
+                    event = "revocation.everything",
+                    "everything is revoked: every request is denied"
+                )
             }
-            (1, 0) => tracing::warn!("everything is no longer revoked"),
+            (1, 0) => tracing::warn!(
+                event = "revocation.everything_lifted",
+                "the revocation of everything is lifted"
+            ),
             _ => {}
         }
     }
@@ -241,13 +247,19 @@ impl RevocationManager {
                 continue;
             }
             let (revoke, what) = (act == RevocationAction::Revoke, written(&change));
-            tracing::warn!(revoke, %what, "the file of revocations has changed what is revoked");
+            tracing::warn!(
+                event = "revocation.changed", revoke, %what,
+                "revocations changed in the file"
+            );
             let recorded = match act {
-                RevocationAction::Revoke => journal.revoked(&what, RevocationSource::File),
-                RevocationAction::Lift => journal.reinstated(&what, RevocationSource::File),
+                RevocationAction::Revoke => journal.record_revoked(&what, RevocationSource::File),
+                RevocationAction::Lift => journal.record_lifted(&what, RevocationSource::File),
             };
             if let Err(error) = recorded {
-                tracing::error!(error = %ErrorChain(&error), "not recorded");
+                tracing::error!(
+                    event = "audit.write_failed", error = %ErrorChain(&error),
+                    "audit event not written"
+                );
             }
         }
     }
@@ -268,7 +280,7 @@ impl RevocationManager {
             // After a check that did not end, the file is read as if it were new.
             let turn = if stalled { WatchEvent::Asked } else { turn };
             let switch = Arc::clone(&self);
-            let looked = aside.run(file::LOOK, move || switch.look(&file, turn)).await;
+            let looked = aside.run(file::CHECK_TIMEOUT, move || switch.look(&file, turn)).await;
             let Err(error) = looked else {
                 stalled = false;
                 continue;
@@ -276,7 +288,10 @@ impl RevocationManager {
             // Nothing was read, so nothing is lifted. Logged once.
             self.held().file.doubt();
             if !std::mem::replace(&mut stalled, true) {
-                tracing::error!(%error, "revocations cannot be read; those of before hold");
+                tracing::error!(
+                    event = "revocation.file_unreadable", %error,
+                    "the revocations file cannot be read; keeping the previous revocations"
+                );
                 self.metrics.revocations_usable.store(0, Ordering::Relaxed);
                 self.metrics.revocations_unread.add(1);
             }
@@ -288,7 +303,7 @@ impl RevocationManager {
     fn look(&self, path: &Path, turn: WatchEvent) {
         let asked = turn == WatchEvent::Asked;
         let _turn = self.turn();
-        let found = file::look(path, revoked::LONGEST);
+        let found = file::look(path, revoked::MAX_FILE);
         let seen = found.as_ref().ok().map(|(data, text)| FileVersion::of(data, text));
         {
             let held = self.held();
@@ -324,11 +339,16 @@ impl RevocationManager {
                 match step {
                     FileCheckOutcome::Same => {}
                     FileCheckOutcome::Added | FileCheckOutcome::Lifted => {
-                        tracing::info!(%file, "revocations were read")
+                        tracing::info!(
+                            event = "revocation.file_read", %file,
+                            "revocations file read"
+                        )
                     }
                     FileCheckOutcome::Waits if first => {
-                        let what = "revocations were read; what is no longer there is lifted if the file stays so";
-                        tracing::info!(%file, "{what}");
+                        tracing::info!(
+                            event = "revocation.file_read", %file,
+                            "revocations file read: missing entries are lifted if the file stays unchanged"
+                        );
                     }
                     FileCheckOutcome::Waits => {}
                 }
@@ -337,7 +357,10 @@ impl RevocationManager {
                 held.file.doubt();
                 if first {
                     let error = ErrorChain(&error);
-                    tracing::error!(%error, "revocations cannot be read; those of before hold");
+                    tracing::error!(
+                        event = "revocation.file_unreadable", %error,
+                        "the revocations file cannot be read; keeping the previous revocations"
+                    );
                     self.metrics.revocations_unread.add(1);
                 }
             }
@@ -405,7 +428,10 @@ impl RevocationManager {
             Ok(Err(error)) => (ErrorChain(&error).to_string(), true),
             Err(stalled) => (stalled.to_string(), decision.claim()),
         };
-        tracing::error!(%error, "revocations could not be written");
+        tracing::error!(
+            event = "revocation.write_failed", %error,
+            "the revocations file could not be written"
+        );
         match act {
             RevocationAction::Lift if is_settled => Err(ChangeError::Unwritten),
             RevocationAction::Lift => Err(ChangeError::Undecided),

@@ -40,8 +40,8 @@ pub use crate::control::build::{SettingsSource, StartError};
 const WATCH: Duration = Duration::from_millis(500);
 
 /// Maximum time for the workers to end, and the interval between checks whether they have.
-const JOIN: Duration = Duration::from_secs(2);
-const TURN: Duration = Duration::from_millis(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
+const JOIN_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A running gateway with bound sockets.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct RunningGateway {
     /// The address of the operator's listener.
     pub ops: Option<SocketAddr>,
     live: Arc<CurrentGeneration>,
-    old: Arc<HttpSseServer>,
+    http_sse: Arc<HttpSseServer>,
     lasting: Arc<ProcessState>,
     threads: Vec<JoinHandle<()>>,
     /// What begins when the client at standard input is admitted; `None` once it has, and for other gateways.
@@ -126,7 +126,7 @@ async fn launch(
     serves: ServedClients,
 ) -> Result<RunningGateway, StartError> {
     if let Some(warning) = sandbox::privileged() {
-        tracing::warn!("{warning}");
+        tracing::warn!(event = "process.privileged", note = warning, "the gateway runs as root");
     }
     let ops_listener =
         settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
@@ -160,13 +160,13 @@ fn assemble(
     sockets: BoundSockets,
 ) -> Result<RunningGateway, StartError> {
     let BoundSockets { listeners, ops: ops_listener } = sockets;
-    let world = lasting.world(&lasting.tasks);
+    let environment = lasting.environment(&lasting.tasks);
     let ops_door = settings.ops.as_ref().map(Admission::of_operator);
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
-    let token = token.map(|token| world.live(token)).transpose()?;
+    let token = token.map(|token| environment.live(token)).transpose()?;
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
     let built = lasting.build(settings, None)?;
-    let (keeper, digest) = (built.keeper(), built.digest.clone());
+    let (pin_monitor, digest) = (built.pin_monitor(), built.digest.clone());
     let deferred = match serves {
         ServedClients::OverNetwork | ServedClients::OfApplication => {
             lasting.begin(&built.work);
@@ -194,11 +194,11 @@ fn assemble(
             live: Arc::clone(&live),
             switch: Arc::clone(&switch),
         };
-        begin_reloads(source, reloaded, ConfigInForce { keeper, digest, sections })
+        begin_reloads(source, reloaded, ConfigInForce { pin_monitor, digest, sections })
     });
     let tester = begin_selftests(lasting, &live);
     let ops = ops_listener.as_ref().map(local);
-    if let Some((listener, door)) = ops_listener.zip(ops_door) {
+    if let Some((listener, admission)) = ops_listener.zip(ops_door) {
         let ops = AdminApi {
             metrics: Arc::clone(&lasting.metrics),
             journal: Arc::clone(&lasting.journal),
@@ -208,14 +208,14 @@ fn assemble(
             reloader,
             tester,
             token,
-            door: Arc::new(door),
+            admission: Arc::new(admission),
             beats: Arc::clone(&beats),
         };
         tasks.spawn(admin_listener::serve(ops, listener));
     }
     let shares = shares(&listeners, workers)?;
-    let old = Arc::new(HttpSseServer::new(lasting.limits.sessions));
-    let (serving, sessions, tasks_of) = (Arc::clone(&live), Arc::clone(&old), tasks.clone());
+    let http_sse = Arc::new(HttpSseServer::new(lasting.limits.sessions));
+    let (serving, sessions, tasks_of) = (Arc::clone(&live), Arc::clone(&http_sse), tasks.clone());
     let threads = tasks.workers(workers, &beats, move |worker| {
         for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
             // Each worker has its own, so that a request changes no count that all workers share.
@@ -225,7 +225,7 @@ fn assemble(
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
     let (lasting, deferred) = (Arc::clone(lasting), Mutex::new(deferred));
-    Ok(RunningGateway { listeners: shown, ops, live, old, lasting, threads, deferred })
+    Ok(RunningGateway { listeners: shown, ops, live, http_sse, lasting, threads, deferred })
 }
 
 /// Begins the background work that every gateway needs. Returns the heartbeats of the workers.
@@ -236,7 +236,7 @@ fn begin_upkeep(
     workers: usize,
 ) -> Arc<Heartbeats> {
     let tasks = &lasting.tasks;
-    tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
+    tasks.spawn_service(Arc::clone(&lasting.journal).run_background(tasks.clone()));
     tasks.spawn_service(Arc::clone(switch).tend());
     tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
     let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
@@ -272,10 +272,10 @@ fn shown_listeners(
     lasting: &Arc<ProcessState>,
 ) -> Vec<(Arc<str>, SocketAddr, bool)> {
     let mut shown = Vec::new();
-    for (door, bound) in live.now().doors.iter().zip(&lasting.bound) {
-        shown.push((Arc::clone(&door.name), bound.address, bound.acceptor.is_some()));
+    for (admission, bound) in live.now().admissions.iter().zip(&lasting.bound) {
+        shown.push((Arc::clone(&admission.name), bound.address, bound.acceptor.is_some()));
         if let Some(acceptor) = &bound.acceptor {
-            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
+            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&admission.name));
             lasting.tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
         }
     }
@@ -296,11 +296,15 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
         lasting.metrics.resources_lacking.store(u64::from(lack.is_some()), Ordering::Relaxed);
         match (lacked, lack) {
             (None, Some(lack)) => tracing::error!(
+                event = "process.limit_reached",
                 lack,
-                "the process can have no more of these, so nobody new is served: raise its limits, or see \
-                 which program or user takes them"
+                "file descriptor or thread limit reached: new connections are refused; raise the limit, or \
+                 find the program or user that exhausts it"
             ),
-            (Some(_), None) => tracing::warn!("the process can have files and threads again"),
+            (Some(_), None) => tracing::warn!(
+                event = "process.limit_cleared",
+                "file descriptors and threads are available again"
+            ),
             (None, None) | (Some(_), Some(_)) => {}
         }
         lacked = lack;
@@ -309,13 +313,14 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
         for worker in stalled.difference(&known) {
             lasting.metrics.worker_stalls.add(1);
             tracing::error!(
+                event = "worker.stalled",
                 worker,
-                "a worker has stalled: what it serves waits, and liveness is red until it goes on; see docs/operations.md, \
-                 \"Alive and ready\""
+                "worker stalled: its connections wait, and liveness fails until it recovers; see \
+                 docs/operations.md, \"Alive and ready\""
             );
         }
         for worker in known.difference(&stalled) {
-            tracing::warn!(worker, "a worker goes on");
+            tracing::warn!(event = "worker.recovered", worker, "worker recovered");
         }
         known = stalled;
     }
@@ -356,8 +361,9 @@ impl RunningGateway {
     /// listener.
     #[must_use]
     pub fn service(&self, name: &str) -> Option<McpService> {
-        let at = self.live.now().doors.iter().position(|door| &*door.name == name)?;
-        Some(McpService::new(&self.live, &self.old, &self.lasting.tasks, at))
+        let at =
+            self.live.now().admissions.iter().position(|admission| &*admission.name == name)?;
+        Some(McpService::new(&self.live, &self.http_sse, &self.lasting.tasks, at))
     }
 
     /// Also serves `portcullis stdio` processes that use the configuration `config`; they find this gateway by the
@@ -367,7 +373,7 @@ impl RunningGateway {
         let attachments = match AttachListener::open(config) {
             Ok(attachments) => attachments,
             Err(error) => {
-                tracing::debug!(%error, "clients over stdio cannot be attached to this gateway");
+                tracing::debug!(%error, "stdio clients cannot attach to this gateway");
                 return;
             }
         };
@@ -396,7 +402,7 @@ impl RunningGateway {
     /// has mounted answer with 503 from now on.
     pub async fn stop(self) -> StopOutcome {
         listener::drain(&self.lasting.tasks, self.lasting.limits.drain_timeout).await;
-        let stopped = joined(self.threads, JOIN).await;
+        let stopped = joined(self.threads, JOIN_TIMEOUT).await;
         self.lasting.journal.stop().await;
         self.lasting.telemetry.stop().await;
         stopped
@@ -417,17 +423,20 @@ pub enum StopOutcome {
 async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> StopOutcome {
     let ended = async {
         while !threads.iter().all(JoinHandle::is_finished) {
-            tokio::time::sleep(TURN).await;
+            tokio::time::sleep(JOIN_INTERVAL).await;
         }
     };
     let mut stopped = StopOutcome::Whole;
     if tokio::time::timeout(within, ended).await.is_err() {
-        tracing::error!("a worker did not end in time; its work is abandoned");
+        tracing::error!(
+            event = "worker.abandoned",
+            "a worker did not stop in time; its work is abandoned"
+        );
         stopped = StopOutcome::Abandoned;
     }
     for thread in threads.into_iter().filter(JoinHandle::is_finished) {
         if thread.join().is_err() {
-            tracing::error!("a worker ended in a panic");
+            tracing::error!(event = "worker.panicked", "a worker panicked");
         }
     }
     stopped
@@ -443,17 +452,26 @@ async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<ProcessStat
             () = lasting.tasks.halting() => return,
         }
         let (files, now) = (Arc::clone(&acceptor), lasting.clock.now());
-        let renewed = aside.run(file::LOOK, move || files.renew(now)).await;
+        let renewed = aside.run(file::CHECK_TIMEOUT, move || files.renew(now)).await;
         let late = renewed.is_err();
         match renewed {
             Ok(Ok(false)) => {}
-            Ok(Ok(true)) => tracing::info!(listener = %name, "new certificates are used"),
+            Ok(Ok(true)) => tracing::info!(
+                event = "tls.certificate_renewed", listener = %name,
+                "new certificate in use"
+            ),
             Ok(Err(error)) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::error!(listener = %name, %error, "new certificates cannot be used");
+                tracing::error!(
+                    event = "tls.certificate_rejected", listener = %name, %error,
+                    "new certificate rejected; keeping the previous one"
+                );
             }
             Err(error) if !stalled => {
-                tracing::error!(listener = %name, %error, "new certificates cannot be looked for");
+                tracing::error!(
+                    event = "tls.certificate_unreadable", listener = %name, %error,
+                    "the certificate files cannot be examined; keeping the previous certificate"
+                );
             }
             Err(_) => {}
         }

@@ -25,9 +25,9 @@ use crate::serve::generation::{CurrentGeneration, Generation};
 use attacks::Attacker;
 
 /// Interval between checks for a new configuration.
-const TURN: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which a failed self-test is repeated.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// Maximum time for the whole self-test.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -152,7 +152,8 @@ impl Observer for SelftestObserver {
             return;
         }
         let decided = record.decision().into_iter().flat_map(|decision| &decision.findings);
-        let found = decided.chain(&record.found).map(|finding| finding.detector).collect();
+        let found =
+            decided.chain(&record.server_findings).map(|finding| finding.detector).collect();
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.in_servers());
         let reason = ending.reason.or_else(|| record.reason());
@@ -213,7 +214,7 @@ impl SelftestRunner {
 
     /// Tests each generation when it comes into force, and then at the configured interval.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
-        let mut turn = tokio::time::interval(TURN);
+        let mut turn = tokio::time::interval(CHECK_INTERVAL);
         loop {
             tokio::select! {
                 _ = turn.tick() => {}
@@ -225,7 +226,8 @@ impl SelftestRunner {
                 Some((of, report)) if of.is(&now) => {
                     let age = self.clock.now().duration_since(report.at).unwrap_or_default();
                     // A failed self-test is repeated soon, because the failure may be temporary.
-                    let every = if report.is_good() { selftest.every } else { Some(AGAIN) };
+                    let every =
+                        if report.is_good() { selftest.every } else { Some(RETRY_AFTER_FAILURE) };
                     every.is_some_and(|every| age >= every)
                 }
                 Some(_) | None => true,
@@ -244,9 +246,9 @@ impl SelftestRunner {
         let now = self.live.now();
         let selftest = now.selftest.clone()?;
         let witness = SelftestObserver::default();
-        self.journal.watched_by(Some(Box::new(witness.clone())));
+        self.journal.set_witness(Some(Box::new(witness.clone())));
         let rows = tokio::time::timeout(LIMIT, self.attack(&now, &selftest, witness)).await;
-        self.journal.watched_by(None);
+        self.journal.set_witness(None);
         let mut rows = rows.unwrap_or_else(|_late| vec![broken("it took longer than a minute")]);
         for row in &mut rows {
             let name = row.name();
@@ -254,7 +256,7 @@ impl SelftestRunner {
             let named = |except: &String| *except == name || except == of_control;
             row.excepted = selftest.except.iter().any(named);
         }
-        let configuration = Arc::clone(&now.gateway.configuration);
+        let configuration = Arc::clone(&now.gateway.config_digest);
         let report = SelftestReport { at: self.clock.now(), configuration, rows };
         self.tell(&report);
         *self.last() = Some((TestedGeneration(Arc::downgrade(&now)), report.clone()));
@@ -291,12 +293,22 @@ impl SelftestRunner {
             format!("failed: {}", bad.join(", "))
         };
         if bad.is_empty() {
-            tracing::info!(attacks = report.rows.len(), "the self-test has passed");
+            tracing::info!(
+                event = "selftest.passed",
+                attacks = report.rows.len(),
+                "self-test passed"
+            );
         } else {
-            tracing::error!(failed = %bad.join(", "), "the self-test has failed");
+            tracing::error!(
+                event = "selftest.failed", failed = %bad.join(", "),
+                "self-test failed"
+            );
         }
-        if let Err(error) = self.journal.noted("selftest", &what) {
-            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded");
+        if let Err(error) = self.journal.record_event("selftest", &what) {
+            tracing::error!(
+                event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
+                "audit event not written"
+            );
         }
     }
 }

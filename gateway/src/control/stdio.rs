@@ -27,7 +27,7 @@ use crate::stream::budget::StreamBounds;
 use crate::stream::queue::{self, ReadProgress, queue};
 
 /// Maximum number of messages that wait to be written.
-const WAITING: usize = 64;
+const WRITE_QUEUE: usize = 64;
 
 /// The reason why a client is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -107,17 +107,17 @@ impl StdioServer {
             credentials.insert(AUTHORIZATION, value);
         }
         let scheme = if key.is_some() { AuthScheme::ApiKey } else { AuthScheme::Anonymous };
-        let door = Arc::new(Admission::plain("stdio".into(), vec![scheme]));
+        let admission = Arc::new(Admission::plain("stdio".into(), vec![scheme]));
         let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
-        let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
-        let (queue, messages) = queue(StreamBounds { events: WAITING, ..room });
+        let room = gateway.session_states.room(&Holder::network(nowhere.address.ip()));
+        let (queue, messages) = queue(StreamBounds { events: WRITE_QUEUE, ..room });
         let patience = match tenancy {
             Tenancy::Single => None,
             Tenancy::Multi => Some(gateway.limits.write_timeout),
         };
         let on_reload = OnReload::Continues;
         let out = ClientOutput { queue, write: |message| message, patience, on_reload };
-        let bridge = Bridge::new(Arc::clone(&gateway), door, nowhere, path, out);
+        let bridge = Bridge::new(Arc::clone(&gateway), admission, nowhere, path, out);
         let has_key = key.is_some();
         if let Err(status) = bridge.admitted(&credentials).await {
             return Err(refused(status, has_key));

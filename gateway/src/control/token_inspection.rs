@@ -328,9 +328,10 @@ pub async fn examine(
     let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Tasks::default());
     let metrics = Arc::new(Metrics::new(clock.now()));
     let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
-    let world = Environment::new(clock, settings.limits, tasks, metrics, quotas);
+    let environment = Environment::new(clock, settings.limits, tasks, metrics, quotas);
     let sealer = Arc::new(Sealer::new(&[]).map_err(TokenInspectionError::Random)?);
-    let identity = Authenticator::new(&settings.identity, &world, &settings.limits, sealer, None)?;
+    let identity =
+        Authenticator::new(&settings.identity, &environment, &settings.limits, sealer, None)?;
     if form == TokenForm::Opaque && identity.is_key(token) {
         return Err(TokenInspectionError::ApiKey);
     }

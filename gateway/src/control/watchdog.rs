@@ -92,19 +92,28 @@ async fn told_to_stop(begins: StopTrigger) {
 /// Ends the process. The record is written by another thread, which may be blocked like the others.
 #[expect(clippy::exit, reason = "what should return from `main` is held, and nothing else ends it")]
 fn end(journal: Arc<Journal>) {
-    tracing::error!("the gateway did not stop in time; the process ends with work under way");
+    tracing::error!(
+        event = "gateway.stop_timeout",
+        "the gateway did not stop in time; the process exits with requests in progress"
+    );
     let (done, wait) = mpsc::channel();
     let written = thread::Builder::new().name("last-record".to_owned()).spawn(move || {
         let what = "work under way did not end in time and was abandoned";
-        if let Err(error) = journal.noted("stop", what) {
-            tracing::error!(error = %ErrorChain(&error), "the last record was not taken");
+        if let Err(error) = journal.record_event("stop", what) {
+            tracing::error!(
+                event = "audit.write_failed", error = %ErrorChain(&error),
+                "the `stop` record was not written"
+            );
         }
         // The receiver waits only until the time limit.
         done.send(()).unwrap_or_default();
     });
     match written {
         Ok(_) if wait.recv_timeout(RECORD).is_ok() => {}
-        Ok(_) | Err(_) => tracing::error!("the last record was not written"),
+        Ok(_) | Err(_) => tracing::error!(
+            event = "audit.write_failed",
+            "the `stop` record was not written before the time limit"
+        ),
     }
     std::process::exit(ABANDONED.into());
 }

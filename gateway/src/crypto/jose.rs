@@ -19,18 +19,18 @@ use jsonwebtoken::errors::ErrorKind;
 use crate::crypto::jwk::{Algorithm, BOUNDS, ED25519_NAME, Jwk, KID};
 
 /// Maximum length of a token, in bytes.
-pub const LONGEST: usize = 8 * 1024;
+pub const MAX_TOKEN: usize = 8 * 1024;
 /// Header members that are accepted: those used here and those that are harmless.
 const MEMBERS: [&str; 5] = ["alg", "kid", "typ", "x5t", "x5t#S256"];
 
 /// The reason why a token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoseError {
-    /// It is longer than [`LONGEST`].
-    #[error("the token is longer than {LONGEST} bytes")]
+    /// It is longer than [`MAX_TOKEN`].
+    #[error("the token is longer than {MAX_TOKEN} bytes")]
     Long,
     /// It does not have three parts.
-    #[error("the token has not three parts")]
+    #[error("the token does not have three parts")]
     Parts,
     /// A part is not canonical base64url.
     #[error("a part of the token is not Base64 for URLs")]
@@ -48,10 +48,10 @@ pub enum JoseError {
     #[error("the signature does not fit")]
     Signature,
     /// The signature matches, but `jsonwebtoken` refuses this registered claim.
-    #[error("the second reader refuses `{0}`")]
+    #[error("the second parser rejects `{0}`")]
     Claim(&'static str),
     /// `jsonwebtoken` refuses what is accepted here, or reads something else.
-    #[error("the second reader refuses {0}")]
+    #[error("the second parser rejects {0}")]
     Differs(&'static str),
 }
 
@@ -119,7 +119,7 @@ impl<'a> Jws<'a> {
     }
 
     fn parse(text: &'a str, source: TokenKeySource) -> Result<Self, JoseError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_TOKEN {
             return Err(JoseError::Long);
         }
         let (signed, signature) = text.rsplit_once('.').ok_or(JoseError::Parts)?;
@@ -338,7 +338,7 @@ pub fn text(claims: Value<'_>, name: &str) -> Result<Option<Box<str>>, ClaimType
 
 /// A claim is present but has the wrong type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a member is not of the type it should be of")]
+#[error("wrong JSON type")]
 pub struct ClaimTypeError;
 
 #[cfg(test)]

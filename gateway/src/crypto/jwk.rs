@@ -80,13 +80,13 @@ impl From<Algorithm> for jsonwebtoken::Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwkError {
     /// A symmetric key or a private key.
-    #[error("a secret has no place in a set of public keys")]
+    #[error("private or symmetric key in a JWKS")]
     Secret,
     /// Its declared use is not signatures.
     #[error("not for signatures")]
     Use,
     /// Its type, curve or algorithm is not supported.
-    #[error("not a kind of key that is used here")]
+    #[error("unsupported key type")]
     Kind,
     /// It is too weak, or not a point on its curve.
     #[error("too weak, or broken")]
@@ -289,9 +289,12 @@ pub fn keys(text: Bytes) -> Result<Vec<Jwk>, JwksError> {
         match Jwk::read(item) {
             Ok(key) => keys.push(key),
             Err(JwkError::Secret) => {
-                tracing::error!("a set of public keys has a secret in it; it is not used");
+                tracing::error!(
+                    event = "jwks.private_key",
+                    "a JWKS contains a private or symmetric key, which is ignored"
+                );
             }
-            Err(error) => tracing::debug!(%error, "a key is not used"),
+            Err(error) => tracing::debug!(%error, "a key of a JWKS was skipped"),
         }
     }
     let named = |name: &Option<Box<str>>| keys.iter().filter(|key| key.kid == *name).count();

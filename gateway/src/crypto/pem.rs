@@ -14,7 +14,7 @@ use crate::base::file;
 use crate::crypto::x509::{LeafCertificate, X509Error};
 
 /// Maximum length of a file, in bytes: enough for a bundle of a few hundred authorities.
-const LONGEST: u64 = 4 * 1024 * 1024;
+const MAX_FILE: u64 = 4 * 1024 * 1024;
 
 /// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum PemError {
     #[error("could not read `{0}`: {1}")]
     Read(Box<str>, #[source] io::Error),
     /// It is longer than the limit.
-    #[error("`{0}` is longer than {LONGEST} bytes")]
+    #[error("`{0}` is longer than {MAX_FILE} bytes")]
     Long(Box<str>),
     /// It has no certificate, or a broken one.
     #[error("`{0}` has no certificates in PEM")]
@@ -48,7 +48,7 @@ pub enum PemError {
 /// If it cannot be read or is too long.
 pub fn text(path: &Path) -> Result<Vec<u8>, PemError> {
     let name = || Box::from(path.display().to_string());
-    file::read(path, LONGEST).map_err(|error| match error.kind() {
+    file::read(path, MAX_FILE).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => PemError::Long(name()),
         _ => PemError::Read(name(), error),
     })

@@ -116,9 +116,9 @@ impl Admission {
     /// Admission for the admin listener. Probes and metric collectors address it by any of the machine's IP addresses.
     #[must_use]
     pub fn of_operator(ops: &OpsListener) -> Self {
-        let door = Self::plain("ops".into(), Vec::new());
+        let admission = Self::plain("ops".into(), Vec::new());
         let loopback = ops.address.ip().is_loopback();
-        Self { hosts: ops.hosts.clone(), loopback, addressed: true, plain: false, ..door }
+        Self { hosts: ops.hosts.clone(), loopback, addressed: true, plain: false, ..admission }
     }
 
     /// Admission for messages that this listener admitted in another transport: the bridge turns them into requests.
@@ -226,20 +226,20 @@ mod tests {
             hosts: ["localhost", "127.0.0.1", "[::1]", "gw.example"].map(Into::into).into(),
             origins: ["https://good.example".into()].into(),
         };
-        let door = Admission::new(&listener, HashMap::new(), None);
+        let admission = Admission::new(&listener, HashMap::new(), None);
         let mut request = Request::post(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        door.admit(&head).map_err(|failure| failure.reason())
+        admission.admit(&head).map_err(|failure| failure.reason())
     }
 
     #[test]
     fn the_operators_listener_is_known_by_its_names_and_by_any_address() {
         let address = "0.0.0.0:9901".parse().unwrap();
         let hosts = ["localhost", "gateway"].map(Into::into).into();
-        let door = Admission::of_operator(&OpsListener { address, hosts, token: None });
+        let admission = Admission::of_operator(&OpsListener { address, hosts, token: None });
         for (host, origin, expected) in [
             ("10.0.0.7:9901", None, Ok(())),
             ("[fd00::7]:9901", None, Ok(())),
@@ -257,7 +257,7 @@ mod tests {
                 request = request.header("origin", origin);
             }
             let (head, ()) = request.body(()).unwrap().into_parts();
-            let came = door.admit(&head).map_err(|failure| failure.reason());
+            let came = admission.admit(&head).map_err(|failure| failure.reason());
             assert_eq!(came, expected, "{host} {origin:?}");
         }
     }

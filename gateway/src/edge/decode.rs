@@ -1,4 +1,5 @@
-//! Decodes a client's message into an [`ClientOperation`], independent of the protocol era. The exchange calls it for each message.
+//! Decodes a client's message into a [`ClientOperation`], independent of the protocol era. The exchange calls it for
+//! each message.
 //!
 //! The era is decided once, by one table, from the version header, the version in the body and the method; combinations
 //! that leave it open are rejected (threats PV-12, PV-16, PV-17, PV-19).
@@ -154,7 +155,9 @@ pub fn read(
             }
             Era::Modern => {}
             Era::Legacy if asked.inputs.is_some() || asked.state.is_some() => {
-                return Err(Failure::Params("nothing was asked that this could be the answer to"));
+                return Err(Failure::Params(
+                    "`inputResponses` and `requestState` are not supported before 2026-07-28",
+                ));
             }
             Era::Legacy => {}
         }
@@ -221,8 +224,7 @@ fn ask(
     let spec = match method::form(method) {
         Form::Known(spec) => allowed(spec, era, kind)?,
         Form::Malformed => {
-            let malformed = "the method is not written as the specification writes methods";
-            return Err(Failure::Shape(malformed));
+            return Err(Failure::Shape("malformed method name"));
         }
         // Only extensions, which no server can take for methods of the protocol, are left to the policy for unknown
         // methods.
@@ -357,12 +359,21 @@ fn used(
             member => ask.extra.push((member.into(), value.fragment(&document))),
         }
     }
-    if place.is_some() {
+    if let Some((member, _)) = place {
         let name = name.filter(|name| !name.contains('\0'));
-        let missing = Failure::Params("what it is about is not given, or is not a string");
-        ask.name = name.ok_or(missing)?.into();
+        ask.name = name.ok_or(Failure::Params(unusable_name(member)))?.into();
     }
     Ok(ask)
+}
+
+/// The message if `member` of the params, which names the item, is not usable.
+fn unusable_name(member: &str) -> &'static str {
+    match member {
+        "name" => "`params.name` is missing, not a string, or has a NUL in it",
+        "uri" => "`params.uri` is missing, not a string, or has a NUL in it",
+        "taskId" => "`params.taskId` is missing, not a string, or has a NUL in it",
+        _ => "`params.ref` has no `name` or `uri`, or it is not a string, or has a NUL in it",
+    }
 }
 
 fn meta_of(

@@ -19,7 +19,7 @@ use crate::mcp::wire::Object;
 /// Longest member name that is repeated in a text, in bytes.
 const NAME: usize = 64;
 /// Replaces a name that is longer or is not a plain word: a peer chose it, and the model must not read it.
-const UNNAMED: &str = "(a name that is not repeated here)";
+const UNNAMED: &str = "(name omitted)";
 
 /// A denied tool call, as its caller sees it in the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +58,10 @@ impl ToolDenial {
 /// caller may not know of the tool, or if nothing was denied.
 #[must_use]
 pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
-    let contact = told(failure).or(contact);
-    let mut text = cause(failure)?;
+    let contact = rule_contact(failure).or(contact);
+    let mut text = cause_clause(failure)?;
     text.push_str(". ");
-    text.push_str(advice(failure));
+    text.push_str(next_step(failure));
     if let (Some(contact), None) = (contact, failure.retry_after()) {
         write!(text, " If it should be allowed, ask {contact}.").unwrap_or_default();
     }
@@ -69,7 +69,7 @@ pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
 }
 
 /// The contact of the deciding rule.
-fn told(failure: &Failure) -> Option<&str> {
+fn rule_contact(failure: &Failure) -> Option<&str> {
     let Failure::Denied(_, Denial { told: Disclosure::Rule { contact, .. }, .. }) = failure else {
         return None;
     };
@@ -77,27 +77,27 @@ fn told(failure: &Failure) -> Option<&str> {
 }
 
 /// The reason of the denial as one clause.
-fn cause(failure: &Failure) -> Option<String> {
+fn cause_clause(failure: &Failure) -> Option<String> {
     let cause = match failure {
         Failure::Denied(ItemKind::Tool, Denial { reason, told: Disclosure::Rule { rule, .. } }) => {
             match reason {
                 Reason::Arguments(finding) | Reason::Content(finding) => {
-                    format!("denied: {}", found(finding))
+                    format!("denied: {}", finding_clause(finding))
                 }
                 reason => match rule {
-                    Some(rule) => format!("denied by rule `{rule}`: {}", sentence(reason)),
-                    None => format!("denied: {}", sentence(reason)),
+                    Some(rule) => format!("denied by rule `{rule}`: {}", reason_clause(reason)),
+                    None => format!("denied: {}", reason_clause(reason)),
                 },
             }
         }
         Failure::Rate(_) => "denied: this tool was called more often than it may be".to_owned(),
-        Failure::Unsent(finding) => format!("denied: {}", found(finding)),
+        Failure::Unsent(finding) => format!("denied: {}", finding_clause(finding)),
         Failure::Withheld(finding) => {
             let detector = finding.detector.name();
-            format!("denied: what the server said was withheld: {detector}")
+            format!("denied: the server's result was withheld: {detector}")
         }
         Failure::Refused(refusal) => {
-            format!("denied: the server may not ask this: {}", refusal.reason.note())
+            format!("denied: the server request is not allowed: {}", refusal.reason.note())
         }
         // These are reported as errors.
         Failure::Denied(..)
@@ -130,7 +130,7 @@ fn cause(failure: &Failure) -> Option<String> {
 }
 
 /// The fixed wording for a reason.
-const fn sentence(reason: &Reason) -> &'static str {
+const fn reason_clause(reason: &Reason) -> &'static str {
     match reason {
         Reason::NotGranted => "no rule allows this with these arguments",
         Reason::Forbidden(_) => "the policy forbids this call",
@@ -142,7 +142,7 @@ const fn sentence(reason: &Reason) -> &'static str {
         Reason::Scope(..) => "it needs a token with more scopes",
         Reason::Proof(..) => "it needs a token with proof of possession",
         Reason::Arguments(_) => "the arguments are not as they have to be",
-        Reason::Content(_) => "what was given may not be sent",
+        Reason::Content(_) => "the input may not be sent",
         Reason::Unknown(_)
         | Reason::Definition(_)
         | Reason::Shadowed(_)
@@ -153,7 +153,7 @@ const fn sentence(reason: &Reason) -> &'static str {
 }
 
 /// The fixed wording for what the model can do.
-const fn advice(failure: &Failure) -> &'static str {
+const fn next_step(failure: &Failure) -> &'static str {
     const ARGUMENTS: &str = "Correct the arguments and call the tool again.";
     const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
     match failure {
@@ -208,20 +208,20 @@ const fn advice(failure: &Failure) -> &'static str {
 }
 
 /// What a detector found, and where.
-fn found(finding: &Finding) -> String {
-    let place = place(&finding.at);
+fn finding_clause(finding: &Finding) -> String {
+    let place = pointer_clause(&finding.at);
     match finding.detector {
         Detector::InputSchema | Detector::Constraints => {
             about_argument(&finding.at, &plain(&finding.note))
         }
         // The guardrail's note is free text and may repeat the arguments.
-        Detector::Guardrail => "a guardrail does not let this pass".to_owned(),
+        Detector::Guardrail => "a guardrail blocked the request".to_owned(),
         detector => {
             let note = match &finding.note {
                 Cow::Borrowed(note) => format!(": {note}"),
                 Cow::Owned(_) => String::new(),
             };
-            format!("what was given is not sent: {}{place}{note}", detector.name())
+            format!("the input was blocked: {}{place}{note}", detector.name())
         }
     }
 }
@@ -248,7 +248,7 @@ fn is_plain_pointer(at: &str) -> bool {
 }
 
 /// A JSON Pointer in backticks after a comma; empty unless all of its parts are plain names.
-fn place(at: &str) -> String {
+fn pointer_clause(at: &str) -> String {
     if is_plain_pointer(at) { format!(", `{at}`") } else { String::new() }
 }
 
@@ -289,7 +289,7 @@ fn meta(
     {
         meta.text("rule", rule.as_str());
     }
-    if let Some(contact) = told(failure).or(contact) {
+    if let Some(contact) = rule_contact(failure).or(contact) {
         meta.text("contact", contact);
     }
     if let Some(wait) = retry_after {

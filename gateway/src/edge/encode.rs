@@ -17,7 +17,7 @@ use policy::engine::places::is_meta;
 use policy_core::subject::name::ServerName;
 
 use crate::edge::denial::ToolDenial;
-use crate::edge::failure::{PublicError, SOON};
+use crate::edge::failure::{PublicError, RETRY_SOON_SECONDS};
 use crate::mcp::protocol::{Era, LEVELS, code, meta, method};
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
@@ -60,7 +60,7 @@ pub fn empty(status: StatusCode) -> Response<Body> {
 /// A 503 response without a body, for requests that no configuration can serve now.
 pub fn unavailable() -> Response<Body> {
     let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SOON_SECONDS));
     response
 }
 
@@ -81,7 +81,7 @@ pub fn error(public: &PublicError, id: Option<&Id>) -> Response<Body> {
     // Both statuses come with `Retry-After`. In a legacy session the status is 200, and the header carries the delay.
     let comes_back =
         [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&public.status);
-    let wait = public.retry_after.or(comes_back.then_some(SOON));
+    let wait = public.retry_after.or(comes_back.then_some(RETRY_SOON_SECONDS));
     headers.extend(wait.map(|wait| (RETRY_AFTER, HeaderValue::from(wait))));
     headers.extend(public.challenge.clone().map(|challenge| (WWW_AUTHENTICATE, challenge)));
     let nonce = public.nonce.clone();
@@ -97,7 +97,7 @@ pub fn pong(id: &Id) -> Response<Body> {
 }
 
 /// A response with an empty result.
-pub fn nothing(id: &Id) -> Response<Body> {
+pub fn empty_result(id: &Id) -> Response<Body> {
     pong(id)
 }
 
@@ -267,7 +267,7 @@ pub fn result(
     if drops {
         let mut object = Object::open(&mut out);
         for (key, member) in value.members().filter(|(key, _)| !foreign(key)) {
-            spliced(object.key(&key), member, renamed);
+            with_replacements(object.key(&key), member, renamed);
         }
         object.close();
         parts.push_back(out.into());
@@ -285,7 +285,7 @@ pub fn result(
         } else {
             let names: usize = renamed.iter().map(|part| part.json.len()).sum();
             let mut whole = Vec::with_capacity(value.span().len() + names);
-            spliced(&mut whole, value, renamed);
+            with_replacements(&mut whole, value, renamed);
             parts.push_back(out.into());
             parts.push_back(Bytes::from(whole).slice(skip..));
         }
@@ -328,14 +328,14 @@ pub fn tool_error(id: &Id, era: Era, denial: &ToolDenial) -> Body {
 /// Adds `Connection: close`, since the connection cannot be reused (RFC 9112 section 9.6). Over HTTP/2 a stream carries a
 /// single request, and [`crate::net::http2::server`] removes the header.
 #[must_use]
-pub fn last(mut response: Response<Body>) -> Response<Body> {
+pub fn close_connection(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 /// The spans of resource URIs in a result, with their replacements on the route.
 #[must_use]
-pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacement> {
+pub fn resource_uri_spans(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacement> {
     let mut found = Vec::new();
     let mut link = |holder: Value<'_>| {
         let uri = holder.get("uri");
@@ -360,7 +360,7 @@ pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacement> {
 }
 
 /// Writes `value` to `out` with those of the values `replaced` that it contains replaced.
-pub fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[Replacement]) {
+pub fn with_replacements(out: &mut Vec<u8>, value: Value<'_>, replaced: &[Replacement]) {
     let (whole, raw) = (value.span(), value.raw().as_bytes());
     let mut done = 0;
     let within = |part: &&Replacement| whole.start <= part.span.start && part.span.end <= whole.end;
@@ -426,7 +426,7 @@ pub const fn status_of(said: i32) -> u16 {
 
 /// An elicitation or sampling request to a legacy client.
 #[must_use]
-pub fn question(id: &Id, asked: &str, params: Option<&Shown>) -> Vec<u8> {
+pub fn server_request(id: &Id, asked: &str, params: Option<&Shown>) -> Vec<u8> {
     let mut out = wire::head(Some(id), 256);
     let mut message = Object::resume(&mut out);
     // `wire::head` ends with a comma already.
@@ -454,7 +454,7 @@ pub fn question(id: &Id, asked: &str, params: Option<&Shown>) -> Vec<u8> {
 ///
 /// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
 #[must_use]
-pub fn asked(id: &Id, questions: &[InputRequest<Shown>], state: &str) -> Body {
+pub fn input_required(id: &Id, questions: &[InputRequest<Shown>], state: &str) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut result = Object::open(&mut out);
@@ -478,14 +478,19 @@ pub fn asked(id: &Id, questions: &[InputRequest<Shown>], state: &str) -> Body {
 /// The `input_required` result of a modern server, with the gateway's request state in place of the server's, and what
 /// is replaced in it besides.
 #[must_use]
-pub fn asked_again(id: &Id, result: &Shown, state: Option<&str>, replaced: &[Replacement]) -> Body {
+pub fn input_required_passthrough(
+    id: &Id,
+    result: &Shown,
+    state: Option<&str>,
+    replaced: &[Replacement],
+) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut object = Object::open(&mut out);
     for (key, value) in result.value().members() {
         match (&*key, state) {
             ("requestState", Some(state)) => object.text("requestState", state),
-            (key, _) => spliced(object.key(key), value, replaced),
+            (key, _) => with_replacements(object.key(key), value, replaced),
         }
     }
     object.close();
@@ -498,14 +503,14 @@ pub fn asked_again(id: &Id, result: &Shown, state: Option<&str>, replaced: &[Rep
 /// ```compile_fail,E0308
 /// # use gateway::{edge::encode, mcp::wire::Notification};
 /// # fn tell(told: &Notification) {
-/// let message = encode::told(told, &[]); // as the server sent it
+/// let message = encode::notification(told, &[]); // as the server sent it
 /// # }
 /// ```
 ///
 /// ```
 /// # use gateway::edge::encode::{self, ShownNotification};
 /// # fn tell(told: &ShownNotification) {
-/// let message = encode::told(told, &[]);
+/// let message = encode::notification(told, &[]);
 /// # }
 /// ```
 #[derive(Debug)]
@@ -537,17 +542,25 @@ pub fn progress(token: &Id, params: &Shown) -> Vec<u8> {
 /// A server's notification with some params replaced by the given strings. The id of the upstream subscription is
 /// removed.
 #[must_use]
-pub fn told(told: &ShownNotification, replaced: &[(&str, &str)]) -> Vec<u8> {
-    notification(told, replaced, None)
+pub fn notification(told: &ShownNotification, replaced: &[(&str, &str)]) -> Vec<u8> {
+    write_notification(told, replaced, None)
 }
 
 /// The same, as part of the subscription that the client's request `id` opened.
 #[must_use]
-pub fn told_to(told: &ShownNotification, replaced: &[(&str, &str)], id: &Id) -> Vec<u8> {
-    notification(told, replaced, Some(id))
+pub fn subscription_notification(
+    told: &ShownNotification,
+    replaced: &[(&str, &str)],
+    id: &Id,
+) -> Vec<u8> {
+    write_notification(told, replaced, Some(id))
 }
 
-fn notification(told: &ShownNotification, replaced: &[(&str, &str)], to: Option<&Id>) -> Vec<u8> {
+fn write_notification(
+    told: &ShownNotification,
+    replaced: &[(&str, &str)],
+    to: Option<&Id>,
+) -> Vec<u8> {
     let mut out = wire::head(None, 256);
     let mut message = Object::resume(&mut out);
     message.first();

@@ -51,7 +51,7 @@ pub enum Failure {
     #[error("too many requests at once")]
     Overload,
     /// The caller, or its address, has used up its share of a resource.
-    #[error("over `limits.{}`", .0.setting())]
+    #[error("limit `limits.{}` reached", .0.setting())]
     Share(Quota),
     /// The body is not one well-formed JSON-RPC message.
     #[error("could not decode the message")]
@@ -92,16 +92,15 @@ pub enum Failure {
     /// A detector withheld the server's result.
     #[error("withheld: {0}")]
     Withheld(Finding),
-    /// A detector stopped what the client sends: a response to a server's request, or arguments that a guardrail
-    /// denies.
+    /// The client's input was blocked by a detector or a guardrail.
     #[error("not sent: {0}")]
     Unsent(Finding),
     /// The policy does not let the server send this request to clients.
-    #[error("the server may not ask this: {0}")]
+    #[error("the server request is not allowed: {0}")]
     Refused(Refusal),
     /// The server requires a client capability that the client did not declare: that capability, as JSON of
     /// `capabilities`.
-    #[error("the server asks what needs `{0}` of a client that does not offer it")]
+    #[error("the server request requires `{0}`, a capability that the client does not declare")]
     Unasked(&'static str),
     /// The client did not answer an elicitation or sampling request.
     #[error("the client did not answer the server")]
@@ -211,13 +210,13 @@ pub struct PublicError {
 
 /// Delay in seconds that `Retry-After` names for conditions that may pass at any moment: a share that is used up, a
 /// credential that cannot be checked, a record that cannot be written.
-pub const SOON: u64 = 1;
-/// [`SOON`] as a duration.
-const A_MOMENT: Duration = Duration::from_secs(SOON);
+pub const RETRY_SOON_SECONDS: u64 = 1;
+/// [`RETRY_SOON_SECONDS`] as a duration.
+const A_MOMENT: Duration = Duration::from_secs(RETRY_SOON_SECONDS);
 
 /// Rounds up to whole seconds, and to at least one, so that the client does not retry too early.
 fn seconds(wait: Duration) -> u64 {
-    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(SOON)
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(RETRY_SOON_SECONDS)
 }
 
 /// The message for a resource that does not exist or that the caller may not know of.
@@ -270,7 +269,7 @@ impl Failure {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Http(failure) => failure.reason(),
-            Self::Authn(stranger) => stranger.error.code(),
+            Self::Authn(failure) => failure.error.code(),
             Self::StepUp(denial, _) => denial.reason.code(),
             Self::Everything => "everything-revoked",
             Self::Route(_) => "unknown-route",
@@ -309,11 +308,11 @@ impl Failure {
                 comes_before_the_body: failure.comes_before_the_body(),
                 ..FailureEffects::REFUSED
             },
-            Self::Authn(stranger) if stranger.error.is_ours() => {
+            Self::Authn(failure) if failure.error.is_ours() => {
                 FailureEffects::FAILED.retried_after(A_MOMENT)
             }
-            Self::Authn(stranger) => FailureEffects {
-                is_turned_away: matches!(stranger.error, AuthnError::Revoked),
+            Self::Authn(failure) => FailureEffects {
+                is_turned_away: matches!(failure.error, AuthnError::Revoked),
                 ..FailureEffects::REFUSED
             },
             Self::Route(_) | Self::Everything => {
@@ -341,10 +340,10 @@ impl Failure {
                 FailureEffects { is_about_arguments: true, ..FailureEffects::DENIED }
             }
             Self::StepUp(..) | Self::Withheld(_) | Self::Refused(_) => FailureEffects::DENIED,
-            Self::Upstream(UpstreamError::Open(wait)) => {
+            Self::Upstream(UpstreamError::CircuitOpen(wait)) => {
                 FailureEffects::FAILED.retried_after(*wait)
             }
-            Self::Overload | Self::Audit(_) | Self::Upstream(UpstreamError::Full(_)) => {
+            Self::Overload | Self::Audit(_) | Self::Upstream(UpstreamError::SendQueueFull(_)) => {
                 FailureEffects::FAILED.retried_after(A_MOMENT)
             }
             Self::Upstream(_) | Self::Unasked(_) | Self::Unanswered => FailureEffects::FAILED,
@@ -380,7 +379,7 @@ impl Failure {
     #[must_use]
     pub fn ending(&self, public: &PublicError) -> ExchangeEnd {
         let status = public.status.as_u16();
-        let detail = if let Self::Authn(stranger) = self { stranger.error.detail() } else { None };
+        let detail = if let Self::Authn(failure) = self { failure.error.detail() } else { None };
         ExchangeEnd {
             outcome: self.effects().outcome,
             reason: Some(self.reason()),
@@ -411,7 +410,7 @@ impl Failure {
             |message: &str| self.with_reason(plain(StatusCode::OK, code::DENIED, message));
         match self {
             Self::Http(failure) => failure.told(),
-            Self::Authn(stranger) => stranger.told(),
+            Self::Authn(failure) => failure.told(),
             Self::StepUp(denial, challenge) => step_up(denial, challenge.as_deref().cloned()),
             Self::Everything => plain(
                 StatusCode::FORBIDDEN,
@@ -448,7 +447,7 @@ impl Failure {
             Self::Withheld(finding) => refused(&withheld(finding)),
             Self::Unsent(finding) => refused(&unsent(finding)),
             Self::Refused(refusal) => {
-                refused(&format!("the server may not ask this: {}", refusal.reason.note()))
+                refused(&format!("the server request is not allowed: {}", refusal.reason.note()))
             }
             Self::Unasked(capability) => unasked(capability, era),
             Self::Unanswered => plain(
@@ -459,7 +458,7 @@ impl Failure {
             Self::Audit(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
-                "the gateway cannot record this, so it does not do it",
+                "audit log unavailable; the request was not processed",
             ),
             Self::Upstream(error) => self.told_of_server(error, era),
         }
@@ -481,9 +480,9 @@ impl Failure {
             UpstreamError::Memory(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
-                "too many bytes of answers are being read; the call was made, and its answer is withheld",
+                "response memory limit reached; the call was made and its result is withheld",
             ),
-            UpstreamError::Full(_) => {
+            UpstreamError::SendQueueFull(_) => {
                 let public = plain(
                     of_request(StatusCode::SERVICE_UNAVAILABLE),
                     code::INTERNAL,
@@ -491,17 +490,17 @@ impl Failure {
                 );
                 self.with_reason(public)
             }
-            UpstreamError::Open(wait) => {
+            UpstreamError::CircuitOpen(wait) => {
                 let message =
                     format!("the server keeps failing; try again in {} s", seconds(*wait));
                 let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
                 let public = plain(status, code::INTERNAL, &message);
                 self.with_reason(public)
             }
-            UpstreamError::Shared(_)
-            | UpstreamError::Stranger
-            | UpstreamError::Link(_)
-            | UpstreamError::World(_)
+            UpstreamError::SharedFailure(_)
+            | UpstreamError::IdentityMismatch
+            | UpstreamError::Connection(_)
+            | UpstreamError::Environment(_)
             | UpstreamError::Credential(_)
             | UpstreamError::Unauthorized(_)
             | UpstreamError::WriteScopes(_)
@@ -517,7 +516,7 @@ impl Failure {
             | UpstreamError::Message(_)
             | UpstreamError::Protocol(_)
             | UpstreamError::Processes(_)
-            | UpstreamError::Crowded
+            | UpstreamError::SessionLimit
             | UpstreamError::Refused
             | UpstreamError::SessionGone => plain(
                 of_request(StatusCode::BAD_GATEWAY),
@@ -615,17 +614,15 @@ fn no_session(error: &SessionError) -> PublicError {
 /// The message about a result that was withheld.
 fn withheld(finding: &Finding) -> String {
     // The place of the finding contains names that the server chose; it is for the audit record only.
-    format!("what the server said was withheld: {}", finding.detector.name())
+    format!("the server's result was withheld: {}", finding.detector.name())
 }
 
 /// The message about what the client gave and the server did not get.
 fn unsent(finding: &Finding) -> String {
     match finding.detector {
         // The note of a guardrail is free text of somebody else.
-        Detector::Guardrail => {
-            "what was given was not sent: a guardrail does not let this pass".to_owned()
-        }
-        _ => format!("what was given was not sent: {finding}"),
+        Detector::Guardrail => "the request was blocked by a guardrail".to_owned(),
+        _ => format!("the request was blocked: {finding}"),
     }
 }
 

@@ -170,7 +170,7 @@ fn current(settings: &ListenerTls, now: SystemTime) -> Result<LoadedTls, TlsErro
     if read.ends <= now {
         return Err(TlsError::Ended);
     }
-    let versions: &[_] = if settings.old { &[&TLS13, &TLS12] } else { &[&TLS13] };
+    let versions: &[_] = if settings.allows_tls12 { &[&TLS13, &TLS12] } else { &[&TLS13] };
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(versions)?;
     let clients =

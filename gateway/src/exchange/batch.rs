@@ -2,7 +2,8 @@
 //!
 //! SPEC 2025-03-26 basic#batching. Each message is an exchange of its own, with its own decision and record. A batch
 //! has a single response, so no stream is opened and notifications on the way are dropped. The response waits for the
-//! slowest message; what was revoked in the meantime is replaced with an error.
+//! slowest message. The answer to a call whose right was revoked meanwhile is replaced with an error, and every answer
+//! if the caller was revoked.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use policy::engine::pipeline::Facts;
 use policy_core::subject::principal::Principal;
 
 use super::stream_expiry::AnsweredCalls;
-use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightPermit, Route, identified};
+use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightSlot, Route, identified};
 use crate::audit::Record;
 use crate::base::intake::ResponseAccount;
 use crate::base::share::Holder;
@@ -39,13 +40,13 @@ struct BatchSender {
     route: Arc<Route>,
     head: Parts,
     session: Session,
-    door: Arc<Admission>,
+    admission: Arc<Admission>,
 }
 
 impl BatchSender {
     /// The record of one message.
     fn record(&self, gateway: &Gateway, peer: &Peer) -> Box<Record> {
-        let mut record = gateway.record(&self.door, peer);
+        let mut record = gateway.record(&self.admission, peer);
         record.principal = Some(Arc::clone(&self.caller.principal));
         record.scheme = Some(self.caller.scheme);
         record.route = Some(Arc::clone(&self.route.path));
@@ -79,7 +80,7 @@ impl BatchSender {
             client: None,
             id,
             batched: true,
-            door: Arc::clone(&self.door),
+            admission: Arc::clone(&self.admission),
             facts,
         })
     }
@@ -87,8 +88,8 @@ impl BatchSender {
 
 impl Gateway {
     /// Whether the body is a JSON array.
-    pub(super) fn is_batch(&self, knocked: &AuthenticatedRequest) -> bool {
-        let first = knocked.body.iter().find(|byte| !byte.is_ascii_whitespace());
+    pub(super) fn is_batch(&self, authenticated: &AuthenticatedRequest) -> bool {
+        let first = authenticated.body.iter().find(|byte| !byte.is_ascii_whitespace());
         first == Some(&b'[')
     }
 
@@ -96,11 +97,11 @@ impl Gateway {
     pub(super) async fn batch(
         self: Arc<Self>,
         peer: &Peer,
-        knocked: AuthenticatedRequest,
+        authenticated: AuthenticatedRequest,
         mut record: Box<Record>,
-        mut place: InFlightPermit,
+        mut slot: InFlightSlot,
     ) -> Response<Body> {
-        let AuthenticatedRequest { caller, holder, route, head, body, door } = knocked;
+        let AuthenticatedRequest { caller, holder, route, head, body, admission } = authenticated;
         let session = match self.bind(&caller, &route, &head) {
             Ok(session) if session.version == ProtocolVersion::V2025March => session,
             Ok(session) => {
@@ -117,12 +118,12 @@ impl Gateway {
             Err(error) => return self.refuse(&record, &Failure::Decode(error)),
         };
         let index = messages.iter().flatten().map(Message::index_bytes).max();
-        if let Err(failure) = place.indexed(index.unwrap_or_default()) {
+        if let Err(failure) = slot.indexed(index.unwrap_or_default()) {
             return self.refuse(&record, &failure);
         }
-        let sender = BatchSender { caller, holder, route, head, session, door };
+        let sender = BatchSender { caller, holder, route, head, session, admission };
         let one = |message: Result<Message, DecodeError>| {
-            let (gateway, share, facts) = (Arc::clone(&self), place.body(), self.policy.facts());
+            let (gateway, share, facts) = (Arc::clone(&self), slot.body(), self.policy.facts());
             let mut record = sender.record(&gateway, peer);
             let read = identified(message, &mut record);
             let asked = read.as_ref().ok().and_then(|(id, _)| id.clone());
@@ -146,7 +147,7 @@ impl Gateway {
         let answers = join_all(messages.into_iter().map(one)).await;
         let BatchSender { caller, route, .. } = sender;
         let response = self.in_one_array(&caller.principal, &record, answers);
-        self.leased(caller, route, response)
+        self.with_lease(caller, route, response)
     }
 
     /// Combines the responses to the messages of a batch into one.

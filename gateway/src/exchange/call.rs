@@ -24,8 +24,8 @@ use super::guardrails::GuardrailSubject;
 use super::in_flight_call::{UpstreamCall, WaitingExchange};
 use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
-use super::{DecodedRequest, Gateway, InFlightPermit, ParkedCall};
-use crate::audit::{Intent, OpenRecord, ReadEntry, Record, RecordedDecision};
+use super::{DecodedRequest, Gateway, InFlightSlot, ParkedCall};
+use crate::audit::{Intent, LostRecord, OpenRecord, ReadEntry, Record, RecordedDecision};
 use crate::config::quota::Quota;
 use crate::edge::decode::{ParamHeader, UseOperation};
 use crate::edge::encode;
@@ -35,7 +35,7 @@ use crate::mcp::protocol::{Era, meta};
 use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{DecodeError, Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
-use crate::outbound::guardrail::{Agreed, GuardedPart};
+use crate::outbound::guardrail::{GuardedPart, GuardrailsPassed};
 use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
 use crate::upstream::{
@@ -43,14 +43,14 @@ use crate::upstream::{
     listening_bytes,
 };
 
-/// A permit of a list in the place of one of a use.
+/// The policy returned a list permit for a call (a bug).
 const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is for a list"));
 /// The log level for legacy clients that set none.
 const LEVEL: &str = r#""info""#;
 
 /// A request that the policy permits; with a [`Cleared`] permit one that may be sent.
 pub(super) struct PermittedUse<P> {
-    at: usize,
+    server_index: usize,
     server: Arc<Upstream>,
     permit: P,
     verb: RequestOperation,
@@ -81,7 +81,7 @@ struct CallContinuation {
 /// The server that a name leads to.
 pub(super) struct RequestTarget<'a> {
     /// The index of the server on the route.
-    pub(super) at: usize,
+    pub(super) server_index: usize,
     pub(super) server: &'a Arc<Upstream>,
     /// The name that the server uses.
     pub(super) name: Box<str>,
@@ -94,27 +94,27 @@ struct Wanted {
     progress: Option<Id>,
     /// The lowest log level.
     level: Option<Box<str>>,
-    place: InFlightPermit,
+    slot: InFlightSlot,
 }
 
 impl PermittedUse<Cleared> {
     /// The server's index on the route, the server, and the permit.
     pub(super) fn into_parts(self) -> (usize, Arc<Upstream>, Cleared) {
-        (self.at, self.server, self.permit)
+        (self.server_index, self.server, self.permit)
     }
 }
 
 impl Gateway {
-    /// Runs a request: `open record -> authorize -> announce -> send -> inspect -> answer`.
+    /// Runs a request: `open record -> authorize -> log intent -> send -> inspect -> answer`.
     ///
     /// The record is open before anything is asked of a server, its lists included, and the intent of the request is in
     /// the log before the request is sent.
-    pub(super) async fn make_use(
+    pub(super) async fn handle_use(
         self: Arc<Self>,
         arrived: DecodedRequest,
         mut ask: Box<UseOperation>,
         record: Box<Record>,
-        place: InFlightPermit,
+        slot: InFlightSlot,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
@@ -133,8 +133,8 @@ impl Gateway {
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, entry).await;
         }
-        let wanted = Wanted { id, progress, level, place };
-        let mut frame = match self.announced(&arrived, entry, wanted) {
+        let wanted = Wanted { id, progress, level, slot };
+        let mut frame = match self.with_intent(&arrived, entry, wanted) {
             Ok(frame) => frame,
             Err(refused) => return *refused,
         };
@@ -172,23 +172,24 @@ impl Gateway {
         let admitted = self.admit(arrived, ask, entry).await?;
         let rate = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
-        let PermittedUse { at, server, permit, verb, name, state, mirrored } = admitted;
+        let PermittedUse { server_index, server, permit, verb, name, state, mirrored } = admitted;
         let permit = Cleared::new(permit, rate, agreed);
-        Ok(PermittedUse { at, server, permit, verb, name, state, mirrored })
+        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored })
     }
 
     /// Writes the intent of a request to the log, once there is room for what its answer may need.
-    fn announced(
+    fn with_intent(
         self: &Arc<Self>,
         arrived: &DecodedRequest,
         entry: ReadEntry,
         wanted: Wanted,
     ) -> Result<WaitingExchange, Box<Response<Body>>> {
-        let Wanted { id, progress, level, place } = wanted;
+        let Wanted { id, progress, level, slot } = wanted;
         let session = arrived.session.as_ref().map(|session| session.key);
-        let seat = session.map(|session| self.conversations.seat(session, &arrived.holder));
-        let seat = match seat.transpose() {
-            Ok(seat) => seat,
+        let session_slot =
+            session.map(|session| self.session_states.reserve(session, &arrived.holder));
+        let session_slot = match session_slot.transpose() {
+            Ok(session_slot) => session_slot,
             Err(none) => {
                 let failure = Failure::no_share(Quota::Sessions, none);
                 return Err(Box::new(self.failed(entry, &failure, Some(&id))));
@@ -198,8 +199,8 @@ impl Gateway {
             Ok(cancelled) => cancelled,
             Err(failure) => return Err(Box::new(self.failed(entry, &failure, Some(&id)))),
         };
-        let entry = entry.announce().map_err(|error| {
-            self.journal.log_lost(&error, "no record, no call");
+        let entry = entry.log_intent().map_err(|error| {
+            self.journal.log_lost(&error, LostRecord::Intent);
             Box::new(arrived.unrecorded(error))
         })?;
         Ok(WaitingExchange {
@@ -210,10 +211,10 @@ impl Gateway {
             progress,
             level,
             session,
-            seat,
+            session_slot,
             cancelled,
             started: self.clock.instant(),
-            place,
+            slot,
         })
     }
 
@@ -228,7 +229,7 @@ impl Gateway {
     ) -> Response<Body> {
         // A call of another configuration is not continued under this one.
         let ours = |parked: &ParkedCall| Arc::ptr_eq(&parked.call.gateway, &self);
-        let Some(ParkedCall { mut call, share, .. }) = self.parking.remove(&name).filter(ours)
+        let Some(ParkedCall { mut call, share, .. }) = self.parked_calls.remove(&name).filter(ours)
         else {
             let gone = Failure::Params("the call this belongs to no longer waits");
             return self.failed(frame.entry, &gone, Some(&frame.id));
@@ -236,7 +237,7 @@ impl Gateway {
         // The call may be parked again, with a new share.
         drop(share);
         call.answer.remember_sent(admitted.permit);
-        call.answer.takes_of(frame.place.body());
+        call.answer.takes_of(frame.slot.body());
         call.under(frame).resume(inputs).await
     }
 
@@ -319,20 +320,20 @@ impl Gateway {
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
-        let PermittedUse { at, server, permit, name, verb, mirrored, .. } = admitted;
-        let manner = CallOptions {
+        let PermittedUse { server_index, server, permit, name, verb, mirrored, .. } = admitted;
+        let options = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
             inputs: continued.inputs,
             state: continued.state,
             mirrored,
-            asks: true,
+            accepts_requests: true,
             timeout,
             trace,
-            share: frame.place.body(),
+            share: frame.slot.body(),
         };
-        let party = arrived.party(at);
-        let client = party.client.clone();
+        let on_behalf = arrived.on_behalf(server_index);
+        let client = on_behalf.client.clone();
         let hint = permit.hint();
         let caller = &arrived.caller.principal;
         let used = UsedItem { server: server.name(), kind: verb.kind(), name: &name };
@@ -340,12 +341,12 @@ impl Gateway {
             biased;
             failure = self.revoked(caller, used) => Err(SendAborted::Failed(failure)),
             () = frame.cancelled.cancelled() => Err(SendAborted::Cancelled),
-            sent = server.call(permit, &frame.entry, party, manner) => Ok(sent),
+            sent = server.call(permit, &frame.entry, on_behalf, options) => Ok(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
-        frame.entry.upstream = took;
-        frame.entry.sent = Some(frame.started);
-        let (due, answer) = sent?.map_err(|error| {
+        frame.entry.upstream_duration = took;
+        frame.entry.sent_at = Some(frame.started);
+        let (expectation, answer) = sent?.map_err(|error| {
             let failure = self.failed_sending(&server, hint, error, &mut frame.entry);
             SendAborted::Failed(failure)
         })?;
@@ -356,7 +357,7 @@ impl Gateway {
             client,
             route: Arc::clone(&arrived.route),
             server,
-            due: Some(due),
+            expectation: Some(expectation),
             answer,
             bound: None,
             waiting: Vec::new(),
@@ -386,15 +387,16 @@ impl Gateway {
         arrived: &DecodedRequest,
         admitted: &PermittedUse<Permit>,
         record: &mut Record,
-    ) -> Result<Agreed, Failure> {
+    ) -> Result<GuardrailsPassed, Failure> {
         let (caller, about) = (&arrived.caller.principal, (&*admitted.server, &*admitted.name));
         let Sent::Use(call) = admitted.permit.call() else { return Err(NO_USE) };
         if arrived.route.guardrails.is_empty() {
-            return Ok(Agreed::nothing_to_judge());
+            return Ok(GuardrailsPassed::nothing_to_judge());
         }
-        let Some((chosen, beside)) = chosen(call, &arrived.party(admitted.at).client, record)
+        let Some((chosen, beside)) =
+            chosen(call, &arrived.on_behalf(admitted.server_index).client, record)
         else {
-            return Ok(Agreed::nothing_to_judge());
+            return Ok(GuardrailsPassed::nothing_to_judge());
         };
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
@@ -408,13 +410,13 @@ impl Gateway {
             Ok((agreed, found)) => {
                 // A guardrail that fails open leaves findings; then it has not been applied.
                 if found.is_empty() {
-                    record.ran.note(Control::Guardrails);
+                    record.controls_run.note(Control::Guardrails);
                 }
                 record.found(found);
                 Ok(agreed)
             }
             Err((finding, found)) => {
-                record.ran.note(Control::Guardrails);
+                record.controls_run.note(Control::Guardrails);
                 record.found(found);
                 Err(Failure::Unsent(finding))
             }
@@ -446,16 +448,16 @@ impl Gateway {
         let parked = matches!(admitted.state, Some(RequestState::Parked(_)));
         let new = admitted.verb == RequestOperation::Call && !parked;
         let Some(rate) = rate.filter(|_| new) else { return Ok(WithinRate::unlimited()) };
-        record.ran.note(Control::Rates);
+        record.controls_run.note(Control::Rates);
         let caller = arrived.caller.principal.id.as_str().into();
         let key = (caller, server.as_str().into(), name.clone());
-        self.rates.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
+        self.rate_limiter.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
     }
 
     /// The lowest log level to request from a modern server.
     fn level(&self, arrived: &DecodedRequest, said: Option<Box<str>>) -> Option<Box<str>> {
         let Some(session) = &arrived.session else { return said };
-        let kept = self.conversations.find(session.key).and_then(|kept| kept.level());
+        let kept = self.session_states.find(session.key).and_then(|kept| kept.level());
         Some(kept.unwrap_or_else(|| LEVEL.into()))
     }
 
@@ -471,17 +473,17 @@ impl Gateway {
         let mut ask = ask;
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = self.without_target(arrived, kind, record);
-            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            record.decision = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         };
         record.server = Some(target.server.name().as_str().into());
-        record.own_name = Some(target.name.clone());
+        record.upstream_name = Some(target.name.clone());
         self.capture_arguments(target.server.name(), ask.arguments.as_ref(), record).await;
         if matches!(ask.verb, RequestOperation::Task(_)) {
             record.item = Some((kind, target.name.clone()));
         }
         let listing = self.listing_of(arrived, &target, kind, record).await?;
-        let RequestTarget { at, server, name } = target;
+        let RequestTarget { server_index, server, name } = target;
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
         let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(CatalogItem::mirrored);
         let mirrored = mirrored.unwrap_or_default().to_vec();
@@ -497,16 +499,16 @@ impl Gateway {
             meta: ask.meta,
         };
         let verb = call.verb;
-        let beside = beside(ask.inputs, &arrived.party(at).client, record);
+        let extras = request_extras(ask.inputs, &arrived.on_behalf(server_index).client, record);
         let state = ask.state.map(|text| self.opened_state(arrived, &call, &text));
         let arguments = call.arguments.clone();
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
-        let bytes = bytes.saturating_add(beside.bytes());
+        let bytes = bytes.saturating_add(extras.bytes());
         let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
         // Decided under the facts as they are now: reading the definitions may have added approvals and conflicts.
         let admit =
             move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
-                policy.admit_with(facts, caller, offers.as_deref(), call, &beside, budget)
+                policy.admit_with(facts, caller, offers.as_deref(), call, &extras, budget)
             };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
@@ -515,14 +517,22 @@ impl Gateway {
             catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], CatalogItem::findings);
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
         self.metrics.content(sent);
-        record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
+        record.decision = RecordedDecision::Decided(Box::new(ruling.decision));
         let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial));
         let permit = permit.map_err(|failure| respelled(failure, kind, &name))?;
         if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
         }
         let state = state.transpose()?;
-        Ok(PermittedUse { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
+        Ok(PermittedUse {
+            server_index,
+            server: Arc::clone(server),
+            permit,
+            verb,
+            name,
+            state,
+            mirrored,
+        })
     }
 
     /// Notes in the record what is asked: the item, and the digest of the arguments.
@@ -548,7 +558,7 @@ impl Gateway {
     ) -> Result<Option<Arc<Listing>>, Failure> {
         let (principal, server) = (&*arrived.caller.principal, target.server.name());
         let denied = |record: &mut ReadEntry, decision, denial| {
-            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            record.decision = RecordedDecision::Decided(Box::new(decision));
             self.denied(arrived, kind, denial)
         };
         let permit = match kind {
@@ -564,12 +574,12 @@ impl Gateway {
                 ruling.outcome.map_err(|denial| denied(record, ruling.decision, denial))?
             }
         };
-        let (asked, party) = (self.clock.instant(), arrived.party(target.at));
-        let listing = target.server.catalog(permit, record, &party).await;
-        record.waited += self.since(asked);
-        if listing.as_ref().is_err_and(|error| self.is_stranger(target.server, error)) {
+        let (asked, on_behalf) = (self.clock.instant(), arrived.on_behalf(target.server_index));
+        let listing = target.server.catalog(permit, record, &on_behalf).await;
+        record.wait_before_send += self.since(asked);
+        if listing.as_ref().is_err_and(|error| self.is_identity_mismatch(target.server, error)) {
             let (decision, denial) = Policy::of_stranger();
-            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            record.decision = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         }
         Ok(Some(listing.map_err(Failure::Upstream)?))
@@ -600,24 +610,24 @@ impl Gateway {
         if matches!(ask.verb, RequestOperation::Task(_)) {
             let Some(task) = self.task(arrived, ask) else { return Ok(None) };
             ask.extra.push(("taskId".into(), task.id));
-            let target = |server| RequestTarget { at: task.at, server, name: task.tool };
-            return Ok(servers.get(task.at).map(target));
+            let target =
+                |server| RequestTarget { server_index: task.server_index, server, name: task.tool };
+            return Ok(servers.get(task.server_index).map(target));
         }
         let renamed = arrived.route.renames() && ask.verb.kind() != ItemKind::Method;
         if let [server] = &servers[..]
             && !renamed
         {
-            return Ok(Some(RequestTarget { at: 0, server, name: ask.name.clone() }));
+            return Ok(Some(RequestTarget { server_index: 0, server, name: ask.name.clone() }));
         }
         let found = match ask.verb.kind() {
             ItemKind::Resource | ItemKind::Template => {
                 let own = |server: &Arc<Upstream>| {
                     arrived.route.own_uri(server.name(), &ask.name).map(Into::into)
                 };
-                servers
-                    .iter()
-                    .enumerate()
-                    .find_map(|(at, server)| Some(RequestTarget { at, server, name: own(server)? }))
+                servers.iter().enumerate().find_map(|(server_index, server)| {
+                    Some(RequestTarget { server_index, server, name: own(server)? })
+                })
             }
             // A method name identifies no server, so exactly one server must be granted.
             ItemKind::Method => {
@@ -629,11 +639,9 @@ impl Gateway {
                 });
                 let first = granted.next();
                 let name = ask.name.clone();
-                first.filter(|_| granted.next().is_none()).map(|(at, server)| RequestTarget {
-                    at,
-                    server,
-                    name,
-                })
+                first
+                    .filter(|_| granted.next().is_none())
+                    .map(|(server_index, server)| RequestTarget { server_index, server, name })
             }
             kind @ (ItemKind::Tool | ItemKind::Prompt) => {
                 self.named(arrived, kind, &ask.name, record).await?
@@ -642,8 +650,8 @@ impl Gateway {
         Ok(found)
     }
 
-    /// The decision about a name that leads to no server. The caller is told the same in any case; the record has the
-    /// reason why no server was asked, if it is the same for every server that could have the name.
+    /// The decision about a name that leads to no server. The caller always gets `unknown`. The record gets the denial
+    /// if all candidate servers share it.
     fn without_target(
         &self,
         arrived: &DecodedRequest,
@@ -679,10 +687,10 @@ impl Gateway {
         (decision, denial)
     }
 
-    /// Whether the gateway keeps the subscription itself, because it has no session with the server.
+    /// Whether the gateway emulates the subscription: the client has no session of its own with the server.
     fn is_ours(&self, arrived: &DecodedRequest, admitted: &PermittedUse<Cleared>) -> bool {
         matches!(admitted.verb, RequestOperation::Subscribe | RequestOperation::Unsubscribe)
-            && arrived.leg(admitted.at).is_none()
+            && arrived.upstream_session(admitted.server_index).is_none()
     }
 
     async fn subscribe(
@@ -692,10 +700,11 @@ impl Gateway {
         entry: ReadEntry,
     ) -> Response<Body> {
         let id = arrived.id.as_ref();
-        let seat = arrived.session.as_ref();
-        let seat = seat.map(|session| self.conversations.seat(session.key, &arrived.holder));
-        let seat = match seat.transpose() {
-            Ok(seat) => seat,
+        let session_slot = arrived.session.as_ref();
+        let session_slot =
+            session_slot.map(|session| self.session_states.reserve(session.key, &arrived.holder));
+        let session_slot = match session_slot.transpose() {
+            Ok(session_slot) => session_slot,
             Err(none) => return self.failed(entry, &Failure::no_share(Quota::Sessions, none), id),
         };
         let bytes = listening_bytes(&admitted.name);
@@ -707,33 +716,35 @@ impl Gateway {
                 return self.failed(entry, &Failure::no_share(Quota::Subscriptions, none), id);
             }
         };
-        let kept = seat.map(|seat| self.conversations.enter(seat));
-        let watched =
-            kept.as_ref().is_some_and(|kept| kept.watch(admitted.at, &admitted.name, wanted));
+        let kept = session_slot.map(|session_slot| self.session_states.enter(session_slot));
+        let watched = kept
+            .as_ref()
+            .is_some_and(|kept| kept.watch(admitted.server_index, &admitted.name, wanted));
         if let Some(kept) = kept.filter(|_| watched) {
             // The client must not miss events after the response, so the upstream subscription is awaited.
-            drop(timeout(self.limits.connect_timeout, kept.settled(admitted.at)).await);
+            drop(timeout(self.limits.connect_timeout, kept.settled(admitted.server_index)).await);
         }
         match id.filter(|_| watched) {
-            Some(id) => self.shown(entry, ExchangeEnd::answered(), Some(id), encode::nothing(id)),
+            Some(id) => {
+                self.shown(entry, ExchangeEnd::answered(), Some(id), encode::empty_result(id))
+            }
             None => self.failed(entry, &Failure::Overload, id),
         }
     }
 }
 
-/// What is sent to the server besides the params, for inspection: the client's responses, its description and the trace
-/// context.
-fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> RequestExtras {
-    let mut beside = RequestExtras { answers, ..RequestExtras::default() };
+/// Client info, trace context and input responses, inspected together with the params.
+fn request_extras(answers: Option<Fragment>, client: &Client, record: &Record) -> RequestExtras {
+    let mut extras = RequestExtras { answers, ..RequestExtras::default() };
     if !client.says_nothing() {
-        beside.client.extend(client.said_info().map(Into::into));
-        beside.client.push(client.capabilities().into());
+        extras.client.extend(client.said_info().map(Into::into));
+        extras.client.push(client.capabilities().into());
     }
     if let Some(PropagatedContext { parent, state }) = record.trace.told() {
-        beside.trace.push(parent);
-        beside.trace.extend(state);
+        extras.trace.push(parent);
+        extras.trace.extend(state);
     }
-    beside
+    extras
 }
 
 /// What the caller chose in a request, for guardrails: JSON that stands in for the arguments if there are none, and the

@@ -29,7 +29,7 @@ impl CancellationEntry {
     ) -> Result<Self, Failure> {
         let Some(session) = session else { return Ok(Self(None)) };
         let (key, token) = ((session, id.clone()), CancellationToken::new());
-        match gateway.calls.insert(key.clone(), token.clone()) {
+        match gateway.cancellations.insert(key.clone(), token.clone()) {
             Ok(None) => Ok(Self(Some((Arc::clone(gateway), key, token)))),
             Ok(Some(_)) => Err(Failure::Duplicate),
             Err(_) => Err(Failure::Overload),
@@ -48,7 +48,7 @@ impl CancellationEntry {
 impl Drop for CancellationEntry {
     fn drop(&mut self) {
         if let Some((gateway, key, _)) = self.0.take() {
-            gateway.calls.remove(&key);
+            gateway.cancellations.remove(&key);
         }
     }
 }

@@ -19,13 +19,13 @@ use crate::audit::Record;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::wire::{DecodeError, Object};
-use crate::outbound::guardrail::{Agreed, GuardedPart};
+use crate::outbound::guardrail::{GuardedPart, GuardrailsPassed};
 use crate::session::disclosed_client::{DisclosedClient, InspectedClient};
 use crate::upstream::Upstream;
 
 /// What the guardrails of a route said of a description that may be sent.
 struct GuardrailAnswers {
-    agreed: Agreed,
+    agreed: GuardrailsPassed,
     /// Whether all of them answered: one that gives no answer may let everything pass.
     is_complete: bool,
 }
@@ -52,7 +52,7 @@ impl Gateway {
         let (places, servers): (Vec<usize>, Vec<&Arc<Upstream>>) = granted.unzip();
         if servers.is_empty() {
             let (unsent, _) = self.told_of(caller, &[], client, record)?;
-            return Ok(DisclosedClient::new(unsent, Agreed::nothing_to_judge()));
+            return Ok(DisclosedClient::new(unsent, GuardrailsPassed::nothing_to_judge()));
         }
         let said = ClientCheckKey {
             route: Arc::clone(&route.path),
@@ -60,10 +60,10 @@ impl Gateway {
             caller: Arc::clone(caller),
             client: Arc::clone(client),
         };
-        // Read before the inspection, so that what detectors learn during it is not taken for known.
+        // Taken before inspecting: detectors may learn new values meanwhile, and this result must then count as stale.
         let (now, of_all) = (self.clock.instant(), self.policy.learned());
         let of_caller = || self.policy.learned_of(caller);
-        let before = self.introductions.find(&said);
+        let before = self.checked_clients.find(&said);
         let current = before.as_ref().filter(|passed| passed.is_current(of_all, of_caller));
         let (told, found, learned) = match current {
             Some(passed) => {
@@ -86,7 +86,7 @@ impl Gateway {
         let (client, agreed) = match approved {
             Some((client, at)) => (client, Some(at)),
             None => {
-                let (mut agreed, mut answered) = (Agreed::nothing_to_judge(), true);
+                let (mut agreed, mut answered) = (GuardrailsPassed::nothing_to_judge(), true);
                 for server in servers {
                     let answer = self.vouched(route, caller, server, &told, record).await?;
                     (agreed, answered) = (answer.agreed, answered && answer.is_complete);
@@ -96,7 +96,7 @@ impl Gateway {
         };
         let of_all = AtomicU64::new(of_all);
         let passed = CheckedClient { client: client.clone(), found, agreed, learned, of_all };
-        self.introductions.keep(said, Arc::new(passed));
+        self.checked_clients.keep(said, Arc::new(passed));
         Ok(client)
     }
 
@@ -131,7 +131,7 @@ impl Gateway {
         record: &mut Record,
     ) -> Result<GuardrailAnswers, Failure> {
         if route.guardrails.is_empty() {
-            let agreed = Agreed::nothing_to_judge();
+            let agreed = GuardrailsPassed::nothing_to_judge();
             return Ok(GuardrailAnswers { agreed, is_complete: true });
         }
         let mut said = Vec::new();

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::event_sink::EventSink;
 use super::in_flight_call::{CallEvent, InFlightCall, UpstreamCall};
+use super::server_request_records::ServerQuestion;
 use super::state::RequestState;
-use super::unsolicited::ServerQuestion;
 use crate::base::random;
 use crate::base::share::{Holder, Share};
 use crate::config::quota::Quota;
@@ -52,7 +52,9 @@ const HOLDER: [&str; 10] = [
 
 /// The failure for what a server asks in names that some clients would read otherwise.
 const fn misspelled() -> Failure {
-    Failure::Upstream(UpstreamError::Protocol("the server asks with a member in another spelling"))
+    Failure::Upstream(UpstreamError::Protocol(
+        "an entry of `inputRequests` has a member in another spelling",
+    ))
 }
 
 /// Whether a client could take `error` for one that requires URL elicitation, also one that reads names loosely.
@@ -185,8 +187,8 @@ impl InFlightCall {
     /// The server requests as the client may see them.
     async fn shown(&mut self, asked: InputRequired) -> Result<InputRequired<Shown>, Failure> {
         let mut found = Vec::new();
-        let UpstreamCall { gateway, caller, server, due, .. } = &self.call;
-        let asked = gateway.asked(caller, server, asked, due.as_ref(), &mut found).await;
+        let UpstreamCall { gateway, caller, server, expectation, .. } = &self.call;
+        let asked = gateway.asked(caller, server, asked, expectation.as_ref(), &mut found).await;
         self.frame.entry.found(found);
         asked.map_err(Failure::Withheld)
     }
@@ -308,9 +310,9 @@ impl InFlightCall {
     ) -> Result<oneshot::Receiver<wire::ResponseOutcome>, Failure> {
         let gateway = &self.call.gateway;
         let session = self.frame.session.ok_or(Failure::Unanswered)?;
-        let kept = gateway.conversations.find(session).ok_or(Failure::Unanswered)?;
+        let kept = gateway.session_states.find(session).ok_or(Failure::Unanswered)?;
         let (id, answer) = kept.ask().ok_or(Failure::Overload)?;
-        let message = encode::question(&id, &question.method, question.params.as_ref());
+        let message = encode::server_request(&id, &question.method, question.params.as_ref());
         if self.send(outlet, &message).await { Ok(answer) } else { Err(Failure::Unanswered) }
     }
 
@@ -333,7 +335,12 @@ impl InFlightCall {
             let state = asked.state().map(RequestState::Server);
             let state = state.as_ref().map(seal).transpose()?;
             let replaced = self.call.unapproved_infos(result.value());
-            let body = encode::asked_again(&self.frame.id, result, state.as_deref(), &replaced);
+            let body = encode::input_required_passthrough(
+                &self.frame.id,
+                result,
+                state.as_deref(),
+                &replaced,
+            );
             return Ok((body, ending));
         }
         let name = random::bytes().map_err(|_opaque| Failure::Overload)?;
@@ -342,7 +349,7 @@ impl InFlightCall {
         let share = gateway.quotas.parked.take(&self.call.holder, 1);
         let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
         self.call.waiting.extend(asked.questions);
-        let body = encode::asked(&self.frame.id, &self.call.waiting, &state);
+        let body = encode::input_required(&self.frame.id, &self.call.waiting, &state);
         let unsent = self.call.count_waiting(body.length());
         let unsent = unsent.map_err(|none| Failure::Upstream(UpstreamError::Memory(none)))?;
         self.parked = Some((name, share));
@@ -445,6 +452,8 @@ impl InFlightCall {
         let state = self.call.bound().seal(&gateway.sealer, &RequestState::Again, now, lifetime);
         let state = state.map_err(|_opaque| Failure::Overload);
         let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
-        Some(state.map(|state| (encode::asked(&self.frame.id, &questions, &state), ending)))
+        Some(
+            state.map(|state| (encode::input_required(&self.frame.id, &questions, &state), ending)),
+        )
     }
 }

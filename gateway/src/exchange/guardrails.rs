@@ -6,7 +6,7 @@ use json::Value;
 use policy_core::subject::principal::Principal;
 
 use super::{Gateway, Route};
-use crate::outbound::guardrail::{self, Agreed, GuardedPart, GuardrailRequest};
+use crate::outbound::guardrail::{self, GuardedPart, GuardrailRequest, GuardrailsPassed};
 use crate::upstream::Upstream;
 
 /// What the guardrails of a route are asked about.
@@ -34,7 +34,7 @@ impl Gateway {
         route: &Route,
         caller: &Principal,
         about: GuardrailSubject<'_>,
-    ) -> Result<(Agreed, Vec<Finding>), (Finding, Vec<Finding>)> {
+    ) -> Result<(GuardrailsPassed, Vec<Finding>), (Finding, Vec<Finding>)> {
         let question = GuardrailRequest {
             part: about.part,
             route: &route.path,
@@ -45,7 +45,7 @@ impl Gateway {
             beside: about.beside,
         };
         let judged = if route.guardrails.is_empty() {
-            Ok((Agreed::nothing_to_judge(), Vec::new()))
+            Ok((GuardrailsPassed::nothing_to_judge(), Vec::new()))
         } else {
             // Boxed, because it is large, and the futures of all calls would have room for it.
             Box::pin(guardrail::ask_all(&route.guardrails, question)).await

@@ -56,19 +56,19 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         let (servers, on_record) = (self.granted(&arrived), &entry);
-        let asked = servers.map(|(at, server, permit)| {
-            let party = arrived.party(at);
-            async move { (server, server.hello(permit, on_record, &party).await) }
+        let asked = servers.map(|(server_index, server, permit)| {
+            let on_behalf = arrived.on_behalf(server_index);
+            async move { (server, server.server_info(permit, on_record, &on_behalf).await) }
         });
         let started = self.clock.instant();
         let asked = join_all(asked).await.into_iter();
-        entry.waited += self.since(started);
-        let asked = asked.map(|(server, hello)| {
-            let shared = |hello: Arc<ServerInfo>| {
-                let shared = server.is_shared(hello.era);
-                (hello, shared)
+        entry.wait_before_send += self.since(started);
+        let asked = asked.map(|(server, server_info)| {
+            let shared = |server_info: Arc<ServerInfo>| {
+                let shared = server.is_shared(server_info.era);
+                (server_info, shared)
             };
-            (server, hello.map(shared))
+            (server, server_info.map(shared))
         });
         match self.presented(&arrived, asked.collect(), &mut entry).await {
             Ok(servers) => {
@@ -99,29 +99,32 @@ impl Gateway {
         let gateway = DisclosedClient::gateway();
         let client = arrived.client.as_ref().unwrap_or(&gateway);
         let on_record = &entry;
-        let opening = self.granted(&arrived).map(|(place, server, permit)| {
-            let party = OnBehalfOf { client: client.clone(), ..arrived.party(place) };
-            async move { (place, server, server.open(permit, on_record, version, &party).await) }
+        let opening = self.granted(&arrived).map(|(server_index, server, permit)| {
+            let on_behalf =
+                OnBehalfOf { client: client.clone(), ..arrived.on_behalf(server_index) };
+            async move {
+                (server_index, server, server.open(permit, on_record, version, &on_behalf).await)
+            }
         });
         let started = self.clock.instant();
         let opened = join_all(opening).await;
-        entry.waited += self.since(started);
-        let mut legs: Vec<(u8, UpstreamSession)> = Vec::new();
-        let hellos = opened.into_iter().map(|(place, server, opened)| {
-            let hello = opened.map(|(hello, leg)| {
-                let shared = leg.is_none() && server.is_shared(hello.era);
-                legs.extend(u8::try_from(place).ok().zip(leg));
-                (hello, shared)
+        entry.wait_before_send += self.since(started);
+        let mut upstream_sessions: Vec<(u8, UpstreamSession)> = Vec::new();
+        let server_infos = opened.into_iter().map(|(server_index, server, opened)| {
+            let server_info = opened.map(|(server_info, upstream_session)| {
+                let shared = upstream_session.is_none() && server.is_shared(server_info.era);
+                upstream_sessions.extend(u8::try_from(server_index).ok().zip(upstream_session));
+                (server_info, shared)
             });
-            (server, hello)
+            (server, server_info)
         });
-        let hellos = hellos.collect();
-        let servers = match self.presented(&arrived, hellos, &mut entry).await {
+        let server_infos = server_infos.collect();
+        let servers = match self.presented(&arrived, server_infos, &mut entry).await {
             Ok(servers) => servers,
             Err(failure) => return self.failed(entry, &failure, Some(&id)),
         };
         let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
-        let sealed = self.sessions.seal(principal, &route, version, client, &legs);
+        let sealed = self.sessions.seal(principal, &route, version, client, &upstream_sessions);
         let sealed = sealed.and_then(|sealed| {
             HeaderValue::try_from(sealed).map_err(|_opaque| crate::session::SessionError::Seal)
         });
@@ -149,16 +152,16 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         self.sessions.end(session, &arrived.caller.principal);
-        self.conversations.end(session.key);
+        self.session_states.end(session.key);
         let age = self.sessions.age(session);
         self.metrics.session(age);
         let (ended, mut all_ended) = mpsc::channel::<()>(1);
-        for (place, server) in arrived.route.servers.iter().enumerate() {
-            if let Some(leg) = arrived.leg(place).cloned() {
+        for (server_index, server) in arrived.route.servers.iter().enumerate() {
+            if let Some(upstream_session) = arrived.upstream_session(server_index).cloned() {
                 let (server, ended) = (Arc::clone(server), ended.clone());
-                let party = arrived.party(place);
+                let on_behalf = arrived.on_behalf(server_index);
                 self.tasks.spawn(async move {
-                    server.close(&party, &leg, age).await;
+                    server.close(&on_behalf, &upstream_session, age).await;
                     drop(ended);
                 });
             }
@@ -176,9 +179,9 @@ impl Gateway {
         arrived: &'a DecodedRequest,
     ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>, ServerPermit)> {
         let (facts, principal) = (&arrived.facts, &*arrived.caller.principal);
-        arrived.route.servers.iter().enumerate().filter_map(move |(at, server)| {
+        arrived.route.servers.iter().enumerate().filter_map(move |(server_index, server)| {
             let permit = self.policy.admit_server(facts, principal, server.name())?;
-            Some((at, server, permit))
+            Some((server_index, server, permit))
         })
     }
 
@@ -192,16 +195,16 @@ impl Gateway {
     ) -> Result<Vec<DescribedServer>, Failure> {
         let principal = &arrived.caller.principal;
         let (mut servers, mut failed) = (Vec::new(), Vec::new());
-        for (server, hello) in asked {
-            let (hello, shared) = match hello {
+        for (server, server_info) in asked {
+            let (server_info, shared) = match server_info {
                 Ok(found) => found,
-                Err(error) if self.is_stranger(server, &error) => continue,
+                Err(error) if self.is_identity_mismatch(server, &error) => continue,
                 Err(error) => {
                     failed.push((server, error));
                     continue;
                 }
             };
-            server.compare(&hello);
+            server.compare(&server_info);
             // As they are now: reading and comparing the information may have added approvals.
             let facts = self.policy.facts();
             let may = |kind: &ItemKind| {
@@ -209,7 +212,7 @@ impl Gateway {
             };
             let kinds = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method];
             let granted = kinds.into_iter().filter(may).collect();
-            let approved = approved(&facts, server, &hello);
+            let approved = approved(&facts, server, &server_info);
             let said = self.introducible(&facts, principal, server, approved).await;
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
             servers.push(DescribedServer { name, said, granted, shared, keeps });
@@ -257,7 +260,10 @@ impl Gateway {
             Err(_) => self.heard_part(caller, server, usual, &mut found).await.unwrap_or_default(),
         };
         for finding in &found {
-            tracing::info!(server = %server.name(), %finding, "found in what a server says of itself");
+            tracing::info!(
+                event = "server_info.finding", server = %server.name(), %finding,
+                "finding in the server information"
+            );
         }
         ShownServerInfo { era, ttl, info, instructions, capabilities }
     }
@@ -292,21 +298,22 @@ impl Gateway {
 
 /// The information of a server without what is not pinned. Capabilities that clients need to use approved definitions
 /// are kept: each use is decided on its own.
-fn approved(facts: &Facts, server: &Upstream, hello: &ServerInfo) -> ServerInfo {
+fn approved(facts: &Facts, server: &Upstream, server_info: &ServerInfo) -> ServerInfo {
     let pins = facts.pins();
     let name = server.name().as_str();
     let unfit = |part: &str| {
-        let field = hello.field(part);
-        pins.mode == Mode::Enforce && pins.unfit_field(name, hello.digest, part, field).is_some()
+        let field = server_info.field(part);
+        pins.mode == Mode::Enforce
+            && pins.unfit_field(name, server_info.digest, part, field).is_some()
     };
-    let mut shown = hello.clone();
-    if hello.instructions.is_some() && unfit("instructions") {
+    let mut shown = server_info.clone();
+    if server_info.instructions.is_some() && unfit("instructions") {
         shown.instructions = None;
     }
-    if hello.info.is_some() && unfit("serverInfo") {
+    if server_info.info.is_some() && unfit("serverInfo") {
         shown.info = None;
     }
-    if hello.capabilities.is_some() && unfit("capabilities") {
+    if server_info.capabilities.is_some() && unfit("capabilities") {
         shown.capabilities = shown.usual_capabilities();
     }
     shown

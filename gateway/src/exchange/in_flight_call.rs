@@ -21,8 +21,8 @@ use super::event_sink::EventSink;
 use super::guardrails::GuardrailSubject;
 use super::state::RequestStateBinding;
 use super::stream_expiry::{AnsweredCalls, UsedItem};
-use super::{Gateway, InFlightPermit, Route};
-use crate::audit::Intent;
+use super::{Gateway, InFlightSlot, Route};
+use crate::audit::{Intent, LostRecord};
 use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share, ShareError};
 use crate::edge::denial::ToolDenial;
@@ -84,11 +84,11 @@ pub(super) struct UpstreamCall {
     pub(super) client: DisclosedClient,
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
-    pub(super) due: Option<Expectation>,
+    pub(super) expectation: Option<Expectation>,
     pub(super) answer: Box<CallAnswer>,
     /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) tool: Box<str>,
-    /// The binding of its request state, if the arguments are no longer kept.
+    /// What the sealed `requestState` is bound to; set once the arguments are dropped.
     pub(super) bound: Option<RequestStateBinding>,
     /// Requests of a legacy server that the client has not answered.
     pub(super) waiting: Vec<InputRequest<Shown>>,
@@ -110,10 +110,10 @@ pub(super) struct WaitingExchange {
     pub(super) level: Option<Box<str>>,
     pub(super) session: Option<SessionKey>,
     /// The entry of the session among those with streams, until a stream is opened.
-    pub(super) seat: Option<SessionSlot>,
+    pub(super) session_slot: Option<SessionSlot>,
     pub(super) cancelled: CancellationEntry,
     pub(super) started: Instant,
-    pub(super) place: InFlightPermit,
+    pub(super) slot: InFlightSlot,
 }
 
 /// A call with the exchange that waits for it.
@@ -175,15 +175,15 @@ impl UpstreamCall {
         }
     }
 
-    /// The names of the server in a result, and the names on the route in their place; what the server says of itself
-    /// and was not approved, and what stands for it. Resource links in the result become readable for the caller.
+    /// Replacements in a result: route names for server names, and the configured name for an unapproved `serverInfo`.
+    /// Resource links in the result become readable for the caller.
     fn renamed(&self, result: &Shown) -> Vec<Replacement> {
         let value = result.value();
         self.gateway.linked(&self.caller, self.server.name(), value);
         let rename = |kind: ItemKind, name: &str| self.route.shown(&self.server, kind, name);
         let mut renamed = Vec::new();
         if self.route.renames() {
-            renamed = encode::links(value, &rename);
+            renamed = encode::resource_uri_spans(value, &rename);
         }
         if matches!(self.answer.verb(), RequestOperation::Call | RequestOperation::Task(_)) {
             let ids =
@@ -247,7 +247,7 @@ impl UpstreamCall {
 
     /// The read-only hint in the definition of the tool that was called.
     pub(super) fn hint(&self) -> ReadOnlyHint {
-        self.due.as_ref().map(Expectation::hint).unwrap_or_default()
+        self.expectation.as_ref().map(Expectation::hint).unwrap_or_default()
     }
 
     fn used(&self) -> UsedItem<'_> {
@@ -466,7 +466,7 @@ impl InFlightCall {
     /// Whether the session has room for a stream; otherwise the client waits for a single response.
     fn has_room(&self) -> bool {
         let gateway = &self.call.gateway;
-        let kept = self.frame.session.and_then(|session| gateway.conversations.find(session));
+        let kept = self.frame.session.and_then(|session| gateway.session_states.find(session));
         kept.is_none_or(|kept| kept.has_room())
     }
 
@@ -479,12 +479,12 @@ impl InFlightCall {
         let gateway = Arc::clone(&self.call.gateway);
         if self.frame.session.is_none() {
             let (outlet, response) =
-                EventSink::direct(gateway.conversations.room(&self.call.holder));
+                EventSink::direct(gateway.session_states.room(&self.call.holder));
             return Some(OpenedStream { outlet, response, ready: None });
         }
-        let kept = match self.frame.seat.take() {
-            Some(seat) => gateway.conversations.enter(seat),
-            None => gateway.conversations.find(self.frame.session?)?,
+        let kept = match self.frame.session_slot.take() {
+            Some(session_slot) => gateway.session_states.enter(session_slot),
+            None => gateway.session_states.find(self.frame.session?)?,
         };
         let about = Arc::new(self.about());
         let stream = kept.stream(Some(about), gateway.clock.instant())?;
@@ -498,7 +498,7 @@ impl InFlightCall {
     /// Logs a notification that is dropped because there is no stream.
     fn untold(&self, method: &str) {
         let (server, tool) = (self.call.server.name(), &self.call.tool);
-        tracing::debug!(%server, %tool, method, "there is no stream; a message was dropped");
+        tracing::debug!(%server, %tool, method, "message dropped: the client has no stream");
     }
 
     /// Answers with a stream and passes the steps on in a task of its own.
@@ -682,12 +682,14 @@ impl InFlightCall {
             let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
             let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
             let told = call.gateway.told(&call.caller, &call.server, told).await?;
-            return (legacy && standing.is_granted()).then(|| encode::told(&told, &[]));
+            return (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]));
         }
         let mut found = Vec::new();
-        let due = call.due.as_ref();
-        let params =
-            call.gateway.heard_params(&call.caller, &call.server, told, due, &mut found).await;
+        let expectation = call.expectation.as_ref();
+        let params = call
+            .gateway
+            .heard_params(&call.caller, &call.server, told, expectation, &mut found)
+            .await;
         frame.entry.found(found);
         let told = &ShownNotification { method: told.method.clone(), params: params.ok()? };
         let params = told.params.as_ref();
@@ -696,19 +698,19 @@ impl InFlightCall {
                 let (token, params) = frame.progress.as_ref().zip(params)?;
                 Some(encode::progress(token, params))
             }
-            method::LOG if legacy => Some(encode::told(told, &[])),
+            method::LOG if legacy => Some(encode::notification(told, &[])),
             method::LOG => {
                 let wanted = frame.level.as_deref()?;
-                encode::is_severe_enough(told, wanted).then(|| encode::told(told, &[]))
+                encode::is_severe_enough(told, wanted).then(|| encode::notification(told, &[]))
             }
             method::UPDATED if legacy => {
                 let uri = params.and_then(|params| params.value().get("uri"));
                 let uri = uri.and_then(Value::as_str)?;
                 let may = call.gateway.may_watch(&call.caller, &call.server, &uri);
                 let shown = call.route.shown(&call.server, ItemKind::Resource, &uri)?;
-                may.then(|| encode::told(told, &[("uri", &shown)]))
+                may.then(|| encode::notification(told, &[("uri", &shown)]))
             }
-            method::ELICITED if legacy => Some(encode::told(told, &[])),
+            method::ELICITED if legacy => Some(encode::notification(told, &[])),
             // Their ids are those of the server, and mean nothing to the client.
             method::ELICITED
             | method::UPDATED
@@ -717,7 +719,7 @@ impl InFlightCall {
             | method::TASK => None,
             name => {
                 let may = call.gateway.may_notify(&call.caller, &call.server, name);
-                may.then(|| encode::told(told, &[]))
+                may.then(|| encode::notification(told, &[]))
             }
         }
     }
@@ -737,11 +739,15 @@ impl InFlightCall {
     }
 
     /// Keeps an excerpt of what the server sent for the record, where the operator wants that.
-    async fn capture(&mut self, reply: &Reply, due: &Expectation) {
+    async fn capture(&mut self, reply: &Reply, expectation: &Expectation) {
         let (Reply::Result(said) | Reply::Error(said)) = reply else { return };
         let call = &self.call;
-        let captured =
-            call.gateway.captured_result(&call.caller, call.server.name(), said, due.labelled());
+        let captured = call.gateway.captured_result(
+            &call.caller,
+            call.server.name(),
+            said,
+            expectation.labelled(),
+        );
         let captured = captured.await;
         if let Some(known) = self.frame.entry.captured.as_mut() {
             known.result = captured;
@@ -770,10 +776,10 @@ impl InFlightCall {
             }
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
-        let due = self.call.due.take().ok_or(twice)?;
-        self.capture(&reply, &due).await;
+        let expectation = self.call.expectation.take().ok_or(twice)?;
+        self.capture(&reply, &expectation).await;
         let call = &self.call;
-        let released = call.gateway.inspected(&call.caller, due, reply).await?;
+        let released = call.gateway.inspected(&call.caller, expectation, reply).await?;
         let mut found = Vec::new();
         let shown = call.gateway.counted_parts(released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
@@ -838,10 +844,10 @@ impl InFlightCall {
         drop(cancelled);
         let took = gateway.clock.instant().saturating_duration_since(started);
         server.counts().answered(took);
-        entry.upstream = took;
+        entry.upstream_duration = took;
         entry.bytes_out = bytes_out;
         if let Err(error) = entry.close(ending) {
-            gateway.journal.log_lost(&error, "a call is not on record");
+            gateway.journal.log_lost(&error, LostRecord::Exchange);
         }
     }
 }
@@ -880,10 +886,7 @@ enum FirstAnswer {
 
 /// How a stream ends.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at the end of a stream, and nobody keeps it"
-)]
+#[expect(clippy::large_enum_variant, reason = "constructed once per stream and never stored")]
 enum StreamEnd {
     /// With a response as the last event.
     Response(Result<(Body, ExchangeEnd), Failure>),

@@ -44,7 +44,7 @@ type ListingView = (Arc<Upstream>, Arc<Listing>, Arc<CatalogView>);
 struct ServerListing {
     server: Arc<Upstream>,
     listing: Arc<Listing>,
-    due: Expectation,
+    expectation: Expectation,
 }
 
 /// What the servers on a route answered to a list.
@@ -56,19 +56,19 @@ struct ReadListings<'a> {
     /// Those servers, with the errors.
     failed: Vec<(&'a Arc<Upstream>, UpstreamError)>,
     /// Whether the identity of some server is not the approved one.
-    has_stranger: bool,
+    has_identity_mismatch: bool,
 }
 
 /// A server whose catalog is read to find a name in it, with the permit for that.
 struct CatalogToRead<'a> {
-    at: usize,
+    server_index: usize,
     server: &'a Arc<Upstream>,
     permit: Permit,
 }
 
 /// A server with its catalog, on a route where several servers may have a name.
 struct SeenCatalog<'a> {
-    at: usize,
+    server_index: usize,
     server: &'a Arc<Upstream>,
     listing: Arc<Listing>,
 }
@@ -95,12 +95,12 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         let started = self.clock.instant();
-        let reads = permits
-            .into_iter()
-            .map(|(at, server, permit)| self.read(&arrived, &entry, at, server, permit));
+        let reads = permits.into_iter().map(|(server_index, server, permit)| {
+            self.read(&arrived, &entry, server_index, server, permit)
+        });
         let read = join_all(reads).await;
-        (entry.upstream, entry.sent) = (self.since(started), Some(started));
-        let ReadListings { parts, missing, failed, has_stranger } = self.sorted(read);
+        (entry.upstream_duration, entry.sent_at) = (self.since(started), Some(started));
+        let ReadListings { parts, missing, failed, has_identity_mismatch } = self.sorted(read);
         if parts.is_empty()
             && let Some(failure) = of_servers(failed, &mut entry)
         {
@@ -116,17 +116,20 @@ impl Gateway {
             Ok(shown) => shown,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
-        if has_stranger && parts_are_empty {
-            entry.verdict = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
+        if has_identity_mismatch && parts_are_empty {
+            entry.decision = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
         }
         let count = |(seen, hidden): (usize, usize), part: &EncodedListing| {
             let (more, withheld) = part.1.view().counts();
             (seen + more, hidden + withheld)
         };
         entry.listed = Some(shown.iter().fold((0, 0), count));
-        entry.unseen = unseen(&shown);
+        entry.hidden_items = unseen(&shown);
         for server in &missing {
-            tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
+            tracing::warn!(
+                event = "list.incomplete", %server, kind = kind.as_str(),
+                "a list was returned without the definitions of this server"
+            );
             self.metrics.partial_lists.add(1);
         }
         let mut found = Vec::new();
@@ -141,8 +144,8 @@ impl Gateway {
         self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
     }
 
-    /// The servers that may be asked for a list, with the permits. The record gets the decision that counts: that about
-    /// the last server that may be asked or, if none may, the last decision.
+    /// The servers that may be asked for a list, with the permits. Records the last decision that allows, or the last
+    /// denial if all servers are denied.
     fn listable<'a>(
         &self,
         arrived: &'a DecodedRequest,
@@ -151,11 +154,12 @@ impl Gateway {
     ) -> Vec<(usize, &'a Arc<Upstream>, Permit)> {
         let mut permits = Vec::new();
         let (facts, principal) = (&arrived.facts, &arrived.caller.principal);
-        for (at, server) in arrived.route.servers.iter().enumerate() {
+        for (server_index, server) in arrived.route.servers.iter().enumerate() {
             let ruling = self.policy.admit_list(facts, principal, server.name(), kind);
-            let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
+            let granted =
+                ruling.outcome.ok().map(|permit| permits.push((server_index, server, permit)));
             if granted.is_some() || permits.is_empty() {
-                record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
+                record.decision = RecordedDecision::Decided(Box::new(ruling.decision));
             }
         }
         permits
@@ -171,7 +175,9 @@ impl Gateway {
             match result {
                 Ok(part) => sorted.parts.push(part),
                 // The identity is not the pinned one: the server is left out without a notice to the caller.
-                Err(error) if self.is_stranger(server, &error) => sorted.has_stranger = true,
+                Err(error) if self.is_identity_mismatch(server, &error) => {
+                    sorted.has_identity_mismatch = true
+                }
                 Err(error) => {
                     sorted.missing.push(server.name().clone());
                     sorted.failed.push((server, error));
@@ -216,7 +222,7 @@ impl Gateway {
         for (key, value) in listing.extra() {
             let meta = Some(value.value()).filter(|_| is_meta(key));
             let told = meta.into_iter().flat_map(|meta| self.unapproved_info(name, meta));
-            encode::spliced(object.key(key), value.value(), &told.collect::<Vec<_>>());
+            encode::with_replacements(object.key(key), value.value(), &told.collect::<Vec<_>>());
         }
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
@@ -231,22 +237,29 @@ impl Gateway {
         &self,
         arrived: &DecodedRequest,
         entry: &ReadEntry,
-        at: usize,
+        server_index: usize,
         server: &'a Arc<Upstream>,
         permit: Permit,
     ) -> (&'a Arc<Upstream>, Result<ServerListing, UpstreamError>) {
         let started = self.clock.instant();
-        let party = arrived.party(at);
+        let on_behalf = arrived.on_behalf(server_index);
         // A slow server must not delay the others for long.
         let alone = arrived.route.servers.len() == 1;
         let patience = if alone { self.limits.response_timeout } else { self.limits.list_timeout };
-        let list = server.list(permit, entry, &party, patience);
+        let list = server.list(permit, entry, &on_behalf, patience);
         let listed = timeout(patience + GRACE, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
         server.counts().answered(took);
         let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
         let server_of = Arc::clone(server);
-        (server, listed.map(|(due, listing)| ServerListing { server: server_of, listing, due }))
+        (
+            server,
+            listed.map(|(expectation, listing)| ServerListing {
+                server: server_of,
+                listing,
+                expectation,
+            }),
+        )
     }
 
     /// Every part as the caller sees it, with the names of the route, under the facts as they are now: reading the
@@ -267,11 +280,11 @@ impl Gateway {
             return parts.into_iter().map(write).collect();
         }
         let view = |part: ServerListing| {
-            let ServerListing { server, listing, due } = part;
+            let ServerListing { server, listing, expectation } = part;
             let reply = Reply::List(Arc::clone(listing.catalog()));
             // The budget for inspecting definitions was spent when the list was read.
             let budget = WorkBudget::new(USUAL_MOST);
-            match self.policy.release(&facts, principal, due, reply, &budget).into_shown() {
+            match self.policy.release(&facts, principal, expectation, reply, &budget).into_shown() {
                 VisibleReply::List(view) => Ok((server, listing, view)),
                 VisibleReply::Result(_)
                 | VisibleReply::Error(_)
@@ -307,15 +320,17 @@ impl Gateway {
         part: ServerListing,
         naming: Naming,
     ) -> Result<EncodedListing, UpstreamError> {
-        let ServerListing { server, listing, due } = part;
+        let ServerListing { server, listing, expectation } = part;
         let known = listing.written(&naming, |view| self.policy.holds(facts, view, principal));
         let budget = WorkBudget::new(USUAL_MOST);
         let released = match &known {
-            Some(written) => self.policy.release_again(facts, principal, due, written.view()),
+            Some(written) => {
+                self.policy.release_again(facts, principal, expectation, written.view())
+            }
             None => self.policy.release(
                 facts,
                 principal,
-                due,
+                expectation,
                 Reply::List(Arc::clone(listing.catalog())),
                 &budget,
             ),
@@ -354,7 +369,10 @@ impl Gateway {
         for unused in written.unused() {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
                 let (server, argument) = (server.name(), unused.escape_debug());
-                tracing::warn!(%server, %argument, suppressed, "an override is of an argument that the tool does not have");
+                tracing::warn!(
+                    event = "override.unused", %server, %argument, suppressed,
+                    "an override names an argument that the tool does not have"
+                );
             }
         }
         written
@@ -375,7 +393,7 @@ impl Gateway {
         let mut found = self.showing(arrived, kind, name, &seen);
         if let (None, [(server, _)]) = (found.first(), &failed[..]) {
             let naming = route.naming(server.name(), Arc::default());
-            record.own_name = naming.own_name(server.name(), name).map(Into::into);
+            record.upstream_name = naming.own_name(server.name(), name).map(Into::into);
         }
         match (found.pop(), found.is_empty()) {
             (Some(found), true) => Ok(Some(found)),
@@ -399,9 +417,9 @@ impl Gateway {
             route.compares(kind) || naming().may_show(server.name(), name)
         };
         let candidates = route.servers.iter().enumerate().filter(|(_, server)| may_show(server));
-        let granted = candidates.filter_map(|(at, server)| {
+        let granted = candidates.filter_map(|(server_index, server)| {
             let ruling = self.policy.admit_list(&arrived.facts, principal, server.name(), kind);
-            Some(CatalogToRead { at, server, permit: ruling.outcome.ok()? })
+            Some(CatalogToRead { server_index, server, permit: ruling.outcome.ok()? })
         });
         granted.collect()
     }
@@ -414,20 +432,21 @@ impl Gateway {
         record: &mut ReadEntry,
     ) -> (Vec<SeenCatalog<'a>>, Vec<(&'a Arc<Upstream>, UpstreamError)>) {
         let entry = &*record;
-        let reads = servers.into_iter().map(|CatalogToRead { at, server, permit }| async move {
-            let party: OnBehalfOf = arrived.party(at);
-            let patience = self.limits.list_timeout;
-            let read = server.catalog_within(permit, entry, &party, patience);
-            let read = timeout(patience + GRACE, read).await;
-            (at, server, read.unwrap_or(Err(UpstreamError::Timeout(patience))))
-        });
+        let reads =
+            servers.into_iter().map(|CatalogToRead { server_index, server, permit }| async move {
+                let on_behalf: OnBehalfOf = arrived.on_behalf(server_index);
+                let patience = self.limits.list_timeout;
+                let read = server.catalog_within(permit, entry, &on_behalf, patience);
+                let read = timeout(patience + GRACE, read).await;
+                (server_index, server, read.unwrap_or(Err(UpstreamError::Timeout(patience))))
+            });
         let asked = self.clock.instant();
         let read = join_all(reads).await;
-        record.waited += self.since(asked);
+        record.wait_before_send += self.since(asked);
         let (mut seen, mut failed) = (Vec::new(), Vec::new());
-        for (at, server, listing) in read {
+        for (server_index, server, listing) in read {
             match listing {
-                Ok(listing) => seen.push(SeenCatalog { at, server, listing }),
+                Ok(listing) => seen.push(SeenCatalog { server_index, server, listing }),
                 Err(error) => failed.push((server, error)),
             }
         }
@@ -461,11 +480,17 @@ impl Gateway {
                     continue;
                 }
                 let taken = route.compares(kind)
-                    && seen.iter().any(|other| other.at != of.at && is_visible(other, own));
+                    && seen.iter().any(|other| {
+                        other.server_index != of.server_index && is_visible(other, own)
+                    });
                 let taken = if taken { Arc::new([own.into()].into()) } else { Arc::default() };
                 let shown = route.naming(server.name(), taken).show(server.name(), kind, own);
                 if shown.as_deref() == Some(name) {
-                    found.push(RequestTarget { at: of.at, server, name: own.into() });
+                    found.push(RequestTarget {
+                        server_index: of.server_index,
+                        server,
+                        name: own.into(),
+                    });
                 }
             }
         }

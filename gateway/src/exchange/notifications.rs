@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::elicitation::may_require_elicitation;
 use super::in_flight_call::server_error;
-use super::{DecodedRequest, Gateway, InFlightPermit, Route};
+use super::{DecodedRequest, Gateway, InFlightSlot, Route};
 use crate::audit::Record;
 use crate::config::quota::Quota;
 use crate::edge::decode::UseOperation;
@@ -31,7 +31,7 @@ impl Gateway {
             None => encode::empty(StatusCode::ACCEPTED),
         };
         let ending = ExchangeEnd { status: response.status().as_u16(), ..ExchangeEnd::answered() };
-        match self.journal.refused(record, ending) {
+        match self.journal.record_unopened(record, ending) {
             Ok(()) => response,
             Err(error) => self.unrecorded(record, error),
         }
@@ -48,7 +48,7 @@ impl Gateway {
         // The id of an unknown or finished request is ignored.
         let taken = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
         let key = taken.map(|session| (session.key, id));
-        if let Some(call) = key.and_then(|key| self.calls.get(&key)) {
+        if let Some(call) = key.and_then(|key| self.cancellations.get(&key)) {
             call.cancel();
         }
         response
@@ -65,7 +65,7 @@ impl Gateway {
         let response = self.acknowledge(arrived, record);
         // A response that is not recorded is not passed on.
         let kept = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
-        if let Some(kept) = kept.and_then(|session| self.conversations.find(session.key)) {
+        if let Some(kept) = kept.and_then(|session| self.session_states.find(session.key)) {
             kept.answer(id, outcome);
         }
         response
@@ -84,27 +84,39 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        let seat = match self.conversations.seat(session.key, &arrived.holder) {
-            Ok(seat) => seat,
+        let session_slot = match self.session_states.reserve(session.key, &arrived.holder) {
+            Ok(session_slot) => session_slot,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
         };
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
-        self.conversations.enter(seat).set_level(format!("\"{level}\"").into());
+        self.session_states.enter(session_slot).set_level(format!("\"{level}\"").into());
         let (mut refused, alone) = (None, arrived.route.servers.len() == 1);
-        for (at, server) in arrived.route.servers.iter().enumerate() {
+        for (server_index, server) in arrived.route.servers.iter().enumerate() {
             // As they are now: another server may have taken its time.
             let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
             let permit = self.policy.admit_server(&facts, principal, server.name());
-            let Some((permit, leg)) = permit.zip(arrived.leg(at)) else { continue };
-            if leg.version.era() == Era::Modern {
+            let Some((permit, upstream_session)) =
+                permit.zip(arrived.upstream_session(server_index))
+            else {
+                continue;
+            };
+            if upstream_session.version.era() == Era::Modern {
                 continue;
             }
             let started = self.clock.instant();
-            let answered = server.set_level(permit, &entry, &arrived.party(at), leg, level).await;
-            entry.waited += self.since(started);
+            let answered = server
+                .set_level(
+                    permit,
+                    &entry,
+                    &arrived.on_behalf(server_index),
+                    upstream_session,
+                    level,
+                )
+                .await;
+            entry.wait_before_send += self.since(started);
             match answered {
                 Ok(ResponseOutcome::Error(error)) => {
                     refused = Some(if may_require_elicitation(&error) {
@@ -125,7 +137,10 @@ impl Gateway {
                 Ok(ResponseOutcome::Result(_)) => {}
                 Err(error) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(server = %server.name(), %error, "the log level was not set");
+                    tracing::warn!(
+                        event = "server.log_level_failed", server = %server.name(), %error,
+                        "the log level could not be set"
+                    );
                 }
             }
         }
@@ -135,7 +150,7 @@ impl Gateway {
                 (server_error(error.fragment()), encode::json(body))
             }
             Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),
-            Some(Ok(None)) | None => (ExchangeEnd::answered(), encode::nothing(&id)),
+            Some(Ok(None)) | None => (ExchangeEnd::answered(), encode::empty_result(&id)),
         };
         self.shown(entry, ending, Some(&id), response)
     }
@@ -150,15 +165,24 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
-        for (at, server) in arrived.route.servers.iter().enumerate() {
+        for (server_index, server) in arrived.route.servers.iter().enumerate() {
             // As they are now: another server may have taken its time.
             let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
             let permit = self.policy.admit_server(&facts, principal, server.name());
-            let Some((permit, leg)) = permit.zip(arrived.leg(at)) else { continue };
-            let party = arrived.party(at);
-            if let Err(error) = server.roots_changed(permit, &entry, &party, leg).await {
+            let Some((permit, upstream_session)) =
+                permit.zip(arrived.upstream_session(server_index))
+            else {
+                continue;
+            };
+            let on_behalf = arrived.on_behalf(server_index);
+            if let Err(error) =
+                server.roots_changed(permit, &entry, &on_behalf, upstream_session).await
+            {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(server = %server.name(), %error, "a notification was not taken");
+                tracing::warn!(
+                    event = "server.notification_failed", server = %server.name(), %error,
+                    "a notification of a client could not be sent"
+                );
             }
         }
         self.shown(entry, ExchangeEnd::accepted(), None, encode::empty(StatusCode::ACCEPTED))
@@ -170,7 +194,7 @@ impl Gateway {
         arrived: DecodedRequest,
         ask: Box<UseOperation>,
         record: Box<Record>,
-        place: InFlightPermit,
+        slot: InFlightSlot,
     ) -> Response<Body> {
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
@@ -185,12 +209,12 @@ impl Gateway {
             }
             Err(failure) => return self.failed(entry, &failure, None),
         };
-        let entry = match entry.announce() {
+        let entry = match entry.log_intent() {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
-        let (at, server, permit) = admitted.into_parts();
-        match server.tell(permit, &entry, &arrived.party(at), place.body()).await {
+        let (server_index, server, permit) = admitted.into_parts();
+        match server.tell(permit, &entry, &arrived.on_behalf(server_index), slot.body()).await {
             Ok(()) => self.shown(
                 entry,
                 ExchangeEnd::accepted(),

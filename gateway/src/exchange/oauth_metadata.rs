@@ -24,20 +24,20 @@ impl Gateway {
     /// Answers with the metadata of a route. The exchange is recorded whatever the answer is.
     pub fn describe(
         &self,
-        door: &Admission,
+        admission: &Admission,
         peer: &Peer,
         head: &Parts,
         described: DescribedRoute<'_>,
     ) -> Response<Body> {
-        let mut record = self.record(door, peer);
+        let mut record = self.record(admission, peer);
         let (path, resource) = match described {
-            DescribedRoute::At(path) => (path, door.resource(path)),
+            DescribedRoute::At(path) => (path, admission.resource(path)),
             DescribedRoute::Only => {
-                ("", door.resources.values().next().filter(|_| door.resources.len() == 1))
+                ("", admission.resources.values().next().filter(|_| admission.resources.len() == 1))
             }
         };
         record.route = self.routes.get(path).map(|route| route.path.clone());
-        let answered = door.admit(head).map_err(Failure::from).and_then(|()| match resource {
+        let answered = admission.admit(head).map_err(Failure::from).and_then(|()| match resource {
             Some(resource) => {
                 let mut response = encode::json(Body::from(resource.metadata.clone()));
                 let age = HeaderValue::from_static("max-age=300");

@@ -34,10 +34,15 @@ impl InFlightCall {
         let failed = value.get("isError").is_some_and(Value::may_be_true);
         let failed = failed || value.get("structuredContent").is_some();
         let (made, held) = apart(call.answer.call())?;
-        let kept = StoredResult { result: result.stored(), call: made, held, rules: gateway.rules };
+        let kept = StoredResult {
+            result: result.stored(),
+            call: made,
+            held,
+            rules_digest: gateway.rules_digest,
+        };
         let (route, now) = (call.route.identity(), gateway.clock.instant());
-        let uri = gateway.results.keep(&call.caller, &route, kept, now)?;
-        let minutes = gateway.results.time().as_secs().div_ceil(60);
+        let uri = gateway.result_store.keep(&call.caller, &route, kept, now)?;
+        let minutes = gateway.result_store.time().as_secs().div_ceil(60);
         let said = format!(
             "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
              read it as the resource {uri}"
@@ -89,9 +94,9 @@ impl Gateway {
         let principal = &arrived.caller.principal;
         record.item = Some((ItemKind::Resource, uri.into()));
         let route = arrived.route.identity();
-        let kept = self.results.find(principal, &route, uri, self.clock.instant());
+        let kept = self.result_store.find(principal, &route, uri, self.clock.instant());
         // A result inspected under other rules may contain what the current ones would withhold.
-        let kept = kept.filter(|kept| kept.rules == self.rules);
+        let kept = kept.filter(|kept| kept.rules_digest == self.rules_digest);
         // INVARIANT: kept results have been parsed before.
         let read = |kept: StoredResult| {
             let result = kept.result.read()?;
@@ -99,7 +104,7 @@ impl Gateway {
         };
         let Some((kept, result)) = kept.and_then(read) else {
             let (decision, denial) = Policy::unknown(ItemKind::Resource);
-            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            record.decision = RecordedDecision::Decided(Box::new(decision));
             return self.refuse(&record, &Failure::Denied(ItemKind::Resource, denial));
         };
         record.server = Some(kept.call.server.as_str().into());
@@ -130,15 +135,16 @@ impl Gateway {
             Some(_) if arrived.facts.has_revoked_use(principal, &call.server, &call.name) => {
                 (Policy::unknown(ItemKind::Resource).0, false)
             }
-            Some((at, server)) => {
+            Some((server_index, server)) => {
                 let (asked, facts) = (self.clock.instant(), &arrived.facts);
                 let ruling = self.policy.admit_list(facts, principal, &call.server, ItemKind::Tool);
                 let Ok(permit) = ruling.outcome else {
                     return Err(Self::gone(record, ruling.decision));
                 };
-                let listing = server.catalog(permit, record, &arrived.party(at)).await;
-                record.waited += self.since(asked);
-                if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
+                let listing =
+                    server.catalog(permit, record, &arrived.on_behalf(server_index)).await;
+                record.wait_before_send += self.since(asked);
+                if listing.as_ref().is_err_and(|error| self.is_identity_mismatch(server, error)) {
                     (Policy::of_stranger().0, false)
                 } else {
                     let listing = listing.map_err(Failure::Upstream)?;
@@ -160,13 +166,13 @@ impl Gateway {
         if !allowed {
             return Err(Self::gone(record, decision));
         }
-        record.verdict = RecordedDecision::Decided(Box::new(decision));
+        record.decision = RecordedDecision::Decided(Box::new(decision));
         Ok(())
     }
 
     /// The failure for a kept result whose call would not be allowed now: it is reported as unknown.
     fn gone(record: &mut ReadEntry, decision: Decision) -> Failure {
-        record.verdict = RecordedDecision::Decided(Box::new(decision));
+        record.decision = RecordedDecision::Decided(Box::new(decision));
         let (_, denial) = Policy::unknown(ItemKind::Resource);
         Failure::Denied(ItemKind::Resource, denial)
     }

@@ -7,7 +7,7 @@ use http::Response;
 use http::request::Parts;
 
 use super::Gateway;
-use crate::audit::{OpenRecord, Record, RecordStart};
+use crate::audit::{LostRecord, OpenRecord, Record, RecordStart};
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
@@ -19,8 +19,8 @@ use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
 
 impl Gateway {
-    pub(super) fn record(&self, door: &Admission, peer: &Peer) -> Box<Record> {
-        self.blank(Arc::clone(&door.name), peer.address)
+    pub(super) fn record(&self, admission: &Admission, peer: &Peer) -> Box<Record> {
+        self.blank(Arc::clone(&admission.name), peer.address)
     }
 
     pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
@@ -28,8 +28,8 @@ impl Gateway {
         Box::new(Record::new(RecordStart {
             id,
             at: (self.clock.now(), self.clock.instant()),
-            policy: Arc::clone(&self.configuration),
-            rules: Arc::clone(&self.policy),
+            config_digest: Arc::clone(&self.config_digest),
+            policy: Arc::clone(&self.policy),
             through: (listener, peer),
             trace: self.telemetry.begin(id.number()),
         }))
@@ -41,8 +41,8 @@ impl Gateway {
             failure.public(record.version.map(ProtocolVersion::era)).naming(record.item.as_ref());
         let ending = failure.ending(&public);
         let recorded = match failure.is_turned_away() {
-            true => self.journal.turned_away(record, ending),
-            false => self.journal.refused(record, ending),
+            true => self.journal.record_summarised(record, ending),
+            false => self.journal.record_unopened(record, ending),
         };
         if let Err(error) = recorded {
             // The request stays refused; only the reported reason changes.
@@ -75,7 +75,7 @@ impl Gateway {
         error: crate::audit::AuditError,
     ) -> Response<Body> {
         let failure = Failure::Audit(error);
-        self.journal.log_lost(&failure, "not recorded");
+        self.journal.log_lost(&failure, LostRecord::Exchange);
         let public = failure.public(record.version.map(ProtocolVersion::era));
         encode::error(&public, record.rpc_id.as_ref())
     }
@@ -117,16 +117,16 @@ impl Gateway {
     /// The response to a client that is not authenticated or not admitted.
     pub async fn greet(
         &self,
-        door: &Admission,
+        admission: &Admission,
         peer: &Peer,
         route: &str,
         head: &Parts,
     ) -> Result<(AuthenticatedCaller, Peer, Box<Record>), Box<Response<Body>>> {
-        let mut record = self.record(door, peer);
-        match self.identify(door, peer, route, head, &mut record).await {
+        let mut record = self.record(admission, peer);
+        match self.identify(admission, peer, route, head, &mut record).await {
             Ok(caller) => {
                 // Its messages carry no headers of the proxy but belong to the same client certificate.
-                let certificate = self.certificate(door, peer, head).ok().flatten();
+                let certificate = self.certificate(admission, peer, head).ok().flatten();
                 Ok((caller, Peer { certificate, ..peer.clone() }, record))
             }
             Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
@@ -144,7 +144,7 @@ impl Gateway {
             Err(failure) => return self.refuse(record, &failure),
         };
         let ending = ExchangeEnd { status: response.status().as_u16(), ..ExchangeEnd::answered() };
-        match self.journal.refused(record, ending) {
+        match self.journal.record_unopened(record, ending) {
             Ok(()) => response,
             Err(error) => self.unrecorded(record, error),
         }

@@ -30,7 +30,7 @@ impl Gateway {
             }
             None
         };
-        drop(encode::links(result, &note));
+        drop(encode::resource_uri_spans(result, &note));
         let until = self.seconds().saturating_add(LIFETIME.as_secs());
         self.policy.links().give(caller, server.as_str(), &found.into_inner(), until);
     }

@@ -20,7 +20,8 @@ use policy_core::subject::principal::Principal;
 use policy_core::subject::revoked::RevocationList;
 use tokio::time::sleep;
 
-use super::{Gateway, Route, StreamPermit};
+use super::{EventStreamSlot, Gateway, Route};
+use crate::audit::LostRecord;
 use crate::edge::encode;
 use crate::edge::failure::{AuthnFailure, Failure, PublicError};
 use crate::identity::{AuthenticatedCaller, AuthnError};
@@ -30,7 +31,7 @@ use crate::stream::body::{Body, Lease, Termination};
 use crate::stream::replay::ReplayBuffer;
 
 /// Longest time for which a timer is set at once.
-const TURN: Duration = Duration::from_secs(3600);
+const MAX_TIMER: Duration = Duration::from_secs(3600);
 
 /// What a call uses: a tool, prompt, resource or method of a server.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +103,7 @@ impl LeaseEnd {
 impl Gateway {
     /// Puts a lease on a response, unless it is handed to the connection in one frame. If a call is revoked, its stream
     /// ends with an error in place of everything unread; any other response breaks off.
-    pub fn leased(
+    pub fn with_lease(
         self: &Arc<Self>,
         caller: AuthenticatedCaller,
         route: Arc<Route>,
@@ -119,11 +120,11 @@ impl Gateway {
                 ResponseForm::Object
             },
         };
-        let standing = response.extensions_mut().remove::<StreamPermit>();
+        let stream_slot = response.extensions_mut().remove::<EventStreamSlot>();
         let gateway = Arc::clone(self);
         let over = async move {
             // The share for the stream is held as long as the stream can be read.
-            let _standing = standing;
+            let _stream_slot = stream_slot;
             let over = gateway.over(&caller, &route, &answer).await;
             let is_revoked = over == LeaseEnd::Revoked;
             let calls = answer.calls.filter(|_| is_revoked).unwrap_or_default();
@@ -131,7 +132,10 @@ impl Gateway {
             let on_cut = Box::new(move || {
                 gateway.metrics.streams_cut.add(1);
                 let why = over.as_str();
-                tracing::info!(principal = %caller.principal.id, why, "an answer was cut off");
+                tracing::info!(
+                    event = "stream.cut", principal = %caller.principal.id, why,
+                    "response stream ended: the right to read it has ended"
+                );
                 for call in &calls {
                     gateway.cut_on_record(call);
                 }
@@ -177,13 +181,13 @@ impl Gateway {
         record.rpc_id = Some(call.id.clone());
         record.method.clone_from(&call.method);
         record.item.clone_from(&call.asked);
-        record.own_name = Some(call.name.clone());
+        record.upstream_name = Some(call.name.clone());
         if let Some(trace) = &call.trace {
             record.trace = trace.clone();
         }
         let public = failure.public(Some(call.version.era()));
-        if let Err(error) = self.journal.refused(&record, failure.ending(&public)) {
-            self.journal.log_lost(&error, "that an answer was cut off is not on record");
+        if let Err(error) = self.journal.record_unopened(&record, failure.ending(&public)) {
+            self.journal.log_lost(&error, LostRecord::CutResponse);
         }
     }
 
@@ -199,7 +203,10 @@ impl Gateway {
             return None;
         }
         self.metrics.streams_cut.add(1);
-        tracing::info!(principal = %caller.principal.id, "a stream was revoked");
+        tracing::info!(
+            event = "stream.revoked", principal = %caller.principal.id,
+            "event stream ended by a revocation"
+        );
         let denied = || {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             Failure::Denied(ItemKind::Tool, denial)
@@ -231,18 +238,18 @@ impl Gateway {
             return Some(Failure::Everything);
         }
         let (challenge, nonce) = (None, None);
-        let stranger = AuthnFailure { error: AuthnError::Revoked, challenge, nonce };
-        Some(Failure::Authn(Box::new(stranger)))
+        let failure = AuthnFailure { error: AuthnError::Revoked, challenge, nonce };
+        Some(Failure::Authn(Box::new(failure)))
     }
 
     /// Resolves with the failure when what `caller` uses is revoked.
     pub(super) async fn revoked(&self, caller: &Principal, used: UsedItem<'_>) -> Failure {
-        let mut revoking = self.revoking.subscribe();
+        let mut revocations_changed = self.revocations_changed.subscribe();
         loop {
             if let Some(failure) = self.revocation(caller, used) {
                 return failure;
             }
-            if revoking.changed().await.is_err() {
+            if revocations_changed.changed().await.is_err() {
                 // INVARIANT: the sender lives as long as the gateway.
                 std::future::pending().await
             }
@@ -256,7 +263,7 @@ impl Gateway {
         route: &Route,
         answer: &LeasedResponse,
     ) -> LeaseEnd {
-        let mut revoking = self.revoking.subscribe();
+        let mut revocations_changed = self.revocations_changed.subscribe();
         let principal = &caller.principal;
         // Servers revoked before are not part of the response.
         let before = self.policy.facts();
@@ -282,10 +289,10 @@ impl Gateway {
                 return LeaseEnd::Credential;
             }
             tokio::select! {
-                changed = revoking.changed() => if changed.is_err() { return LeaseEnd::Gateway },
+                changed = revocations_changed.changed() => if changed.is_err() { return LeaseEnd::Gateway },
                 // A call runs to its end; a stream without one ends with its configuration.
                 () = self.tasks.stopping(), if answer.is_endless() => return LeaseEnd::Configuration,
-                () = sleep(left.unwrap_or(TURN).min(TURN)), if left.is_some() => {}
+                () = sleep(left.unwrap_or(MAX_TIMER).min(MAX_TIMER)), if left.is_some() => {}
             }
         }
     }
@@ -293,11 +300,11 @@ impl Gateway {
     /// Adds `revoked` to the policy, and ends the streams of what is revoked.
     pub fn revoke(&self, revoked: &RevocationList) {
         self.policy.revoke(revoked);
-        self.revoking.send_replace(());
+        self.revocations_changed.send_replace(());
         if !revoked.is_empty() {
             let is_revoked =
                 |call: &AnsweredCall| self.revocation(&call.caller, call.used()).is_some();
-            for (stream, call) in self.conversations.answered(is_revoked) {
+            for (stream, call) in self.session_states.answered(is_revoked) {
                 self.withdraw_revoked(&stream, &call);
             }
         }

@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::event_sink::EventSink;
 use super::guardrails::GuardrailSubject;
+use super::server_request_records::ServerQuestion;
 use super::stream_expiry::AnsweredCalls;
-use super::unsolicited::ServerQuestion;
-use super::{DecodedRequest, Gateway, InFlightPermit, Route};
+use super::{DecodedRequest, Gateway, InFlightSlot, Route};
 use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
 use crate::edge::encode;
@@ -40,7 +40,7 @@ use crate::upstream::{
 };
 
 /// Largest number of messages from all servers that wait for one subscription.
-const WAITING: usize = 64;
+const SUBSCRIPTION_QUEUE: usize = 64;
 /// The message for a subscription that names too many resources.
 const TOO_MANY: &str = "a listener may name 256 resources";
 /// The kinds of lists whose changes can be subscribed to.
@@ -70,26 +70,26 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        let standing = match self.standing(&arrived.holder) {
-            Ok(standing) => standing,
+        let stream_slot = match self.stream_slot(&arrived.holder) {
+            Ok(stream_slot) => stream_slot,
             Err(failure) => return self.refuse(&record, &failure),
         };
-        let seat = match self.conversations.seat(session.key, &arrived.holder) {
-            Ok(seat) => seat,
+        let session_slot = match self.session_states.reserve(session.key, &arrived.holder) {
+            Ok(session_slot) => session_slot,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
         };
         let entry = match self.journal.open(record) {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
-        let kept = self.conversations.enter(seat);
+        let kept = self.session_states.enter(session_slot);
         if let Some(last) = last {
             match self.resumed(&kept, &last) {
                 // A new stream of the session is opened.
                 ResumedStream::Ended => {}
                 ResumedStream::Attached(reader, about) => {
                     let mut response = encode::events(Body::replay(reader));
-                    response.extensions_mut().insert(standing);
+                    response.extensions_mut().insert(stream_slot);
                     if let Some(about) = about {
                         response
                             .extensions_mut()
@@ -110,13 +110,13 @@ impl Gateway {
             stream.prime(RETRY);
         }
         let mut opened = Vec::new();
-        for at in 0..arrived.route.servers.len() {
+        for server_index in 0..arrived.route.servers.len() {
             let listener = SessionForwarder {
                 gateway: Arc::clone(&self),
                 caller: Arc::clone(&arrived.caller.principal),
                 route: Arc::clone(&arrived.route),
-                party: arrived.party(at),
-                at,
+                on_behalf: arrived.on_behalf(server_index),
+                server_index,
                 kept: Arc::clone(&kept),
                 stream: Arc::clone(&stream),
             };
@@ -124,7 +124,7 @@ impl Gateway {
         }
         join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
         let mut response = encode::events(Body::replay(reader));
-        response.extensions_mut().insert(standing);
+        response.extensions_mut().insert(stream_slot);
         self.shown(entry, ExchangeEnd::answered(), None, response)
     }
 
@@ -153,15 +153,15 @@ impl Gateway {
         arrived: DecodedRequest,
         filter: Fragment,
         record: Box<Record>,
-        place: InFlightPermit,
+        slot: InFlightSlot,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         // Resources that are denied or named twice count as well, because each is inspected.
         if watched(filter.value()).nth(RESOURCES).is_some() {
             return self.refuse(&record, &Failure::Params(TOO_MANY));
         }
-        let standing = match self.standing(&arrived.holder) {
-            Ok(standing) => standing,
+        let stream_slot = match self.stream_slot(&arrived.holder) {
+            Ok(stream_slot) => stream_slot,
             Err(failure) => return self.refuse(&record, &failure),
         };
         let mut entry = match self.journal.open(record) {
@@ -184,27 +184,28 @@ impl Gateway {
             }
         };
         let mut opening = Vec::new();
-        for (at, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate() {
+        for (server_index, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate()
+        {
             if let Some(wants) = wants.filter(|wants| !wants.is_empty()) {
-                opening.push(server.listen(wants, &entry, arrived.party(at)));
+                opening.push(server.listen(wants, &entry, arrived.on_behalf(server_index)));
             }
         }
         let started = self.clock.instant();
         let opened = join_all(opening).await;
-        entry.waited += self.since(started);
+        entry.wait_before_send += self.since(started);
         let mut feeds = Vec::new();
         for feed in opened {
             match feed {
                 Ok(feed) => feeds.push(feed),
                 Err(error) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(%error, "a server is not listened to");
+                    tracing::warn!(event = "subscription.failed", %error, "subscription failed");
                 }
             }
         }
-        drop(place);
-        let (outlet, mut response) = EventSink::direct(self.conversations.room(&arrived.holder));
-        response.extensions_mut().insert(standing);
+        drop(slot);
+        let (outlet, mut response) = EventSink::direct(self.session_states.room(&arrived.holder));
+        response.extensions_mut().insert(stream_slot);
         let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
         let caller = Arc::clone(&arrived.caller.principal);
         let carried = gateway.carry(feeds, outlet, route, caller, id.clone());
@@ -271,7 +272,9 @@ impl Gateway {
                 let mut found = Vec::new();
                 let check = SubscriptionCheck { policy, facts, caller, budget };
                 let wanted: Vec<_> = (0..route.servers.len())
-                    .map(|at| check.permitted(&route, at, filter.value(), &mut found))
+                    .map(|server_index| {
+                        check.permitted(&route, server_index, filter.value(), &mut found)
+                    })
                     .collect();
                 (wanted, found, budget.is_exhausted())
             };
@@ -308,7 +311,7 @@ impl Gateway {
         if !self.hand(&outlet, &acknowledged).await {
             return;
         }
-        let (sender, mut told) = mpsc::channel(WAITING);
+        let (sender, mut told) = mpsc::channel(SUBSCRIPTION_QUEUE);
         for feed in feeds {
             let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
             self.tasks.spawn(gateway.forward(caller, feed, sender.clone()));
@@ -338,8 +341,8 @@ impl Gateway {
             let shown =
                 uri.as_deref().and_then(|uri| route.shown(&server, ItemKind::Resource, uri));
             let message = match &shown {
-                Some(uri) => encode::told_to(&told, &[("uri", uri)], &id),
-                None => encode::told_to(&told, &[], &id),
+                Some(uri) => encode::subscription_notification(&told, &[("uri", uri)], &id),
+                None => encode::subscription_notification(&told, &[], &id),
             };
             if !self.hand(&outlet, &message).await {
                 return;
@@ -361,7 +364,7 @@ impl Gateway {
                 () = to.closed() => return,
             };
             match heard {
-                Ok(ServerMessage::Told(told)) => {
+                Ok(ServerMessage::Notification(told)) => {
                     let params = told.params.as_ref().map(Fragment::value);
                     if !feed.wants().admits(&told.method, params) {
                         continue;
@@ -374,7 +377,7 @@ impl Gateway {
                         return;
                     }
                 }
-                Ok(ServerMessage::Asked(question, replier)) => {
+                Ok(ServerMessage::Request(question, replier)) => {
                     if let Some(id) = &question.id {
                         let why = "nobody can be asked";
                         replier.reply(ServerReply::refusal(id, code::METHOD, why)).await;
@@ -410,17 +413,17 @@ struct SubscriptionCheck<'a> {
 }
 
 impl SubscriptionCheck<'_> {
-    /// The part of a filter that the caller may subscribe to at the server `at` of a route; `None` if it may not use the
+    /// The part of a filter that the caller may subscribe to at the server `server_index` of a route; `None` if it may not use the
     /// server.
     fn permitted(
         self,
         route: &Route,
-        at: usize,
+        server_index: usize,
         filter: Value<'_>,
         found: &mut Vec<Finding>,
     ) -> Option<NotificationFilter> {
         let Self { policy, facts, caller, budget } = self;
-        let server = route.servers.get(at)?;
+        let server = route.servers.get(server_index)?;
         let mut wants =
             policy.admit_server(facts, caller, server.name()).map(NotificationFilter::new);
         for kind in LISTS {
@@ -468,15 +471,15 @@ struct SessionForwarder {
     gateway: Arc<Gateway>,
     caller: Arc<Principal>,
     route: Arc<Route>,
-    party: OnBehalfOf,
-    at: usize,
+    on_behalf: OnBehalfOf,
+    server_index: usize,
     kept: Arc<SessionState>,
     stream: Arc<ReplayBuffer>,
 }
 
 impl SessionForwarder {
     fn server(&self) -> Option<&Arc<Upstream>> {
-        self.route.servers.get(self.at)
+        self.route.servers.get(self.server_index)
     }
 
     /// What the session may receive from the server now; `None` if the caller may not use the server.
@@ -485,7 +488,7 @@ impl SessionForwarder {
         let (policy, facts) = (&*self.gateway.policy, self.gateway.policy.facts());
         let (facts, caller) = (&facts, &*self.caller);
         let permit = policy.admit_server(facts, caller, server)?;
-        let mut wants = match self.party.leg {
+        let mut wants = match self.on_behalf.upstream_session {
             Some(_) => NotificationFilter::of_session(permit),
             None => NotificationFilter::new(permit),
         };
@@ -494,7 +497,7 @@ impl SessionForwarder {
                 wants.add(permit);
             }
         }
-        for uri in self.kept.watched(self.at) {
+        for uri in self.kept.watched(self.server_index) {
             let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
             let check = SubscriptionCheck { policy, facts, caller, budget: &budget };
             if let Ok(permit) = check.of_resource(server, &uri).outcome {
@@ -509,16 +512,19 @@ impl SessionForwarder {
     async fn start(self, entry: &ReadEntry) -> Option<(Arc<Upstream>, CancellationToken)> {
         let server = Arc::clone(self.server()?);
         let (wanted, wants) = (self.kept.wanted(), self.wants()?);
-        let feed = match server.listen(wants, entry, self.party.clone()).await {
+        let feed = match server.listen(wants, entry, self.on_behalf.clone()).await {
             Ok(feed) => feed,
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(server = %server.name(), %error, "the server is not listened to");
+                tracing::warn!(
+                    event = "subscription.failed", server = %server.name(), %error,
+                    "subscription could not be renewed"
+                );
                 return None;
             }
         };
         let opened = feed.opened();
-        self.kept.listened(self.at, Some(wanted));
+        self.kept.listened(self.server_index, Some(wanted));
         let tasks = self.gateway.tasks.clone();
         tasks.spawn(self.run(feed, wanted));
         Some((server, opened))
@@ -549,8 +555,8 @@ impl SessionForwarder {
                 () = &mut deserted => return,
             };
             match heard {
-                Ok(ServerMessage::Told(told)) => Box::pin(self.tell(&feed, &told)).await,
-                Ok(ServerMessage::Asked(question, replier)) => {
+                Ok(ServerMessage::Notification(told)) => Box::pin(self.tell(&feed, &told)).await,
+                Ok(ServerMessage::Request(question, replier)) => {
                     let Some(id) = question.id.clone() else { continue };
                     Box::pin(self.ask(id, &question.method, question.params, replier)).await;
                 }
@@ -564,16 +570,16 @@ impl SessionForwarder {
     /// Subscribes again after the session's subscriptions have changed; `None` if that fails or the caller may no longer
     /// use the server. A server with a session of its own has received the change already.
     async fn relisten(&self, feed: Feed, wanted: u64) -> Option<Feed> {
-        if self.party.leg.is_some() {
-            self.kept.listened(self.at, Some(wanted));
+        if self.on_behalf.upstream_session.is_some() {
+            self.kept.listened(self.server_index, Some(wanted));
             return Some(feed);
         }
         let wants = self.wants()?;
         let server = Arc::clone(self.server()?);
         let record = self.gateway.listening(&self.caller, &self.route, server.name());
         let entry = self.gateway.journal.open(record).ok()?;
-        let again = server.listen(wants, &entry, self.party.clone()).await;
-        self.kept.listened(self.at, Some(wanted));
+        let again = server.listen(wants, &entry, self.on_behalf.clone()).await;
+        self.kept.listened(self.server_index, Some(wanted));
         drop(feed);
         let (again, ending) = match again {
             Ok(again) => (Some(again), ExchangeEnd::answered()),
@@ -590,13 +596,13 @@ impl SessionForwarder {
 
     /// Resolves when the client has been disconnected for longer than the replay time.
     async fn deserted(&self) {
-        const LOOK: Duration = Duration::from_secs(5);
+        const CHECK_INTERVAL: Duration = Duration::from_secs(5);
         let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_ttl);
         while gone < patience {
-            if timeout(LOOK, self.stream.over()).await.is_ok() {
+            if timeout(CHECK_INTERVAL, self.stream.over()).await.is_ok() {
                 return;
             }
-            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + LOOK };
+            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + CHECK_INTERVAL };
         }
         self.stream.end();
     }
@@ -615,18 +621,18 @@ impl SessionForwarder {
                 let Some(shown) = self.route.shown(server, ItemKind::Resource, &uri) else {
                     return;
                 };
-                (wanted && may).then(|| encode::told(told, &[("uri", &shown)]))
+                (wanted && may).then(|| encode::notification(told, &[("uri", &shown)]))
             }
             method::LOG | method::ELICITED => {
-                feed.wants().everything().then(|| encode::told(told, &[]))
+                feed.wants().everything().then(|| encode::notification(told, &[]))
             }
             method::PROGRESS | method::CANCELLED | method::TASK_STATUS | method::TASK => None,
             name if crate::upstream::changed(name).is_some() => {
-                is_wanted.then(|| encode::told(told, &[]))
+                is_wanted.then(|| encode::notification(told, &[]))
             }
             name => {
                 let may = gateway.may_notify(&self.caller, server, name);
-                (may && feed.wants().everything()).then(|| encode::told(told, &[]))
+                (may && feed.wants().everything()).then(|| encode::notification(told, &[]))
             }
         };
         if let Some(message) = message {
@@ -672,13 +678,13 @@ impl SessionForwarder {
             return;
         };
         let params = told.params.as_ref();
-        let can = self.party.client.lacks(asked, params.map(Shown::value)).is_none();
+        let can = self.on_behalf.client.lacks(asked, params.map(Shown::value)).is_none();
         let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
             let why = "the client does not offer that";
             replier.reply(ServerReply::refusal(&id, code::METHOD, why)).await;
             return;
         };
-        let message = encode::question(&ours, asked, params);
+        let message = encode::server_request(&ours, asked, params);
         let patience = self.gateway.limits.input_timeout;
         self.push(&message, patience).await;
         let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
@@ -693,6 +699,6 @@ impl SessionForwarder {
 
 impl Drop for SessionForwarder {
     fn drop(&mut self) {
-        self.kept.listened(self.at, None);
+        self.kept.listened(self.server_index, None);
     }
 }

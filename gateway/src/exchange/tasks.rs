@@ -24,7 +24,7 @@ const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The task that a client's task id stands for.
 pub(super) struct UpstreamTask {
     /// Index of the server on the route.
-    pub(super) at: usize,
+    pub(super) server_index: usize,
     /// The tool that created it, with the name that the server uses.
     pub(super) tool: Box<str>,
     /// The server's task id, as it is sent in `params`.
@@ -45,11 +45,11 @@ impl Gateway {
         let mut parts = plain.splitn(3, '\0');
         let (server, tool, id) = (parts.next()?, parts.next()?, parts.next()?);
         let servers = &arrived.route.servers;
-        let at = servers.iter().position(|known| known.name().as_str() == server)?;
+        let server_index = servers.iter().position(|known| known.name().as_str() == server)?;
         let mut text = Vec::new();
         write_string(&mut text, id);
         let id = Document::parse(text.into(), &JsonBounds::MESSAGE).ok()?;
-        Some(UpstreamTask { at, tool: tool.into(), id: Fragment::whole(Arc::new(id)) })
+        Some(UpstreamTask { server_index, tool: tool.into(), id: Fragment::whole(Arc::new(id)) })
     }
 
     /// The spans of task ids in a result, with the encrypted ids for the client.

@@ -19,8 +19,8 @@ use policy_core::subject::principal::Principal;
 
 use super::claims::{self, ClaimsSource, Confirmation};
 use super::dpop::{DpopError, DpopVerifier, ProofContext};
+use super::introspection_limiter::{IntrospectionHolder, IntrospectionLimiter};
 use super::issuer::{KeyLookup, KeyRing};
-use super::questions::{IntrospectionHolder, IntrospectionLimiter};
 use super::{AuthnRequest, TokenError};
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
@@ -32,7 +32,7 @@ use crate::config::quota::Quotas;
 use crate::config::settings::{
     IdentitySettings as Settings, ImpliedScopes, IssuerSettings, KeySource, Limits,
 };
-use crate::crypto::jose::{ExpectedClaims, JoseError, Jws, LONGEST, text};
+use crate::crypto::jose::{ExpectedClaims, JoseError, Jws, MAX_TOKEN, text};
 use crate::crypto::sealer::Sealer;
 use crate::identity::resource::{ProtectedResource, TokenScheme};
 use crate::outbound::authorization_server::OauthClient;
@@ -45,7 +45,7 @@ const UNKNOWN: Duration = Duration::from_secs(5);
 /// Interval between log lines about tokens on which the two readers differ.
 const DIFFERING: Duration = Duration::from_secs(1);
 /// Maximum number of inactive tokens that are cached.
-const STRANGERS: usize = 4096;
+const INACTIVE: usize = 4096;
 /// Estimated size of a cached token without its texts, in bytes: table entries, an empty principal, and overhead of
 /// the allocator.
 const ENTRY: usize = 1024;
@@ -68,9 +68,9 @@ pub(super) struct TokenMemory {
     /// Bytes of cached tokens, here and in connections, by the id of the caller.
     shares: Arc<Shares<Arc<str>>>,
     /// Tokens that are inactive, in a separate cache because anyone can make them up.
-    strangers: BoundedMap<[u8; 32], Arc<CheckedToken>>,
+    inactive: BoundedMap<[u8; 32], Arc<CheckedToken>>,
     /// Expiry of tokens that an issuer reported as active, which have reserved room for further introspection.
-    regulars: BoundedMap<[u8; 32], SystemTime>,
+    known_active: BoundedMap<[u8; 32], SystemTime>,
     /// The DPoP proofs that were used.
     proofs: DpopVerifier,
     /// Log lines about tokens on which the two readers differ.
@@ -82,8 +82,8 @@ impl TokenMemory {
         Self {
             tokens: BoundedMap::new(limits.tokens),
             shares: Arc::clone(&quotas.tokens),
-            strangers: BoundedMap::new(STRANGERS),
-            regulars: BoundedMap::new(limits.tokens),
+            inactive: BoundedMap::new(INACTIVE),
+            known_active: BoundedMap::new(limits.tokens),
             proofs: DpopVerifier::new(limits.proofs, sealer),
             differing: LogLimit::every(DIFFERING),
         }
@@ -91,8 +91,8 @@ impl TokenMemory {
 
     fn sweep(&self, now: SystemTime) {
         self.tokens.retain(|_, known| known.until > now);
-        self.strangers.retain(|_, known| known.until > now);
-        self.regulars.retain(|_, until| *until > now);
+        self.inactive.retain(|_, known| known.until > now);
+        self.known_active.retain(|_, until| *until > now);
         self.proofs.sweep(now);
     }
 }
@@ -118,11 +118,12 @@ struct IntrospectionClient {
 impl IntrospectionClient {
     fn new(
         issuer: &IssuerSettings,
-        world: &Environment,
+        environment: &Environment,
         former: Option<&IssuerState>,
     ) -> Result<Option<Self>, EnvironmentError> {
         let Some(asked) = &issuer.introspection else { return Ok(None) };
-        let authority = OauthClient::new(world, &asked.place, &asked.client, Some(&issuer.issuer))?;
+        let authority =
+            OauthClient::new(environment, &asked.place, &asked.client, Some(&issuer.issuer))?;
         // Requests in flight to the issuer still count.
         let questions = former.and_then(|former| former.introspection.as_ref());
         let questions = questions.map(|former| Arc::clone(&former.questions));
@@ -147,11 +148,14 @@ impl IssuerState {
             let known = self.ring.is_known();
             if !known && !missing {
                 tracing::warn!(
-                    issuer = %name,
-                    "the keys of this issuer cannot be read; its tokens are refused until they can"
+                    event = "issuer.keys_unavailable", issuer = %name,
+                    "no keys of the issuer: its tokens are rejected until its keys can be read"
                 );
             } else if known && missing {
-                tracing::info!(issuer = %name, "the keys of this issuer were read");
+                tracing::info!(
+                    event = "issuer.keys_available", issuer = %name,
+                    "the keys of the issuer were read"
+                );
             }
             missing = !known;
             tokio::time::sleep(pause).await;
@@ -260,7 +264,7 @@ pub(super) struct AcceptedToken {
 impl TokenValidator {
     pub(super) fn new(
         settings: &Settings,
-        world: &Environment,
+        environment: &Environment,
         memory: Arc<TokenMemory>,
         former: Option<&Self>,
     ) -> Result<Self, EnvironmentError> {
@@ -268,8 +272,8 @@ impl TokenValidator {
         let implied_same = former.is_some_and(|former| former.implied == settings.implied);
         let mut issuers = Vec::new();
         for issuer in &settings.issuers {
-            let (clock, tasks) = (Arc::clone(&world.clock), world.tasks.clone());
-            let ring = KeyRing::new(issuer, world.ways(&issuer.way, None)?, clock, tasks);
+            let (clock, tasks) = (Arc::clone(&environment.clock), environment.tasks.clone());
+            let ring = KeyRing::new(issuer, environment.ways(&issuer.way, None)?, clock, tasks);
             let mut before = former.into_iter().flat_map(|former| &former.issuers);
             let before = before.find(|known| known.settings.issuer == issuer.issuer);
             if let Some(before) = before.filter(|known| have_same_keys(&known.settings, issuer)) {
@@ -278,12 +282,12 @@ impl TokenValidator {
             let same = before.filter(|known| implied_same && known.settings == *issuer);
             issuers.push(IssuerState {
                 id: same.map_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed), |known| known.id),
-                introspection: IntrospectionClient::new(issuer, world, before)?,
+                introspection: IntrospectionClient::new(issuer, environment, before)?,
                 settings: issuer.clone(),
                 ring: Arc::new(ring),
             });
         }
-        let (implied, clock) = (settings.implied.clone(), Arc::clone(&world.clock));
+        let (implied, clock) = (settings.implied.clone(), Arc::clone(&environment.clock));
         Ok(Self { issuers, implied, memory, clock })
     }
 
@@ -446,8 +450,8 @@ impl TokenValidator {
     /// The cached result for the token with this digest, if it is still valid.
     fn remembered(&self, name: &[u8; 32], now: SystemTime) -> Option<Arc<CheckedToken>> {
         let holds = |found: &Arc<CheckedToken>| self.holds(found, now);
-        if let Some(stranger) = self.memory.strangers.get(name).filter(holds) {
-            return Some(stranger);
+        if let Some(inactive) = self.memory.inactive.get(name).filter(holds) {
+            return Some(inactive);
         }
         let verified = self.memory.tokens.get(name)?;
         if holds(&verified) {
@@ -476,8 +480,9 @@ impl TokenValidator {
             self.verify(resource, token, now).await?
         } else {
             let (known, introspection) = self.asked(resource).ok_or(TokenError::Shape)?;
-            let is_regular = self.memory.regulars.get(&name).is_some_and(|until| until > now);
-            let asker = if is_regular {
+            let is_known_active =
+                self.memory.known_active.get(&name).is_some_and(|until| until > now);
+            let asker = if is_known_active {
                 IntrospectionHolder::Token(name)
             } else {
                 IntrospectionHolder::at(peer)
@@ -496,20 +501,20 @@ impl TokenValidator {
         let has_room = verified.finds_room(&self.memory.shares);
         let verified = Arc::new(verified);
         if verified.good.is_none() {
-            self.memory.regulars.remove(&name);
-            self.memory.strangers.remove(&name);
-            drop(self.memory.strangers.insert(name, Arc::clone(&verified)));
+            self.memory.known_active.remove(&name);
+            self.memory.inactive.remove(&name);
+            drop(self.memory.inactive.insert(name, Arc::clone(&verified)));
             return Ok(verified);
         }
         if verified.generation.is_none() {
             // Without room here, the token has no reserved room when it is introspected again.
-            if self.memory.regulars.insert(name, verified.ends).is_err() {
-                tracing::debug!("there is no more room for tokens that are known to be good");
+            if self.memory.known_active.insert(name, verified.ends).is_err() {
+                tracing::debug!("the cache of verified tokens is full");
             }
         }
         if !has_room || self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
             // Without room in the cache, the token is validated for every request: slower, but correct.
-            tracing::debug!("a token is not remembered");
+            tracing::debug!("a verified token was not cached");
         }
         Ok(verified)
     }
@@ -573,10 +578,8 @@ impl TokenValidator {
     fn refuse_as_differing(&self, resource: &ProtectedResource, error: TokenError) -> TokenError {
         if let Some(suppressed) = self.memory.differing.allow(self.clock.instant()) {
             tracing::warn!(
-                resource = %resource.uri,
-                %error,
-                suppressed,
-                "token_readers_differ: a token was refused because only one of its two readers accepts it"
+                event = "token.readers_differ", resource = %resource.uri, %error, suppressed,
+                "token rejected: only one of the two token parsers accepts it"
             );
         }
         error
@@ -600,7 +603,10 @@ impl TokenValidator {
         let answer = introspection.authority.ask(&form).await;
         let answer = answer.map_err(|error| {
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::warn!(issuer = %known.settings.name, %error, "a token could not be asked about");
+            tracing::warn!(
+                event = "token.introspection_failed", issuer = %known.settings.name, %error,
+                "token introspection failed"
+            );
             TokenError::Unavailable
         })?;
         let claims = answer.root();
@@ -647,7 +653,7 @@ impl TokenValidator {
 /// Whether a text has the syntax of a bearer token and an acceptable length (RFC 6750, section 2.1).
 fn is_written_as_a_token(text: &str) -> bool {
     let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    text.len() <= LONGEST && text.bytes().all(charset)
+    text.len() <= MAX_TOKEN && text.bytes().all(charset)
 }
 
 /// Whether a token has three parts, like a JWT.

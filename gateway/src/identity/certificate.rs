@@ -20,7 +20,7 @@ use crate::crypto::x509::{CertificateAnchor, LeafCertificate, VerifiedCertificat
 use crate::mcp::wire::headers::{SingleValue, single};
 
 /// Maximum length of a header with a certificate, in bytes.
-const LONGEST: usize = 16 * 1024;
+const MAX_HEADER: usize = 16 * 1024;
 
 /// Returns the principal of a certificate, if one of its names is configured.
 pub(super) fn who(
@@ -57,7 +57,7 @@ pub fn is_named(certificate: &VerifiedCertificate, patterns: &[Pattern]) -> bool
 #[derive(Debug)]
 pub enum ForwardedCertificate {
     /// The sender is not a trusted proxy, so the header is ignored.
-    Stranger,
+    UntrustedPeer,
     /// The trusted proxy forwards no certificate.
     None,
     /// The trusted proxy forwards this certificate.
@@ -81,7 +81,7 @@ pub fn told(
     let named =
         forwarded.names.is_empty() || own.is_some_and(|own| is_named(own, &forwarded.names));
     if !placed || !named {
-        return ForwardedCertificate::Stranger;
+        return ForwardedCertificate::UntrustedPeer;
     }
     let header = match forwarded.header {
         ForwardedHeader::ClientCert => "client-cert",
@@ -93,7 +93,7 @@ pub fn told(
         SingleValue::Value(text) => text,
     };
     let der = match forwarded.header {
-        _ if text.len() > LONGEST => None,
+        _ if text.len() > MAX_HEADER => None,
         ForwardedHeader::ClientCert => rfc9440(text),
         ForwardedHeader::Envoy => envoy(text),
     };

@@ -30,25 +30,25 @@ const FORMAT: &[u8] = b"portcullis dpop nonce v1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DpopError {
     /// It is malformed, or its signature is invalid.
-    #[error("not a proof")]
+    #[error("DPoP proof: malformed, or invalid signature")]
     Shape,
     /// The two readers of tokens differ on this.
-    #[error("a proof of which the second reader refuses {0}")]
+    #[error("DPoP proof: the second parser rejects {0}")]
     Differs(&'static str),
     /// It is for another request, token or key.
-    #[error("a proof of something else")]
+    #[error("DPoP proof: `htm`, `htu`, `ath` or key mismatch")]
     Other,
     /// It is too old, or from the future.
-    #[error("a proof of another time")]
+    #[error("DPoP proof: `iat` out of range")]
     Time,
     /// It was used before.
-    #[error("a proof that was used before")]
+    #[error("DPoP proof: replayed")]
     Used,
     /// It has no valid nonce of the gateway.
-    #[error("a proof without a nonce")]
+    #[error("DPoP proof: `nonce` missing or invalid")]
     Nonce,
     /// There is no room to remember it, so a replay could not be detected.
-    #[error("too many proofs")]
+    #[error("DPoP proof: replay cache is full")]
     Full,
 }
 

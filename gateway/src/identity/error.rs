@@ -8,76 +8,76 @@ use crate::metrics::credential_check::CredentialCheck;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It does not have the syntax of a token.
-    #[error("not a token")]
+    #[error("the credential is not a token")]
     Shape,
     /// It is not a well-formed JWT, or its signature is invalid.
     #[error(transparent)]
     Jose(JoseError),
     /// Its issuer may not use its algorithm.
-    #[error("signed with an algorithm that its issuer may not use")]
+    #[error("the algorithm is not allowed for this issuer")]
     Algorithm,
     /// Its issuer is not configured.
-    #[error("not of an issuer that is configured here")]
+    #[error("the issuer is not configured")]
     Issuer,
     /// Its issuer is configured, but not accepted on this route.
-    #[error("not of an issuer that the route believes")]
+    #[error("the issuer is not accepted on this route")]
     IssuerOfRoute,
     /// Its issuer does not have the key that signed it.
-    #[error("signed with a key its issuer does not have")]
+    #[error("the issuer has no key with this `kid`")]
     Key,
     /// Its `typ` is not that of an access token.
-    #[error("not an access token by its type")]
+    #[error("`typ` is not that of an access token")]
     Kind,
     /// It has claims that only ID tokens have.
-    #[error("an ID token and not an access token")]
+    #[error("the token is an ID token, not an access token")]
     IdToken,
     /// It is valid, but not an access token.
-    #[error("not an access token by `typ`, `token_use` or `token_type` in it")]
+    #[error("the token is not an access token, by its `typ`, `token_use` or `token_type`")]
     Use,
     /// A claim is missing or malformed.
     #[error(transparent)]
     Claims(ClaimError),
     /// Its audience is not this resource, or not this resource alone.
-    #[error("not for this resource")]
+    #[error("the audience (`aud`) is not this resource")]
     Audience,
     /// Its `exp` has passed by more than the tolerance for clock skew.
-    #[error("its `exp` has passed")]
+    #[error("the token has expired (`exp`)")]
     Expired,
     /// It is not valid yet.
-    #[error("not good yet")]
+    #[error("the token is not valid yet (`nbf`)")]
     Early,
     /// Its lifetime is longer than allowed.
-    #[error("good for longer than `maxLifetime` of its issuer allows")]
+    #[error("the lifetime exceeds `maxLifetime` of the issuer")]
     Lifetime,
     /// Its issuer reports it as inactive.
-    #[error("its issuer does not know it")]
+    #[error("the issuer reports the token as inactive")]
     Inactive,
     /// It is bound to another certificate than that of the connection.
-    #[error("bound to another certificate")]
+    #[error("the token is bound to another certificate")]
     Certificate,
     /// It has an unsupported confirmation, or lacks a required one.
-    #[error("bound by a `cnf` that is missing or not understood")]
+    #[error("`cnf` is missing or not supported")]
     Confirmation,
     /// The proof of possession is missing, or was presented without need.
-    #[error("not proved to be the caller's")]
+    #[error("proof of possession is missing, or was presented for an unbound token")]
     Proof,
     /// The DPoP proof is not accepted.
     #[error(transparent)]
     Dpop(DpopError),
     /// The DPoP proof needs a nonce of the gateway.
-    #[error("the proof needs a nonce")]
+    #[error("the DPoP proof needs a nonce")]
     Nonce,
     /// It is not sender-constrained, which the route requires.
-    #[error("not bound to a key, which is asked for here")]
+    #[error("the token is not sender-constrained, which the route requires")]
     Unbound,
     /// The body differs from the signed one.
-    #[error("the body is not the one that was signed")]
+    #[error("the body differs from the signed one")]
     Body,
     /// The keys or the introspection endpoint of its issuer are unavailable.
-    #[error("its issuer cannot be asked")]
+    #[error("the keys or the introspection endpoint of the issuer are unavailable")]
     Unavailable,
     /// No more proofs can be remembered.
-    #[error("too many proofs at once")]
+    #[error("the replay cache for proofs is full")]
     Busy,
 }
 
@@ -88,37 +88,39 @@ pub enum ClaimError {
     #[error("`exp`, `nbf`, `iat` or `jti` is of the wrong type")]
     Times,
     /// It has no `exp`.
-    #[error("it has no `exp`")]
+    #[error("`exp` is missing")]
     Expiry,
     /// It has no `iat`.
-    #[error("it has no `iat`, which only `acceptUntypedTokens` tokens may lack")]
+    #[error("`iat` is missing, which only `acceptUntypedTokens` tokens may lack")]
     Issued,
     /// It has no `jti`.
-    #[error("it has no `jti`, which only `acceptUntypedTokens` tokens may lack")]
+    #[error("`jti` is missing, which only `acceptUntypedTokens` tokens may lack")]
     Id,
     /// It has no valid subject.
-    #[error("it does not name whom it is about, at `claims.subject` or in `sub`")]
+    #[error("the subject is missing, at `claims.subject` or in `sub`")]
     Subject,
     /// It has no valid client id.
-    #[error("it names no client, at `claims.client` or in `client_id` or `azp`")]
+    #[error("the client is missing, at `claims.client` or in `client_id` or `azp`")]
     Client,
     /// The claim that marks service clients has the wrong type.
-    #[error("what stands at `serviceTokens.claim` is not a text")]
+    #[error("the claim at `serviceTokens.claim` is not a string")]
     Service,
     /// Its groups are malformed, or too many.
-    #[error("the groups at `claims.groups` are no list of at most 512 names")]
+    #[error("the claim at `claims.groups` is not a list of at most 512 names")]
     Groups,
     /// Its groups are not in the token.
-    #[error("its groups are not in it: it had too many of them, and says where to ask")]
+    #[error(
+        "the groups are not in the token: there were too many, and it refers to another source"
+    )]
     GroupsElsewhere,
     /// Its roles are malformed, or too many.
-    #[error("the roles at `claims.roles` are no list of at most 512 names")]
+    #[error("the claim at `claims.roles` is not a list of at most 512 names")]
     Roles,
     /// Its chain of actors is malformed, or too long.
-    #[error("its `act` is not understood, or has more than five in it")]
+    #[error("`act` is malformed, or has more than five actors")]
     Actors,
     /// Its scopes are malformed, or too many.
-    #[error("the scopes are no text with single spaces and no list of at most 512 scopes")]
+    #[error("the scopes are neither a string with single spaces nor a list of at most 512 scopes")]
     Scopes,
 }
 

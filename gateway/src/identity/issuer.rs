@@ -25,9 +25,9 @@ use crate::net::http_client::{FetchError, HttpClientSettings};
 const SOONEST: Duration = Duration::from_secs(300);
 const LATEST: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of callers that wait for the keys of one issuer.
-const WAITING: usize = 64;
+const MAX_WAITING_CALLERS: usize = 64;
 /// Minimum interval between attempts while there are no keys.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reason why there are no keys.
 #[derive(Debug, thiserror::Error)]
@@ -194,7 +194,7 @@ impl KeyRing {
     /// Fetches the keys in a task of its own, so that a caller that disconnects does not cancel the fetch for others.
     /// The number of callers that wait is bounded.
     async fn read_for(self: &Arc<Self>, before: Option<Instant>) {
-        if self.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING {
+        if self.waiting.fetch_add(1, Ordering::AcqRel) >= MAX_WAITING_CALLERS {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             return;
         }
@@ -224,7 +224,7 @@ impl KeyRing {
         if self.usable().is_none() {
             // Callers that waited during a failed attempt share its failure, or each of them would wait in turn.
             let failed_meanwhile = last.tried.is_some_and(|tried| tried >= came);
-            if failed_meanwhile || within(last.tried, AGAIN.min(self.cooldown)) {
+            if failed_meanwhile || within(last.tried, RETRY_INTERVAL.min(self.cooldown)) {
                 return;
             }
         } else if reason == FetchReason::UnknownKey {
@@ -239,7 +239,10 @@ impl KeyRing {
             Ok((text, age)) => self.keep(text, age),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
+                tracing::warn!(
+                    event = "issuer.keys_fetch_failed", issuer = %self.issuer, %error,
+                    "the keys of the issuer could not be read"
+                );
             }
         }
     }
@@ -248,7 +251,10 @@ impl KeyRing {
         let keys = match jwk::keys(text.clone()) {
             Ok(keys) => keys,
             Err(error) => {
-                tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
+                tracing::warn!(
+                    event = "issuer.keys_fetch_failed", issuer = %self.issuer, %error,
+                    "the keys of the issuer could not be read"
+                );
                 return;
             }
         };
@@ -263,7 +269,7 @@ impl KeyRing {
         self.held.store(Some(Arc::new(CachedKeys { keys, text, read, good_for, generation })));
         self.good_until.store(until, Ordering::Release);
         self.generation.store(generation, Ordering::Release);
-        tracing::debug!(issuer = %self.issuer, generation, "the keys of an issuer were read");
+        tracing::debug!(issuer = %self.issuer, generation, "the keys of the issuer were read");
     }
 
     async fn load(&self) -> Result<(Bytes, Option<Duration>), KeyFetchError> {
@@ -349,9 +355,9 @@ impl KeyRing {
             _ => {
                 self.read(held.map(|held| held.read), FetchReason::Age).await;
                 // After a failure, the next attempt comes soon.
-                self.held.load().as_ref().map_or(AGAIN * 5, |held| {
+                self.held.load().as_ref().map_or(RETRY_INTERVAL * 5, |held| {
                     let age = self.clock.instant().saturating_duration_since(held.read);
-                    held.good_for.saturating_sub(age).max(AGAIN * 5)
+                    held.good_for.saturating_sub(age).max(RETRY_INTERVAL * 5)
                 })
             }
         }
@@ -372,7 +378,7 @@ async fn file(path: &Path) -> Result<Bytes, PemError> {
     let name = Box::from(path.display().to_string());
     let read = tokio::task::spawn_blocking(move || pem::text(&path));
     // A disk that does not answer counts as a read error.
-    match tokio::time::timeout(crate::base::file::LOOK, read).await {
+    match tokio::time::timeout(crate::base::file::CHECK_TIMEOUT, read).await {
         Ok(Ok(text)) => Ok(text?.into()),
         Ok(Err(_)) => Err(PemError::Read(name, std::io::ErrorKind::Other.into())),
         Err(_) => Err(PemError::Read(name, std::io::ErrorKind::TimedOut.into())),

@@ -12,7 +12,7 @@ use policy::engine::ask::ServerRequestPolicy;
 use crate::mcp::protocol::method;
 
 /// Most bytes of the capabilities, and of the client information, that are passed on.
-const LONGEST: usize = 1536;
+const MAX_INFO: usize = 1536;
 /// Identifier of the extension for long-running tasks.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// Client information of the gateway itself, for requests on its own behalf.
@@ -57,18 +57,18 @@ impl Client {
         &GATEWAY
     }
 
-    /// The gateway itself, with the capabilities for every server request that `asks` allows, so that the server lists
+    /// The gateway itself, with the capabilities for every server request that `server_requests` allows, so that the server lists
     /// what it offers to such clients. The gateway answers none of these requests.
     #[must_use]
-    pub fn capable_of(asks: &ServerRequestPolicy) -> Arc<Self> {
-        let can = Abilities::of(asks);
+    pub fn capable_of(server_requests: &ServerRequestPolicy) -> Arc<Self> {
+        let can = Abilities::of(server_requests);
         Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
     }
 
-    /// Whether the client supports any server request that `asks` allows.
+    /// Whether the client supports any server request that `server_requests` allows.
     #[must_use]
-    pub fn answers_any(&self, asks: &ServerRequestPolicy) -> bool {
-        let (can, may) = (self.can, Abilities::of(asks));
+    pub fn answers_any(&self, server_requests: &ServerRequestPolicy) -> bool {
+        let (can, may) = (self.can, Abilities::of(server_requests));
         can.form && may.form
             || can.url && may.url
             || can.sampling && may.sampling
@@ -81,8 +81,8 @@ impl Client {
     pub fn new(capabilities: Value<'_>, info: Option<Value<'_>>) -> Self {
         let can = Abilities::read(capabilities);
         let raw = capabilities.raw();
-        let capabilities = if raw.len() <= LONGEST { raw.into() } else { can.write().into() };
-        let info = info.filter(|info| info.is_object() && info.raw().len() <= LONGEST);
+        let capabilities = if raw.len() <= MAX_INFO { raw.into() } else { can.write().into() };
+        let info = info.filter(|info| info.is_object() && info.raw().len() <= MAX_INFO);
         Self { capabilities, info: info.map(|info| info.raw().into()), can }
     }
 
@@ -193,13 +193,13 @@ pub fn capability_for(asked: &str) -> &'static str {
 }
 
 impl Abilities {
-    /// Abilities that cover every server request that `asks` allows.
-    const fn of(asks: &ServerRequestPolicy) -> Self {
+    /// Abilities that cover every server request that `server_requests` allows.
+    const fn of(server_requests: &ServerRequestPolicy) -> Self {
         Self {
-            form: asks.forms.is_some(),
-            url: asks.urls.is_some(),
-            sampling: asks.sampling.is_some(),
-            roots: asks.roots,
+            form: server_requests.forms.is_some(),
+            url: server_requests.urls.is_some(),
+            sampling: server_requests.sampling.is_some(),
+            roots: server_requests.roots,
             sampling_tools: false,
             tasks: false,
             sampling_task: false,

@@ -13,7 +13,7 @@ use policy::definition::offer::ItemKind;
 use policy_core::subject::name::ServerName;
 
 /// Most bytes of a name that model APIs accept.
-const LONGEST: usize = 128;
+const MAX_NAME: usize = 128;
 /// Separator between the name of a server and that of its tool.
 pub const BETWEEN: &str = "__";
 
@@ -196,12 +196,12 @@ pub fn prefixed(server: &ServerName, name: &str) -> String {
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     let whole = format!("{server}{BETWEEN}{name}");
-    if whole.len() <= LONGEST && plain(&whole) {
+    if whole.len() <= MAX_NAME && plain(&whole) {
         return whole;
     }
     let digest = digest::digest(&digest::SHA256, whole.as_bytes());
     let mark = hex::encode(digest.as_ref().get(..MARK / 2).unwrap_or_default());
-    let kept: String = whole.chars().map(fitting).take(LONGEST - mark.len() - 1).collect();
+    let kept: String = whole.chars().map(fitting).take(MAX_NAME - mark.len() - 1).collect();
     format!("{kept}_{mark}")
 }
 

@@ -160,13 +160,13 @@ pub(super) const TABLE: &[MetricDefinition] = &[
     MetricDefinition {
         name: "portcullis.circuit_breaker_open",
         unit: "",
-        help: "Whether nothing is asked of the server because it keeps failing.",
+        help: "Whether the circuit breaker of the server is open.",
         source: MetricSource::OfServers(|server| MetricValue::Gauge(server.is_open().into())),
     },
     MetricDefinition {
         name: "portcullis.circuit_breaker_openings",
         unit: "",
-        help: "How often that began.",
+        help: "Times the circuit breaker of the server opened.",
         source: MetricSource::OfServers(|server| sum(&server.opened)),
     },
     MetricDefinition {
@@ -335,13 +335,14 @@ pub(super) const TABLE: &[MetricDefinition] = &[
     MetricDefinition {
         name: "portcullis.config_usable",
         unit: "",
-        help: "Whether the configuration can be read and has not been opened to all users; otherwise that of before holds.",
+        help: "Whether the configuration can be read and is not writable by all users; otherwise the previous one \
+               stays active.",
         source: MetricSource::Level(|m| &m.config_usable),
     },
     MetricDefinition {
         name: "portcullis.revocations_usable",
         unit: "",
-        help: "Whether the file of revocations can be read; otherwise those of before hold.",
+        help: "Whether the revocations file can be read; otherwise the previous revocations stay in force.",
         source: MetricSource::Level(|m| &m.revocations_usable),
     },
     MetricDefinition {
@@ -449,7 +450,7 @@ pub(super) const TABLE: &[MetricDefinition] = &[
     MetricDefinition {
         name: "portcullis.http2_flood_closes",
         unit: "",
-        help: "Connections of HTTP/2 that were ended because they cost more than they may.",
+        help: "Connections of HTTP/2 that were closed because they exceeded a flood limit.",
         source: MetricSource::Count(|m| &m.http2_floods),
     },
     MetricDefinition {
@@ -461,13 +462,13 @@ pub(super) const TABLE: &[MetricDefinition] = &[
     MetricDefinition {
         name: "portcullis.audit_records",
         unit: "",
-        help: "Records that were taken.",
+        help: "Audit records that all sinks accepted.",
         source: MetricSource::Count(|m| &m.audit_records),
     },
     MetricDefinition {
         name: "portcullis.audit_failures",
         unit: "",
-        help: "Records that were not.",
+        help: "Audit records that a sink refused.",
         source: MetricSource::Count(|m| &m.audit_failures),
     },
     MetricDefinition {

@@ -58,7 +58,7 @@ pub enum ConnectionError {
     #[error("could not connect")]
     Connect(#[source] io::Error),
     /// The name of the server resolves to an address that the egress rules exclude.
-    #[error("`{host}` stands for {address}, and connections to this server may not go there")]
+    #[error("`{host}` resolves to {address}, which `egress` does not allow")]
     Egress {
         /// The host of the URL: a name or an address.
         host: Box<str>,
@@ -66,7 +66,7 @@ pub enum ConnectionError {
         address: IpAddr,
     },
     /// The certificate of the server is not accepted.
-    #[error("the server is not who it should be")]
+    #[error("server certificate verification failed")]
     Identity(#[source] io::Error),
     /// The established connection failed.
     #[error("the connection broke")]

@@ -35,7 +35,7 @@ pub const WINDOW: u32 = (1 << 31) - 1;
 
 /// Stream window in bytes before a request on the connection was authenticated. Bytes that arrive until then wait in
 /// the connection and are charged to no principal, so the window is small.
-pub const WINDOW_OF_STRANGERS: u32 = 16 * 1024;
+pub const UNAUTHENTICATED_WINDOW: u32 = 16 * 1024;
 /// Connection window before that, in bytes: the initial value of RFC 9113, section 6.9.2, which cannot be reduced.
 const CONNECTION_WINDOW_OF_STRANGERS: u32 = 65_535;
 

@@ -67,7 +67,7 @@ pub enum FetchError {
     #[error("the answer is longer than {0} bytes")]
     Long(usize),
     /// The token to present is unavailable, or is not a valid header value.
-    #[error("the token to show is not to be had")]
+    #[error("no token available for the request")]
     Token,
     /// The URL is not usable.
     #[error("the URL cannot be used")]

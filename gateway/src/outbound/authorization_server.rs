@@ -81,7 +81,7 @@ impl OauthClient {
     /// # Errors
     /// If a secret, a key or a certificate cannot be read.
     pub fn new(
-        world: &Environment,
+        environment: &Environment,
         place: &ServiceEndpoint,
         client: &ClientRegistration,
         audience: Option<&str>,
@@ -90,10 +90,10 @@ impl OauthClient {
             ClientProof::Certificate(own) => Some(own),
             ClientProof::Basic(_) | ClientProof::Post(_) | ClientProof::Key { .. } => None,
         };
-        let endpoint = world.ways(&place.way, mine)?.to(&place.url)?;
+        let endpoint = environment.ways(&place.way, mine)?.to(&place.url)?;
         let proof = match &client.proof {
-            ClientProof::Basic(secret) => ClientAuthentication::Header(world.live(secret)?),
-            ClientProof::Post(secret) => ClientAuthentication::Form(world.live(secret)?),
+            ClientProof::Basic(secret) => ClientAuthentication::Header(environment.live(secret)?),
+            ClientProof::Post(secret) => ClientAuthentication::Form(environment.live(secret)?),
             ClientProof::Key { file, kid, algorithm, audience: said } => {
                 let key = pem::key(file)?;
                 let signer = JwsSigner::new(&key, kid.clone(), *algorithm);
@@ -104,7 +104,7 @@ impl OauthClient {
             }
             ClientProof::Certificate(_) => ClientAuthentication::Connection,
         };
-        Ok(Self { endpoint, id: client.id.clone(), proof, clock: Arc::clone(&world.clock) })
+        Ok(Self { endpoint, id: client.id.clone(), proof, clock: Arc::clone(&environment.clock) })
     }
 
     /// Sends a form, and parses the JSON object in the response.

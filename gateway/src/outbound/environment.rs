@@ -40,7 +40,7 @@ pub enum EnvironmentError {
     #[error("the key in `{0}` cannot sign")]
     Key(Box<str>),
     /// The secret from this source is not valid in a header.
-    #[error("the secret from {0} cannot stand in a header")]
+    #[error("the secret from {0} contains characters not allowed in a header")]
     Header(String),
     /// A secret begins with the prefix that is configured for its header.
     #[error(
@@ -165,10 +165,13 @@ impl Environment {
             let mut roots = RootCertStore::empty();
             let found = rustls_native_certs::load_native_certs();
             for error in found.errors {
-                tracing::warn!(%error, "trust anchors");
+                tracing::warn!(
+                    event = "tls.trust_anchors_unreadable", %error,
+                    "trust anchors of the operating system could not be read"
+                );
             }
             let (good, bad) = roots.add_parsable_certificates(found.certs);
-            tracing::debug!(good, bad, "trust anchors");
+            tracing::debug!(good, bad, "trust anchors loaded");
             Arc::new(roots)
         };
         Arc::clone(self.machine.get_or_init(read))

@@ -88,14 +88,14 @@ pub struct GuardrailRequest<'a> {
     pub beside: &'a str,
 }
 
-/// Proof that the guardrails of a route let a request pass. [`Cleared`] takes it.
+/// Proof that the guardrail check of a request is done: passed, skipped, or failed open. [`Cleared`] takes it.
 ///
 /// [`Cleared`]: crate::upstream::Cleared
 #[derive(Debug)]
 #[must_use = "a request that guardrails have judged is sent or refused"]
-pub struct Agreed(());
+pub struct GuardrailsPassed(());
 
-impl Agreed {
+impl GuardrailsPassed {
     /// For a route without guardrails, and for a request that holds nothing its caller chose.
     pub const fn nothing_to_judge() -> Self {
         Self(())
@@ -110,7 +110,7 @@ impl Agreed {
 pub async fn ask_all(
     guardrails: &[GuardrailClient],
     question: GuardrailRequest<'_>,
-) -> Result<(Agreed, Vec<Finding>), (Finding, Vec<Finding>)> {
+) -> Result<(GuardrailsPassed, Vec<Finding>), (Finding, Vec<Finding>)> {
     let mut found = Vec::new();
     for guardrail in guardrails.iter().filter(|one| one.judges(question.part)) {
         match guardrail.ask(question).await {
@@ -121,7 +121,7 @@ pub async fn ask_all(
             }
         }
     }
-    Ok((Agreed(()), found))
+    Ok((GuardrailsPassed(()), found))
 }
 
 impl GuardrailClient {
@@ -129,12 +129,12 @@ impl GuardrailClient {
     ///
     /// # Errors
     /// If its token or the authorities for its certificate cannot be read.
-    pub fn new(settings: &Settings, world: &Environment) -> Result<Self, EnvironmentError> {
-        let mut ways = world.ways(&settings.place.way, None)?;
+    pub fn new(settings: &Settings, environment: &Environment) -> Result<Self, EnvironmentError> {
+        let mut ways = environment.ways(&settings.place.way, None)?;
         (ways.time, ways.limit) = (settings.deadline, ANSWER);
         ways.connect_timeout = ways.connect_timeout.min(settings.deadline);
         let endpoint = ways.to(&settings.place.url)?;
-        let token = settings.token.as_ref().map(|token| world.bearer(token)).transpose()?;
+        let token = settings.token.as_ref().map(|token| environment.bearer(token)).transpose()?;
         Ok(Self {
             name: settings.name.clone(),
             endpoint,
@@ -163,10 +163,11 @@ impl GuardrailClient {
         let length = question.value.raw().len() + question.beside.len();
         if length > self.most {
             tracing::warn!(
+                event = "guardrail.message_too_long",
                 guardrail = &*self.name,
                 length,
                 most = self.most,
-                "a message is longer than a guardrail is asked about"
+                "the message is longer than the guardrail accepts"
             );
             return Err(self.finding("cannot be asked: the message is too long"));
         }
@@ -174,7 +175,11 @@ impl GuardrailClient {
             Ok(None) => Ok(None),
             Ok(Some(reason)) => Err(self.finding(&format!("denies: {reason}"))),
             Err(error) => {
-                tracing::warn!(guardrail = &*self.name, error = %crate::base::error_chain::ErrorChain(&error), "a guardrail gave no answer");
+                tracing::warn!(
+                    event = "guardrail.failed", guardrail = &*self.name,
+                    error = %crate::base::error_chain::ErrorChain(&error),
+                    "the guardrail gave no verdict"
+                );
                 let finding = self.finding("gave no answer");
                 match self.on_failure {
                     GuardrailFailure::Deny => Err(finding),

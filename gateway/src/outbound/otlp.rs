@@ -86,7 +86,7 @@ impl OtlpClient {
             if reply.error.is_none() { good.add(1) } else { bad.add(1) }
         }
         if let Some(error) = &reply.error {
-            tracing::debug!(%error, signal = ?self.signal, "the collector did not take it");
+            tracing::debug!(%error, signal = ?self.signal, "the collector rejected an export");
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = reply;
         answer

@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How much longer than the `timeout` of its program a reading may take.
 const MARGIN: Duration = Duration::from_secs(5);
 /// The pause before a program that failed runs again, unless its `cacheTime` is shorter.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// A secret cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -154,8 +154,11 @@ impl LiveSecret {
                     let state = self.state();
                     (state.tried, state.is_failing)
                 };
-                let pause =
-                    if is_failing { AGAIN.min(command.cache_time) } else { command.cache_time };
+                let pause = if is_failing {
+                    RETRY_PAUSE.min(command.cache_time)
+                } else {
+                    command.cache_time
+                };
                 now.saturating_duration_since(tried) >= pause
             }
             Some(SecretRef::Env(_)) | None => false,
@@ -166,7 +169,7 @@ impl LiveSecret {
     fn patience(&self) -> Duration {
         match &self.source {
             Some(SecretRef::Command(command)) => command.timeout + MARGIN,
-            Some(SecretRef::File(_) | SecretRef::Env(_)) | None => file::LOOK,
+            Some(SecretRef::File(_) | SecretRef::Env(_)) | None => file::CHECK_TIMEOUT,
         }
     }
 
@@ -257,17 +260,23 @@ impl SecretStore {
             Ok(is_other) => {
                 good.add(1);
                 if *is_other {
-                    tracing::info!(%from, "a secret has changed, and the new one is used");
+                    tracing::info!(
+                        event = "secret.changed", %from,
+                        "a secret has changed; the new value is in use"
+                    );
                 }
                 if was_failing {
-                    tracing::info!(%from, "a secret can be read again");
+                    tracing::info!(event = "secret.readable", %from, "a secret can be read again");
                 }
             }
             Err(error) => {
                 bad.add(1);
                 if !was_failing {
                     let error = ErrorChain(error);
-                    tracing::error!(%error, "a secret could not be read again; that of before is used");
+                    tracing::error!(
+                        event = "secret.refresh_failed", %error,
+                        "a secret could not be read again; keeping the previous value"
+                    );
                 }
             }
         }
@@ -299,7 +308,11 @@ impl SecretStore {
                         () = ending.halting() => Ok(()),
                     };
                     if done == Err(file::FileTaskError::Late) {
-                        tracing::warn!(from = name, "a secret is not read in time");
+                        tracing::warn!(
+                            event = "secret.refresh_timeout",
+                            from = name,
+                            "reading a secret takes longer than its time limit"
+                        );
                     }
                 });
             }
@@ -448,7 +461,7 @@ fn late() -> io::Error {
 /// Kills a program that was not reaped, with its process group.
 fn stop(child: &mut Child) {
     if let Err(error) = kill_process_group(Pid::from_child(child), Signal::KILL) {
-        tracing::debug!(%error, "a program for a secret has no process group yet");
+        tracing::debug!(%error, "the program that prints a secret has no process group yet");
         drop(child.kill());
     }
     drop(child.wait());

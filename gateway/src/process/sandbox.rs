@@ -254,7 +254,7 @@ const TYPING: [u64; 2] = [0x5412, 0x541c];
 static IS_GATEWAY: AtomicBool = AtomicBool::new(false);
 
 /// Most folders that are reported as sealed.
-const TOLD: usize = 16;
+const MAX_REPORTED_FOLDERS: usize = 16;
 /// Number of names that are tried for a temporary folder.
 const FOLDERS: usize = 8;
 /// Folders in the home of the user in which package runners cache what they download.
@@ -313,9 +313,8 @@ pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a SandboxPlan)
 #[must_use]
 pub fn privileged() -> Option<&'static str> {
     geteuid().is_root().then_some(
-        "the gateway runs as root: do not run it as root, but as a user of its own, so that a program without a sandbox \
-         cannot read its memory; and the kernel does not bound the number of processes of root, so that \
-         `sandbox.processes` has no effect",
+        "do not run it as root, but as a separate user: a program without a sandbox could read its memory, and the \
+         kernel does not limit the number of processes of root, so `sandbox.processes` has no effect",
     )
 }
 
@@ -473,10 +472,10 @@ impl SandboxPlan {
     }
 
     /// Folders in which the program could create files if they did not contain files of the gateway, directly or in
-    /// subfolders. In order, and at most [`TOLD`] of them.
+    /// subfolders. In order, and at most [`MAX_REPORTED_FOLDERS`] of them.
     #[must_use]
     pub fn sealed(&self) -> Vec<PathBuf> {
-        self.every_sealed().take(TOLD).collect()
+        self.every_sealed().take(MAX_REPORTED_FOLDERS).collect()
     }
 
     /// The folders of [`Self::sealed`], all of them.

@@ -37,7 +37,7 @@ const ATTEMPTS: usize = 5;
 /// The connection of one client.
 pub struct Bridge {
     gateway: Arc<Gateway>,
-    door: Arc<Admission>,
+    admission: Arc<Admission>,
     peer: Peer,
     path: Uri,
     /// Messages to the client.
@@ -127,19 +127,19 @@ struct BridgedSession {
 }
 
 impl Bridge {
-    /// A bridge for a client that was admitted by `door` at `peer` and uses the route at `path`; messages to it go to
+    /// A bridge for a client that was admitted by `admission` at `peer` and uses the route at `path`; messages to it go to
     /// `out`.
     #[must_use]
     pub fn new(
         gateway: Arc<Gateway>,
-        door: Arc<Admission>,
+        admission: Arc<Admission>,
         peer: Peer,
         path: Uri,
         out: ClientOutput,
     ) -> Arc<Self> {
         Arc::new(Self {
             gateway,
-            door,
+            admission,
             peer,
             path,
             out: Arc::new(out),
@@ -160,7 +160,7 @@ impl Bridge {
     pub fn moved(&self, gateway: Arc<Gateway>, credentials: &HeaderMap) -> Arc<Self> {
         let moved = Arc::new(Self {
             gateway,
-            door: Arc::clone(&self.door),
+            admission: Arc::clone(&self.admission),
             peer: self.peer.clone(),
             path: self.path.clone(),
             out: Arc::clone(&self.out),
@@ -186,7 +186,8 @@ impl Bridge {
     /// The status of the response that the client would get.
     pub async fn admitted(&self, credentials: &HeaderMap) -> Result<(), StatusCode> {
         let (head, _) = self.request(Method::POST, Bytes::new(), credentials).into_parts();
-        let greeted = self.gateway.greet(&self.door, &self.peer, self.path.path(), &head).await;
+        let greeted =
+            self.gateway.greet(&self.admission, &self.peer, self.path.path(), &head).await;
         greeted.map(|_known| ()).map_err(|refused| refused.status())
     }
 
@@ -369,11 +370,13 @@ impl Bridge {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Response<Body> {
-        let (gateway, door) = (Arc::clone(&self.gateway), Arc::clone(&self.door));
+        let (gateway, admission) = (Arc::clone(&self.gateway), Arc::clone(&self.admission));
         match gateway.enter(&self.peer) {
             // Boxed, because it is larger than everything else a message of this transport keeps.
-            Ok(place) => Box::pin(gateway.exchange(door, self.peer.clone(), request, place)).await,
-            Err(failure) => gateway.turned_away(&self.door, &self.peer, &failure),
+            Ok(slot) => {
+                Box::pin(gateway.exchange(admission, self.peer.clone(), request, slot)).await
+            }
+            Err(failure) => gateway.turned_away(&self.admission, &self.peer, &failure),
         }
     }
 
@@ -567,7 +570,7 @@ impl Bridge {
                 if let Some(event) = instead
                     && out.try_send(&event) != Ok(true)
                 {
-                    tracing::debug!("an error was lost with the stream of its client");
+                    tracing::debug!("an error was dropped: the stream of its client has ended");
                 }
                 None
             }
@@ -575,8 +578,11 @@ impl Bridge {
         };
         let Some(why) = why else { return };
         if !self.cut.is_cancelled() {
-            let door = &*self.door.name;
-            tracing::info!(listener = door, peer = %self.peer.address, why, "a client that does not read was cut off");
+            let admission = &*self.admission.name;
+            tracing::info!(
+                event = "stdio.client_stalled", listener = admission, peer = %self.peer.address, why,
+                "client disconnected: it does not read"
+            );
             self.gateway.metrics.streams_cut.add(1);
         }
         self.cut();

@@ -28,9 +28,9 @@ pub struct Generation {
     /// Runs the exchanges of this generation.
     pub gateway: Arc<Gateway>,
     /// Admission of each listener, in the order of the listeners.
-    pub doors: Vec<Arc<Admission>>,
+    pub admissions: Vec<Arc<Admission>>,
     /// The paths of the routes that serve the HTTP+SSE transport.
-    pub old: Vec<Box<str>>,
+    pub http_sse_paths: Vec<Box<str>>,
     /// The self-test of this configuration, if it is enabled.
     pub selftest: Option<Arc<SelftestSettings>>,
     /// The names it defines, against which revocations are checked.
@@ -51,7 +51,7 @@ impl Sandboxes {
             ServerTransport::Stdio(Program { sandbox, .. }) => {
                 Some((server.name.as_str().into(), sandbox.clone()))
             }
-            ServerTransport::Http(_) | ServerTransport::Old(_) => None,
+            ServerTransport::Http(_) | ServerTransport::HttpSse(_) => None,
         });
         Self(programs.collect())
     }
@@ -182,8 +182,9 @@ impl CurrentGeneration {
         former.gateway.tasks.retire();
         if !outdated.is_empty() {
             tracing::info!(
+                event = "sandbox.tightened",
                 seconds = LAST_CALLS.as_secs(),
-                "programs may do less than before: those of former configurations are ended"
+                "stopping programs of the previous configuration: their sandbox is now stricter"
             );
         }
         for gateway in outdated {

@@ -18,7 +18,7 @@ use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
 use crate::edge::failure::{Failure, PathMismatch};
-use crate::exchange::{Gateway, InFlightPermit, Route, StreamPermit};
+use crate::exchange::{EventStreamSlot, Gateway, InFlightSlot, Route};
 use crate::identity::AuthenticatedCaller;
 use crate::serve::bridge::{Bridge, ClientOutput, OnReload};
 use crate::stream::body::Body;
@@ -27,7 +27,7 @@ use crate::stream::queue::queue;
 use crate::stream::sse;
 
 /// Largest number of messages that wait for one client.
-const WAITING: usize = 64;
+const CLIENT_QUEUE: usize = 64;
 
 /// The connected clients, by the key in their message URL, with the principal that opened the stream.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct HttpSseServer {
 /// The client that opens a stream.
 #[derive(Clone, Copy)]
 struct StreamOpener<'a> {
-    door: &'a Arc<Admission>,
+    admission: &'a Arc<Admission>,
     peer: &'a Peer,
     caller: &'a AuthenticatedCaller,
     holder: &'a Holder,
@@ -46,10 +46,10 @@ struct StreamOpener<'a> {
 
 /// A connected client, which is removed when its stream ends.
 struct ConnectedClient {
-    old: Arc<HttpSseServer>,
+    http_sse: Arc<HttpSseServer>,
     key: [u8; 16],
     bridge: Arc<Bridge>,
-    _standing: StreamPermit,
+    _stream_slot: EventStreamSlot,
 }
 
 impl ConnectedClient {
@@ -68,7 +68,7 @@ impl ConnectedClient {
             () = self.bridge.has_been_cut() => None,
             told = gateway.right_ended(&caller, &route) => told,
         };
-        self.old.clients.remove(&self.key);
+        self.http_sse.clients.remove(&self.key);
         match told {
             Some(told) => self.bridge.close(told).await,
             None => self.bridge.cut(),
@@ -121,42 +121,43 @@ impl HttpSseServer {
     pub async fn answer<B>(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
-        door: &Arc<Admission>,
+        admission: &Arc<Admission>,
         peer: &Peer,
         request: Request<B>,
         target: SseTarget<'_>,
-        mut place: InFlightPermit,
+        mut slot: InFlightSlot,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
-        let unread = match gateway.unread(peer, &body) {
+        let unread = match gateway.reserve_unread_body(peer, &body) {
             Ok(unread) => unread,
-            Err(failure) => return gateway.turned_away(door, peer, &failure),
+            Err(failure) => return gateway.turned_away(admission, peer, &failure),
         };
-        let (caller, peer, mut record) = match gateway.greet(door, peer, target.route, &head).await
-        {
-            Ok(greeted) => greeted,
-            Err(refused) => return *refused,
-        };
+        let (caller, peer, mut record) =
+            match gateway.greet(admission, peer, target.route, &head).await {
+                Ok(greeted) => greeted,
+                Err(refused) => return *refused,
+            };
         drop(unread);
         let known = gateway.routes.get(target.route).cloned();
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
         let holder = Gateway::holder(&caller, &peer);
-        let answered = match (gateway.belongs(&mut place, &holder), target.endpoint, &known) {
+        let answered = match (gateway.charge_to(&mut slot, &holder), target.endpoint, &known) {
             (Err(failure), ..) => Err(failure),
             (Ok(()), SseEndpoint::Stream, Some(known)) => {
-                let client = StreamOpener { door, peer: &peer, caller: &caller, holder: &holder };
+                let client =
+                    StreamOpener { admission, peer: &peer, caller: &caller, holder: &holder };
                 self.open(gateway, client, known, head.headers)
             }
             (Ok(()), SseEndpoint::Stream, None) => Err(Failure::Route(PathMismatch::Unknown)),
             (Ok(()), SseEndpoint::Message, _) => {
-                match gateway.body(body, &holder, &mut place).await {
+                match gateway.body(body, &holder, &mut slot).await {
                     Ok(text) => {
                         // The exchange of the message takes an in-flight permit of its own.
-                        drop(place);
+                        drop(slot);
                         self.take(gateway, &head, &caller.principal, text).await
                     }
                     Err(failure) => Err(failure),
@@ -175,14 +176,14 @@ impl HttpSseServer {
         route: &Arc<Route>,
         credentials: HeaderMap,
     ) -> Result<Response<Body>, Failure> {
-        let StreamOpener { door, peer, caller, holder } = client;
-        let standing = gateway.standing(holder)?;
+        let StreamOpener { admission, peer, caller, holder } = client;
+        let stream_slot = gateway.stream_slot(holder)?;
         let key: [u8; 16] = random::bytes().map_err(|_opaque| Failure::Overload)?;
         let path: Uri =
             route.path.parse().map_err(|_unusable| Failure::Route(PathMismatch::Unknown))?;
-        let door = Arc::new(door.inside());
+        let admission = Arc::new(admission.inside());
         let (events, body) =
-            queue(StreamBounds { events: WAITING, ..gateway.conversations.room(holder) });
+            queue(StreamBounds { events: CLIENT_QUEUE, ..gateway.session_states.room(holder) });
         let endpoint =
             format!("{}/message?session={}", route.path.trim_end_matches('/'), hex::encode(&key));
         let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
@@ -193,11 +194,12 @@ impl HttpSseServer {
         let patience = Some(gateway.limits.write_timeout);
         let write = |message: Bytes| sse::encode(&message);
         let out = ClientOutput { queue: events, write, patience, on_reload: OnReload::Ends };
-        let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
+        let bridge = Bridge::new(Arc::clone(gateway), admission, peer.clone(), path, out);
         let owner = Arc::clone(&caller.principal);
         let taken = self.clients.insert(key, (Arc::clone(&bridge), owner));
         taken.map_err(|_full| Failure::Overload)?;
-        let served = ConnectedClient { old: Arc::clone(self), key, bridge, _standing: standing };
+        let served =
+            ConnectedClient { http_sse: Arc::clone(self), key, bridge, _stream_slot: stream_slot };
         let (caller, route) = (caller.clone(), Arc::clone(route));
         gateway.tasks.spawn(served.until_it_ends(Arc::clone(gateway), caller, route, credentials));
         Ok(encode::events(Body::stream(body)))

@@ -45,8 +45,11 @@ pub fn begin(service: &McpService, listener: &std::net::TcpListener) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => service.tasks().spawn(serve(service.clone(), listener)),
         Err(error) => {
-            let listener = service.now().map(|(_, door)| Arc::clone(&door.name));
-            tracing::error!(listener = listener.as_deref(), %error, "a worker does not listen");
+            let listener = service.now().map(|(_, admission)| Arc::clone(&admission.name));
+            tracing::error!(
+                event = "listener.socket_failed", listener = listener.as_deref(), %error,
+                "a worker could not clone the listening socket"
+            );
         }
     }
 }
@@ -58,7 +61,7 @@ async fn serve(service: McpService, listener: TcpListener) {
             accepted = listener.accept() => accepted,
             () = tasks.stopping() => return,
         };
-        let Some((now, door)) = service.now() else { return };
+        let Some((now, admission)) = service.now() else { return };
         let gateway = &now.gateway;
         match accepted {
             Ok((stream, address)) => {
@@ -69,8 +72,11 @@ async fn serve(service: McpService, listener: TcpListener) {
                     Err(error) => {
                         gateway.metrics.connections_refused.add(1);
                         if let Some(suppressed) = CLOSED.allow(gateway.clock.instant()) {
-                            let (listener, peer) = (&door.name, address.ip());
-                            tracing::warn!(%listener, %peer, %error, suppressed, "a connection was refused");
+                            let (listener, peer) = (&admission.name, address.ip());
+                            tracing::warn!(
+                                event = "connection.refused", %listener, %peer, %error, suppressed,
+                                "connection refused"
+                            );
                         }
                         continue;
                     }
@@ -78,7 +84,10 @@ async fn serve(service: McpService, listener: TcpListener) {
                 tasks.spawn(welcome(service.clone(), stream, peer, share));
             }
             Err(error) => {
-                tracing::warn!(listener = %door.name, %error, "could not accept a connection");
+                tracing::warn!(
+                    event = "listener.accept_failed", listener = %admission.name, %error,
+                    "a connection could not be accepted"
+                );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -88,17 +97,17 @@ async fn serve(service: McpService, listener: TcpListener) {
 /// Counts a connection and serves it, after a TLS handshake where the listener has TLS. The stages are boxed, so that a
 /// connection takes memory only for the stage it is in.
 async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
-    let Some((now, door)) = service.now() else { return };
+    let Some((now, admission)) = service.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
     let metrics = Arc::clone(&now.gateway.metrics);
     // The connection may outlive this configuration.
     drop(now);
     let _counted = ConnectionGuard::new(&metrics, share);
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "could not set TCP_NODELAY");
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let stream = WriteTimeout::new(LingeringClose::new(stream), limits.write_timeout);
-    match &door.tls {
+    match &admission.tls {
         None => Box::pin(connection(service, limits, stream, peer)).await,
         Some(acceptor) => {
             let shaken =
@@ -127,7 +136,11 @@ async fn welcome(service: McpService, stream: TcpStream, mut peer: Peer, share: 
                     if let Some(suppressed) = UNSHAKEN.allow(clock.instant()) {
                         let (peer, error) =
                             (peer.address, crate::base::error_chain::ErrorChain(&error));
-                        tracing::info!(listener = %door.name, %peer, %error, suppressed, "no TLS with a client");
+                        tracing::info!(
+                            event = "tls.handshake_failed", listener = %admission.name, %peer, %error,
+                            suppressed,
+                            "TLS handshake failed"
+                        );
                     }
                 }
             }
@@ -199,7 +212,7 @@ where
     .await;
     if let Err(error) = ended {
         let error = crate::base::error_chain::ErrorChain(&error);
-        tracing::debug!(peer = %address, %error, "a connection ended early");
+        tracing::debug!(peer = %address, %error, "connection ended early");
     }
 }
 
@@ -208,11 +221,11 @@ async fn multiplexed<S>(service: McpService, limits: Limits, stream: S, mut peer
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Some((now, door)) = service.now() else { return };
+    let Some((now, admission)) = service.now() else { return };
     let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
-    let (listener, address) = (Arc::clone(&door.name), peer.address);
+    let (listener, address) = (Arc::clone(&admission.name), peer.address);
     // The connection may outlive this configuration.
-    drop((now, door));
+    drop((now, admission));
     let terms = limits.http2_of_clients();
     let (tasks, vouched) = (service.tasks().clone(), Arc::new(AuthenticationSignal::default()));
     peer.vouched = Some(Arc::clone(&vouched));
@@ -233,19 +246,25 @@ where
     let flood = error.is_flood();
     let error = crate::base::error_chain::ErrorChain(&error);
     if !flood {
-        tracing::debug!(peer = %address, %error, "a connection ended early");
+        tracing::debug!(peer = %address, %error, "connection ended early");
         return;
     }
     metrics.http2_floods.add(1);
     if let Some(suppressed) = FLOODED.allow(clock.instant()) {
         let peer = address.ip();
-        tracing::warn!(%listener, %peer, %error, suppressed, "a connection cost more than it may");
+        tracing::warn!(
+            event = "connection.flood", %listener, %peer, %error, suppressed,
+            "HTTP/2 connection closed: flood limit exceeded"
+        );
     }
 }
 
 /// Stops all tasks, waiting at most `at_most` for those that are still working.
 pub async fn drain(tasks: &Tasks, at_most: Duration) {
     if !tasks.stop(at_most).await {
-        tracing::warn!("some requests were cut off");
+        tracing::warn!(
+            event = "listener.drain_timeout",
+            "requests were cut off at the end of the drain time"
+        );
     }
 }

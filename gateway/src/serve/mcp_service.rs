@@ -75,7 +75,7 @@ pub struct McpService(Arc<ServedListener>);
 #[derive(Debug)]
 struct ServedListener {
     live: Arc<CurrentGeneration>,
-    old: Arc<HttpSseServer>,
+    http_sse: Arc<HttpSseServer>,
     well_known: WellKnown,
     /// Index of the listener in the configuration.
     at: usize,
@@ -88,13 +88,13 @@ impl McpService {
     #[must_use]
     pub fn new(
         live: &Arc<CurrentGeneration>,
-        old: &Arc<HttpSseServer>,
+        http_sse: &Arc<HttpSseServer>,
         tasks: &Tasks,
         at: usize,
     ) -> Self {
         Self(Arc::new(ServedListener {
             live: Arc::clone(live),
-            old: Arc::clone(old),
+            http_sse: Arc::clone(http_sse),
             well_known: WellKnown::new(),
             at,
             tasks: tasks.clone(),
@@ -109,8 +109,8 @@ impl McpService {
     /// The generation in force and this listener's admission in it; `None` if the generation has no such listener.
     pub(super) fn now(&self) -> Option<(Arc<Generation>, Arc<Admission>)> {
         let now = self.0.live.now();
-        let door = now.doors.get(self.0.at).cloned()?;
-        Some((now, door))
+        let admission = now.admissions.get(self.0.at).cloned()?;
+        Some((now, admission))
     }
 
     /// Answers a request of `peer`. The resources of the response are in its [`HeldUntilSent`].
@@ -124,41 +124,46 @@ impl McpService {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let Some((now, door)) = self.now() else {
+        let Some((now, admission)) = self.now() else {
             return encode::unavailable();
         };
         let gateway = Arc::clone(&now.gateway);
         if framing == FramingCheck::Ambiguous {
-            return encode::last(gateway.turned_away(&door, &peer, &HttpFailure::Framing.into()));
+            return encode::close_connection(gateway.turned_away(
+                &admission,
+                &peer,
+                &HttpFailure::Framing.into(),
+            ));
         }
-        let origin = door.origin(request.headers());
+        let origin = admission.origin(request.headers());
         if request.method() == Method::OPTIONS && origin.is_some() {
             let (head, _) = request.into_parts();
-            if door.admit(&head).is_ok() {
+            if admission.admit(&head).is_ok() {
                 return preflight(origin, &head);
             }
             return encode::empty(StatusCode::FORBIDDEN);
         }
-        let place = match gateway.enter(&peer) {
-            Ok(place) => place,
+        let slot = match gateway.enter(&peer) {
+            Ok(slot) => slot,
             Err(failure) => {
-                return encode::last(gateway.turned_away(&door, &peer, &failure));
+                return encode::close_connection(gateway.turned_away(&admission, &peer, &failure));
             }
         };
         let path = request.uri().path();
-        let mut response = match HttpSseServer::serves(&now.old, request.method(), path) {
+        let mut response = match HttpSseServer::serves(&now.http_sse_paths, request.method(), path)
+        {
             // These are boxed, because they are rare and larger than the others.
             _ if WellKnown::serves(request.method(), path) => {
-                let arrival = Arrival { gateway, door, peer };
+                let arrival = Arrival { gateway, admission, peer };
                 Box::pin(self.0.well_known.answer(arrival, request.into_parts().0)).await
             }
             Some(target) => {
-                let old = &self.0.old;
-                Box::pin(old.answer(&gateway, &door, &peer, request, target, place)).await
+                let http_sse = &self.0.http_sse;
+                Box::pin(http_sse.answer(&gateway, &admission, &peer, request, target, slot)).await
             }
             // Boxed as well: a connection reserves the memory of its futures for as long as it lasts, and many last for
             // hours as a stream whose head was sent long ago.
-            None => Box::pin(gateway.exchange(door, peer, request, place)).await,
+            None => Box::pin(gateway.exchange(admission, peer, request, slot)).await,
         };
         if let Some(origin) = origin {
             let headers = response.headers_mut();
@@ -198,15 +203,15 @@ impl McpService {
     /// The client of a request, if the request may be answered: what the gateway's own listener ensures on its
     /// connections is checked here.
     fn mounted_peer<B>(&self, request: &Request<B>) -> Result<Peer, Box<Response<Body>>> {
-        let Some((now, door)) = self.now().filter(|_| !self.0.tasks.is_stopping()) else {
+        let Some((now, admission)) = self.now().filter(|_| !self.0.tasks.is_stopping()) else {
             return Err(Box::new(encode::unavailable()));
         };
         let Some(peer) = peer_of(request.extensions()) else {
             if let Some(suppressed) = NO_PEER.allow(now.gateway.clock.instant()) {
-                let listener = &door.name;
+                let listener = &admission.name;
                 tracing::error!(
-                    %listener, suppressed,
-                    "a request was refused, because the application that mounts the gateway did not name its client"
+                    event = "request.no_client_address", %listener, suppressed,
+                    "request refused: the application that mounts the gateway gave no client address"
                 );
             }
             return Err(Box::new(encode::empty(StatusCode::INTERNAL_SERVER_ERROR)));
@@ -215,9 +220,9 @@ impl McpService {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return Err(Box::new(encode::empty(status)));
         }
-        if !door.is_reachable_from(peer.address.ip()) {
+        if !admission.is_reachable_from(peer.address.ip()) {
             let failure = Failure::from(HttpFailure::Host);
-            return Err(Box::new(now.gateway.turned_away(&door, &peer, &failure)));
+            return Err(Box::new(now.gateway.turned_away(&admission, &peer, &failure)));
         }
         Ok(peer)
     }
@@ -293,7 +298,7 @@ pub(super) fn named<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
-/// Whether the end of a request's body is where every reader looks for it.
+/// Whether the message framing is unambiguous (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramingCheck {
     /// It is, so the connection can carry another request.
@@ -303,7 +308,7 @@ pub(super) enum FramingCheck {
 }
 
 impl FramingCheck {
-    /// What the next request head on an HTTP/1.1 connection says.
+    /// The framing check of the next request on the connection.
     pub(super) fn of_http1(heads: &FramingCounts) -> Self {
         if heads.next_is_good() { Self::Sound } else { Self::Ambiguous }
     }

@@ -21,7 +21,7 @@ pub(super) struct Arrival {
     /// The gateway that records the exchange.
     pub(super) gateway: Arc<Gateway>,
     /// The admission of the listener, which has the metadata of its routes.
-    pub(super) door: Arc<Admission>,
+    pub(super) admission: Arc<Admission>,
     /// The client that sent the request.
     pub(super) peer: Peer,
 }
@@ -62,14 +62,14 @@ impl WellKnown {
 
 /// `GET /.well-known/oauth-protected-resource`: the metadata of the only route of the listener; 404 if it has several.
 async fn of_only_route(Extension(arrival): Extension<Arrival>, head: Parts) -> Response<Body> {
-    let Arrival { gateway, door, peer } = &arrival;
-    gateway.describe(door, peer, &head, DescribedRoute::Only)
+    let Arrival { gateway, admission, peer } = &arrival;
+    gateway.describe(admission, peer, &head, DescribedRoute::Only)
 }
 
 /// `GET /.well-known/oauth-protected-resource/PATH`: the metadata of the route at `/PATH`; 404 if there is none. The path
 /// is compared as it was sent, not decoded.
 async fn of_route(Extension(arrival): Extension<Arrival>, head: Parts) -> Response<Body> {
-    let Arrival { gateway, door, peer } = &arrival;
+    let Arrival { gateway, admission, peer } = &arrival;
     let path = head.uri.path().strip_prefix(WELL_KNOWN).unwrap_or_default();
-    gateway.describe(door, peer, &head, DescribedRoute::At(path))
+    gateway.describe(admission, peer, &head, DescribedRoute::At(path))
 }

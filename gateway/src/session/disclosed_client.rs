@@ -7,7 +7,7 @@ use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::pipeline::SendableDescription;
 
 use crate::mcp::client_info::Client;
-use crate::outbound::guardrail::Agreed;
+use crate::outbound::guardrail::GuardrailsPassed;
 
 /// A client as the detectors release its description of itself to servers. Guardrails have not judged it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +39,9 @@ impl Deref for InspectedClient {
 /// it pass. Every request on behalf of a client takes one. The gateway describes itself without either.
 ///
 /// ```
-/// # use gateway::outbound::guardrail::Agreed;
+/// # use gateway::outbound::guardrail::GuardrailsPassed;
 /// # use gateway::session::disclosed_client::{DisclosedClient, InspectedClient};
-/// # fn judged(client: InspectedClient, agreed: Agreed) {
+/// # fn judged(client: InspectedClient, agreed: GuardrailsPassed) {
 /// let disclosed = DisclosedClient::new(client, agreed);
 /// # }
 /// ```
@@ -67,7 +67,7 @@ pub struct DisclosedClient(Arc<Client>);
 impl DisclosedClient {
     /// Puts the two proofs together.
     #[must_use]
-    pub fn new(client: InspectedClient, _agreed: Agreed) -> Self {
+    pub fn new(client: InspectedClient, _agreed: GuardrailsPassed) -> Self {
         Self(client.0)
     }
 

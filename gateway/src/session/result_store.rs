@@ -37,7 +37,7 @@ pub struct StoredResult {
     /// The number of bytes of a request body that the call keeps in memory.
     pub held: usize,
     /// The digest of the rules under which it was released.
-    pub rules: Option<[u8; 32]>,
+    pub rules_digest: Option<[u8; 32]>,
 }
 
 #[derive(Debug)]
@@ -206,7 +206,7 @@ mod tests {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        StoredResult { result: words(bytes), call, held: 0, rules: None }
+        StoredResult { result: words(bytes), call, held: 0, rules_digest: None }
     }
 
     fn caller(id: &str) -> Principal {

@@ -109,8 +109,7 @@ pub struct SessionStates {
     clock: Arc<dyn Clock>,
 }
 
-/// The right of a session to an entry among the conversations. Taken before any work that may need the entry, so that
-/// nothing is refused after it was done.
+/// Reservation of an entry in [`SessionStates`], taken before work that may need it.
 #[derive(Debug)]
 pub struct SessionSlot {
     key: SessionKey,
@@ -195,7 +194,7 @@ impl SessionStates {
     ///
     /// # Errors
     /// If there are too many, in total or of this holder.
-    pub fn seat(&self, key: SessionKey, holder: &Holder) -> Result<SessionSlot, ShareError> {
+    pub fn reserve(&self, key: SessionKey, holder: &Holder) -> Result<SessionSlot, ShareError> {
         if let Some(kept) = self.table.get(&key) {
             return Ok(SessionSlot { key, taken: SlotState::Kept(kept) });
         }
@@ -203,17 +202,17 @@ impl SessionStates {
         Ok(SessionSlot { key, taken: SlotState::Free(share, holder.clone()) })
     }
 
-    /// The state of the session that holds `seat`, added if there is none.
-    pub fn enter(&self, seat: SessionSlot) -> Arc<SessionState> {
+    /// The state of the session that holds `slot`, added if there is none.
+    pub fn enter(&self, slot: SessionSlot) -> Arc<SessionState> {
         let now = self.clock.instant();
-        let conversation = match seat.taken {
+        let conversation = match slot.taken {
             SlotState::Kept(kept) => kept,
             SlotState::Free(share, holder) => {
                 let budget = Arc::clone(&self.budget);
                 let new = Arc::new(SessionState::new(self.limits, budget, share, holder));
-                match self.table.insert(seat.key, Arc::clone(&new)) {
+                match self.table.insert(slot.key, Arc::clone(&new)) {
                     // A concurrent request of the session was faster.
-                    Ok(Some(_)) => self.table.get(&seat.key).unwrap_or(new),
+                    Ok(Some(_)) => self.table.get(&slot.key).unwrap_or(new),
                     Ok(None) | Err(_) => new,
                 }
             }
@@ -410,12 +409,12 @@ impl SessionState {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// Subscribes to a resource of the server with the index `place`, with the share for its bytes; `None`
+    /// Subscribes to a resource of the server with the index `server_index`, with the share for its bytes; `None`
     /// unsubscribes. Returns whether there was room.
     #[must_use]
-    pub fn watch(&self, place: usize, uri: &str, wanted: Option<Share<Holder>>) -> bool {
+    pub fn watch(&self, server_index: usize, uri: &str, wanted: Option<Share<Holder>>) -> bool {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (place, uri.into());
+        let key = (server_index, uri.into());
         match wanted {
             None => drop(watched.remove(&key)),
             Some(_) if watched.len() >= SUBSCRIPTIONS && !watched.contains_key(&key) => {
@@ -435,32 +434,32 @@ impl SessionState {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Notes that the version `wanted` of the subscriptions is in effect at the server with the index `place`; `None`
+    /// Notes that the version `wanted` of the subscriptions is in effect at the server with the index `server_index`; `None`
     /// notes that nothing listens to that server any more.
-    pub fn listened(&self, place: usize, wanted: Option<u64>) {
+    pub fn listened(&self, server_index: usize, wanted: Option<u64>) {
         self.listened.send_modify(|listened| match wanted {
-            Some(wanted) => drop(listened.insert(place, wanted)),
-            None => drop(listened.remove(&place)),
+            Some(wanted) => drop(listened.insert(server_index, wanted)),
+            None => drop(listened.remove(&server_index)),
         });
     }
 
-    /// Resolves when the current subscriptions are in effect at the server with the index `place`, or nothing listens
+    /// Resolves when the current subscriptions are in effect at the server with the index `server_index`, or nothing listens
     /// to that server.
-    pub async fn settled(&self, place: usize) {
+    pub async fn settled(&self, server_index: usize) {
         let wanted = self.wanted();
         let mut listened = self.listened.subscribe();
         let settled = |listened: &BTreeMap<usize, u64>| {
-            listened.get(&place).is_none_or(|listened| *listened >= wanted)
+            listened.get(&server_index).is_none_or(|listened| *listened >= wanted)
         };
         // Cannot fail: the sender lives as long as `self`.
         drop(listened.wait_for(settled).await);
     }
 
-    /// The resources that the session subscribes to at the server with the index `place`.
+    /// The resources that the session subscribes to at the server with the index `server_index`.
     #[must_use]
-    pub fn watched(&self, place: usize) -> Vec<Box<str>> {
+    pub fn watched(&self, server_index: usize) -> Vec<Box<str>> {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.keys().filter(|(at, _)| *at == place).map(|(_, uri)| uri.clone()).collect()
+        watched.keys().filter(|(at, _)| *at == server_index).map(|(_, uri)| uri.clone()).collect()
     }
 
     /// Resolves when the subscriptions change next.
@@ -486,8 +485,8 @@ mod tests {
         Holder::network([192, 0, 2, last].into())
     }
 
-    fn entered(conversations: &SessionStates, key: u8, who: u8) -> Arc<SessionState> {
-        conversations.enter(conversations.seat([key; 16], &holder(who)).unwrap())
+    fn entered(session_states: &SessionStates, key: u8, who: u8) -> Arc<SessionState> {
+        session_states.enter(session_states.reserve([key; 16], &holder(who)).unwrap())
     }
 
     fn call() -> Arc<AnsweredCall> {
@@ -510,8 +509,8 @@ mod tests {
     fn streams_are_bounded_and_found_again() {
         let limits = Limits { streams_per_session: 2, ..Limits::default() };
         let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
-        let conversations = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
-        let conversation = entered(&conversations, 7, 1);
+        let session_states = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
+        let conversation = entered(&session_states, 7, 1);
         let now = SystemClock.instant();
         let first = conversation.stream(Some(call()), now).unwrap();
         let second = conversation.stream(Some(call()), now).unwrap();
@@ -520,7 +519,7 @@ mod tests {
         assert!(conversation.stream(Some(call()), now).is_some());
         assert!(conversation.find(first.id()).is_none());
         assert!(conversation.find(second.id()).is_some());
-        conversations.end([7; 16]);
+        session_states.end([7; 16]);
         assert!(second.is_over());
     }
 
@@ -528,26 +527,26 @@ mod tests {
     fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
         let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
         let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
-        let conversations = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
-        drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
-        let none = conversations.seat([3; 16], &holder(1)).unwrap_err();
+        let session_states = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
+        drop((entered(&session_states, 1, 1), entered(&session_states, 2, 1)));
+        let none = session_states.reserve([3; 16], &holder(1)).unwrap_err();
         assert_eq!(none, ShareError::Holder { limit: 2 });
         // One that it has goes on.
-        drop(entered(&conversations, 2, 1));
-        let kept = entered(&conversations, 4, 2);
-        assert!(Arc::ptr_eq(&kept, &conversations.find([4; 16]).unwrap()));
-        assert!(conversations.seat([5; 16], &holder(3)).is_err());
-        conversations.end([1; 16]);
+        drop(entered(&session_states, 2, 1));
+        let kept = entered(&session_states, 4, 2);
+        assert!(Arc::ptr_eq(&kept, &session_states.find([4; 16]).unwrap()));
+        assert!(session_states.reserve([5; 16], &holder(3)).is_err());
+        session_states.end([1; 16]);
         // A place that is not used is given back too.
-        drop(conversations.seat([3; 16], &holder(1)).unwrap());
-        assert!(conversations.find([3; 16]).is_none());
-        drop(entered(&conversations, 3, 1));
+        drop(session_states.reserve([3; 16], &holder(1)).unwrap());
+        assert!(session_states.find([3; 16]).is_none());
+        drop(entered(&session_states, 3, 1));
         // Two requests of one session take one.
-        conversations.end([2; 16]);
-        conversations.end([3; 16]);
-        let seats = [1, 1].map(|_| conversations.seat([6; 16], &holder(1)).unwrap());
-        let [one, two] = seats.map(|seat| conversations.enter(seat));
+        session_states.end([2; 16]);
+        session_states.end([3; 16]);
+        let slots = [1, 1].map(|_| session_states.reserve([6; 16], &holder(1)).unwrap());
+        let [one, two] = slots.map(|slot| session_states.enter(slot));
         assert!(Arc::ptr_eq(&one, &two));
-        assert_eq!(conversations.shares.taken(), 2);
+        assert_eq!(session_states.shares.taken(), 2);
     }
 }

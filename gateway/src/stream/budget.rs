@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::base::share::{Ceiling, Holder, Share, ShareError, ShareLimits, Shares};
 
 /// How often a waiting sender looks for room under the common ceiling: other users of that ceiling notify nobody.
-const AGAIN: Duration = Duration::from_millis(100);
+const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bytes that all event streams together may keep in memory.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl StreamBudget {
 
 /// Resolves after the interval at which senders look again for room that was given back elsewhere under the ceiling.
 pub async fn again() {
-    sleep(AGAIN).await;
+    sleep(ROOM_CHECK_INTERVAL).await;
 }
 
 /// A share of the budget; given back when dropped.

@@ -49,12 +49,12 @@ pub(super) struct ExchangeSpan {
 impl ExchangeSpan {
     pub(super) fn new(record: &Record, ending: ExchangeEnd, now: Instant) -> Self {
         let decision = record.decision();
-        let sent = record.sent.map(|sent| sent.saturating_duration_since(record.started));
+        let sent = record.sent_at.map(|sent| sent.saturating_duration_since(record.started));
         Self {
             trace: record.trace.clone(),
             start: record.time,
             took: now.saturating_duration_since(record.started),
-            upstream: sent.map(|sent| (sent, record.upstream)),
+            upstream: sent.map(|sent| (sent, record.upstream_duration)),
             ending,
             method: record.method.as_deref().map_or("HTTP", method::clamped),
             item: record.item.as_ref().map(|(kind, name)| (*kind, record.shown(name).into())),

@@ -1,5 +1,6 @@
-//! Formats log events for a terminal: the time in UTC, the level, the message and the fields, on one line. Control
-//! characters are escaped, so that text from peers can neither begin a line nor control the terminal.
+//! Formats log events for a terminal: the time in UTC, the level, the message and the fields, on one line. A `note` is
+//! put behind the message, and the name of the `event`, which is meant for programs, is left out. Control characters
+//! are escaped, so that text from peers can neither begin a line nor control the terminal.
 
 use std::fmt::{self, Write as _};
 
@@ -17,10 +18,11 @@ use crate::base::printable::in_a_line;
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalFormat(pub Colours);
 
-/// The message of an event, and its other fields.
+/// The message of an event, its note, and its other fields.
 #[derive(Default)]
 struct EventText {
     message: String,
+    note: String,
     fields: String,
 }
 
@@ -46,6 +48,8 @@ impl EventText {
         // Writing to a string does not fail.
         match field.name() {
             "message" => write!(self.message, "{value}").unwrap_or_default(),
+            "note" => write!(self.note, ": {value}").unwrap_or_default(),
+            "event" => {}
             name => write!(self.fields, " {name}={value}").unwrap_or_default(),
         }
     }
@@ -73,8 +77,9 @@ where
             Level::DEBUG => ("DEBUG", "2"),
             Level::TRACE => ("TRACE", "2"),
         };
-        let EventText { message, fields } = said;
-        let (message, fields) = (in_a_line(&message), in_a_line(&fields));
+        let EventText { message, note, fields } = said;
+        let message = in_a_line(&format!("{message}{note}"));
+        let fields = in_a_line(&fields);
         match self.0 {
             Colours::Shown => {
                 writeln!(
@@ -110,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_left_out_are_counted_where_there_are_any() {
+    fn a_line_has_its_note_and_no_event_name_and_counts_the_suppressed_lines() {
         let written = Written::default();
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -120,9 +125,15 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(server = "up", suppressed = 0_u64, "first");
             tracing::warn!(server = "up", suppressed = 7_u64, "second");
+            tracing::warn!(event = "a.third", server = "up", note = "why", "third");
         });
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<_> = text.lines().map(|line| line.get(9..).unwrap()).collect();
-        assert_eq!(lines, ["WARN   first server=up", "WARN   second server=up suppressed=7"]);
+        let expected = [
+            "WARN   first server=up",
+            "WARN   second server=up suppressed=7",
+            "WARN   third: why server=up",
+        ];
+        assert_eq!(lines, expected);
     }
 }

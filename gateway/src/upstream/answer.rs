@@ -1,5 +1,5 @@
 //! The answer of an upstream server to a call, read step by step by the exchange: notifications, elicitation and
-//! sampling requests, and the final outcome. Dropping an [`CallAnswer`] that has not ended cancels the call.
+//! sampling requests, and the final outcome. Dropping a [`CallAnswer`] that has not ended cancels the call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,11 +47,11 @@ pub struct CallAnswer {
     pub(super) over: bool,
     pub(super) id: i64,
     pub(super) call: Arc<ItemRequest>,
-    pub(super) manner: CallOptions,
+    pub(super) options: CallOptions,
     /// The caller that made the call.
-    pub(super) party: OnBehalfOf,
+    pub(super) on_behalf: OnBehalfOf,
     /// The session of the call, which a cancellation has to name.
-    pub(super) leg: Option<UpstreamSession>,
+    pub(super) upstream_session: Option<UpstreamSession>,
     pub(super) deadline: Instant,
     /// The stream was lost: the id of its last event, and the time to wait before resuming after it.
     pub(super) lost: Option<(Box<str>, Duration)>,
@@ -158,17 +158,17 @@ pub struct InputRequest<P = Fragment> {
 #[derive(Clone, Debug)]
 pub struct ReplySender {
     upstream: Arc<Upstream>,
-    party: OnBehalfOf,
-    leg: Option<UpstreamSession>,
+    on_behalf: OnBehalfOf,
+    upstream_session: Option<UpstreamSession>,
 }
 
 impl ReplySender {
     pub(super) const fn new(
         upstream: Arc<Upstream>,
-        party: OnBehalfOf,
-        leg: Option<UpstreamSession>,
+        on_behalf: OnBehalfOf,
+        upstream_session: Option<UpstreamSession>,
     ) -> Self {
-        Self { upstream, party, leg }
+        Self { upstream, on_behalf, upstream_session }
     }
 
     /// Sends a reply. A failure is logged.
@@ -177,7 +177,7 @@ impl ReplySender {
     /// permit and no entry, because the server asks during something that has them: a call, or a feed.
     pub async fn reply(&self, reply: ServerReply) {
         let sent = if reply.is_for(&self.upstream.name) {
-            let speaker = self.party.speaker(self.leg.as_ref());
+            let speaker = self.on_behalf.speaker(self.upstream_session.as_ref());
             let deadline = Instant::now() + self.upstream.limits.response_timeout;
             self.upstream.notify(&request::reply(reply, speaker), deadline).await
         } else {
@@ -185,7 +185,10 @@ impl ReplySender {
         };
         if let Err(error) = sent {
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::warn!(server = %self.upstream.name, %error, "a question was not answered");
+            tracing::warn!(
+                event = "server.reply_failed", server = %self.upstream.name, %error,
+                "the reply to a server request was not sent"
+            );
         }
     }
 }
@@ -353,9 +356,9 @@ impl CallAnswer {
                 self.reply_to_ping(&request)?;
                 Ok(None)
             }
-            Message::Request(_) if self.era() == Era::Modern => {
-                Err(UpstreamError::Protocol("the server asks in mid-answer"))
-            }
+            Message::Request(_) if self.era() == Era::Modern => Err(UpstreamError::Protocol(
+                "a modern server sent a request on the response stream",
+            )),
             Message::Request(request) => {
                 let key = request.id.to_string().into();
                 let (method, params) = (request.method, request.params);
@@ -419,8 +422,8 @@ impl CallAnswer {
     /// Sends the request. Waits for the headers of the response or, where the server may send messages of the call on
     /// the session's stream, for the first such message. The result is not passed through [`Upstream::noted`].
     pub(super) async fn start(&mut self) -> Result<(), UpstreamError> {
-        let speaker = self.party.speaker(self.leg.as_ref());
-        let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
+        let speaker = self.on_behalf.speaker(self.upstream_session.as_ref());
+        let outgoing = request::call(self.id, &self.call, &self.options, speaker);
         let started = if self.aside.is_none() {
             let sent = self.upstream.send(&outgoing, self.deadline).await;
             sent.map(|messages| self.messages = Some(messages))
@@ -437,10 +440,11 @@ impl CallAnswer {
     /// Like [`Self::start`], while messages on the session's stream are read at the same time.
     async fn start_pending(&mut self, pass: BreakerPass) -> Result<(), UpstreamError> {
         let (upstream, id) = (Arc::clone(&self.upstream), self.id);
-        let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
-        let (party, leg) = (self.party.clone(), self.leg.clone());
+        let (call, options) = (Arc::clone(&self.call), self.options.clone());
+        let (on_behalf, upstream_session) = (self.on_behalf.clone(), self.upstream_session.clone());
         let response = async move {
-            let outgoing = request::call(id, &call, &manner, party.speaker(leg.as_ref()));
+            let outgoing =
+                request::call(id, &call, &options, on_behalf.speaker(upstream_session.as_ref()));
             upstream.dispatch(&outgoing).await
         };
         self.pending = Some(PendingHeaders { response: Mutex::new(response.boxed()), pass });
@@ -464,9 +468,11 @@ impl CallAnswer {
         if next.is_err() {
             self.over = is_final(&next);
         }
-        if matches!(next, Err(UpstreamError::SessionGone)) && self.party.leg.is_none() {
+        if matches!(next, Err(UpstreamError::SessionGone))
+            && self.on_behalf.upstream_session.is_none()
+        {
             // The next call gets a new session. This call is not repeated: the server has begun to process it.
-            self.upstream.lost(&self.party, self.leg.as_ref());
+            self.upstream.lost(&self.on_behalf, self.upstream_session.as_ref());
         }
         self.upstream.noted(next)
     }
@@ -501,8 +507,8 @@ impl CallAnswer {
     fn trails(&self) -> bool {
         let Some(aside) = &self.aside else { return false };
         // A client with a session of its own gets log messages on its own stream.
-        let logs = self.manner.level.is_some() && self.party.leg.is_none();
-        logs || self.manner.progress && !self.reports && aside.may_trail()
+        let logs = self.options.level.is_some() && self.on_behalf.upstream_session.is_none();
+        logs || self.options.progress && !self.reports && aside.may_trail()
     }
 
     /// Forwards progress that names another request of the session to that request. Returns whether there is such a
@@ -577,8 +583,10 @@ impl CallAnswer {
         let Transport::Http(http) = &self.upstream.transport else {
             return Err(UpstreamError::Incomplete);
         };
-        let Some(leg) = &self.leg else { return Err(UpstreamError::Incomplete) };
-        let outgoing = request::initialized(&self.party, leg);
+        let Some(upstream_session) = &self.upstream_session else {
+            return Err(UpstreamError::Incomplete);
+        };
+        let outgoing = request::initialized(&self.on_behalf, upstream_session);
         let until = self.deadline.min(Instant::now() + self.upstream.limits.response_timeout);
         let found = timeout_at(until, http.open(&outgoing, Some(&last))).await;
         let found = found.map_err(|_late| UpstreamError::Incomplete)??;
@@ -593,7 +601,11 @@ impl CallAnswer {
     /// A handle to reply to the requests of a legacy server, usable while the next step is awaited.
     #[must_use]
     pub fn replier(&self) -> ReplySender {
-        ReplySender::new(Arc::clone(&self.upstream), self.party.clone(), self.leg.clone())
+        ReplySender::new(
+            Arc::clone(&self.upstream),
+            self.on_behalf.clone(),
+            self.upstream_session.clone(),
+        )
     }
 
     /// Repeats the call with the client's input that a modern server requested. The call had its permit and its intent
@@ -611,8 +623,8 @@ impl CallAnswer {
         if inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.upstream.name) {
             return Err(MISDIRECTED);
         }
-        self.manner.inputs = inputs;
-        self.manner.state = state;
+        self.options.inputs = inputs;
+        self.options.state = state;
         self.id = self.upstream.id();
         self.over = false;
         let aside = self.upstream.aside(self);
@@ -628,12 +640,14 @@ impl CallAnswer {
     }
 
     fn era(&self) -> Era {
-        self.leg.as_ref().map_or(Era::Modern, |leg| leg.version.era())
+        self.upstream_session
+            .as_ref()
+            .map_or(Era::Modern, |upstream_session| upstream_session.version.era())
     }
 
     /// Restarts the time limit of the whole answer.
     pub fn renew(&mut self) {
-        self.deadline = Instant::now() + self.manner.patience(self.upstream.limits.call_timeout);
+        self.deadline = Instant::now() + self.options.patience(self.upstream.limits.call_timeout);
     }
 
     /// Drops the arguments of the call and the client's input to free their memory. A legacy server has them already
@@ -643,13 +657,13 @@ impl CallAnswer {
         let (server, verb, name) = (call.server.clone(), call.verb, call.name.clone());
         let (arguments, extra, meta) = (None, Vec::new(), Vec::new());
         self.call = Arc::new(ItemRequest { server, verb, name, arguments, extra, meta });
-        self.manner.inputs = None;
-        self.manner.share = None;
+        self.options.inputs = None;
+        self.options.share = None;
     }
 
     /// Counts further request bytes against `share`.
     pub fn takes_of(&mut self, share: Option<Arc<Share<Holder>>>) {
-        self.manner.share = share;
+        self.options.share = share;
     }
 
     /// Restores the call with its arguments, against which the result is judged. Takes the permit of the same call, which
@@ -694,11 +708,11 @@ fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
     matches!(result, Err(error) if !matches!(error, UpstreamError::Timeout(_)))
 }
 
-/// The next message on the session's stream; pending forever without a `ticket`. A response there that found no room
+/// The next message on the session's stream; pending forever without an `inbox`. A response there that found no room
 /// yields `None`, because the response belongs on the connection of the request.
-async fn aside(ticket: &mut Option<RequestInbox>) -> Option<Message> {
-    match ticket {
-        Some(ticket) => ticket.next().await?.ok(),
+async fn aside(inbox: &mut Option<RequestInbox>) -> Option<Message> {
+    match inbox {
+        Some(inbox) => inbox.next().await?.ok(),
         None => std::future::pending().await,
     }
 }
@@ -716,18 +730,21 @@ fn questions(result: &Fragment) -> Result<Vec<InputRequest>, UpstreamError> {
         return wrong("`requestState` is not a string");
     }
     if asked.is_none() && state.is_none() {
-        return wrong("the server asks for input and does not say for which");
+        return wrong("an `input_required` result has neither `inputRequests` nor `requestState`");
     }
     let document = result.document();
     let mut questions = Vec::new();
     for (key, question) in asked.into_iter().flat_map(Value::members) {
         if wire::is_misspelled(question, &wire::SERVER_REQUEST) {
-            return wrong("the server asks with a member in another spelling");
+            return wrong("an entry of `inputRequests` has a member in another spelling");
         }
         let method = question.get("method").and_then(Value::as_str);
-        let Some(method) = method.filter(|_| questions.len() < AT_ONCE) else {
-            return wrong("the server asks what is no question, or too much at once");
+        let Some(method) = method else {
+            return wrong("an entry of `inputRequests` has no `method`");
         };
+        if questions.len() >= AT_ONCE {
+            return wrong("`inputRequests` has more than 32 entries");
+        }
         let params = question.get("params").map(|params| params.fragment(&document));
         let (key, method) = (key.into(), method.into());
         questions.push(InputRequest { key, id: None, method, params });
@@ -742,7 +759,7 @@ pub fn is_progress(told: &Notification, id: i64) -> bool {
     let named = || match ProgressTarget::of(told) {
         ProgressTarget::Request(named) => named == id,
         ProgressTarget::Nothing => true,
-        ProgressTarget::Stranger => false,
+        ProgressTarget::UnknownToken => false,
     };
     &*told.method == method::PROGRESS && named()
 }
@@ -754,27 +771,33 @@ impl Drop for CallAnswer {
         if self.over {
             return;
         }
-        let leg = self.leg.take();
-        let party = self.party.clone();
+        let upstream_session = self.upstream_session.take();
+        let on_behalf = self.on_behalf.clone();
         match self.messages.take() {
             Some(IncomingMessages { incoming: Incoming::Channel(answer), .. }) => {
-                let speaker = party.speaker(leg.as_ref());
+                let speaker = on_behalf.speaker(upstream_session.as_ref());
                 answer.cancel(request::cancelled(self.id, speaker).body);
             }
             // Nothing was sent.
             None if matches!(self.upstream.transport, Transport::Channel(_)) => {}
             Some(IncomingMessages { incoming: Incoming::Http(..), .. }) | None => {
-                if !leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy) {
+                if !upstream_session
+                    .as_ref()
+                    .is_some_and(|upstream_session| upstream_session.version.era() == Era::Legacy)
+                {
                     return;
                 }
                 let (upstream, id) = (Arc::clone(&self.upstream), self.id);
                 self.upstream.tasks.spawn(async move {
                     let deadline = Instant::now() + upstream.limits.response_timeout;
-                    let speaker = party.speaker(leg.as_ref());
+                    let speaker = on_behalf.speaker(upstream_session.as_ref());
                     let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {
                         let error = crate::base::error_chain::ErrorChain(&error);
-                        tracing::debug!(server = %upstream.name, %error, "not cancelled");
+                        tracing::debug!(
+                            server = %upstream.name, %error,
+                            "the cancellation was not sent"
+                        );
                     }
                 });
             }

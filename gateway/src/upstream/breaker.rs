@@ -69,16 +69,16 @@ impl Breaker {
     /// other work to do before they send.
     ///
     /// # Errors
-    /// [`UpstreamError::Open`] during a pause, with the time that is left of it.
+    /// [`UpstreamError::CircuitOpen`] during a pause, with the time that is left of it.
     pub(super) fn look(&self, now: Instant) -> Result<(), UpstreamError> {
         let left = self.until.load(Ordering::Acquire).saturating_sub(self.micros(now));
-        if left > 0 { Err(UpstreamError::Open(Duration::from_micros(left))) } else { Ok(()) }
+        if left > 0 { Err(UpstreamError::CircuitOpen(Duration::from_micros(left))) } else { Ok(()) }
     }
 
     /// Admits a request at `now`, as the probe if a pause has ended.
     ///
     /// # Errors
-    /// Those of [`Self::look`], and [`UpstreamError::Open`] if another request has just become the probe.
+    /// Those of [`Self::look`], and [`UpstreamError::CircuitOpen`] if another request has just become the probe.
     pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<BreakerPass, UpstreamError> {
         let until = self.until.load(Ordering::Acquire);
         let pass = |slot| BreakerPass { breaker: Some(Arc::clone(self)), slot, excused: false };
@@ -90,7 +90,7 @@ impl Breaker {
         let slot = self.pause(now);
         match self.until.compare_exchange(until, slot, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(pass(Some(slot))),
-            Err(_) => Err(UpstreamError::Open(self.bounds.open_for)),
+            Err(_) => Err(UpstreamError::CircuitOpen(self.bounds.open_for)),
         }
     }
 
@@ -109,7 +109,11 @@ impl Breaker {
         if !seen && failures >= self.bounds.failures.get() && pause(0) {
             self.counts.opened();
             let server = self.counts.name();
-            tracing::warn!(server, "the server keeps failing: the circuit is open");
+            tracing::warn!(
+                event = "server.circuit_open",
+                server,
+                "circuit breaker opened: the server keeps failing"
+            );
         }
     }
 
@@ -125,7 +129,11 @@ impl Breaker {
         }
         if open && self.until.swap(0, Ordering::AcqRel) > 0 {
             let server = self.counts.name();
-            tracing::info!(server, "the server answers again: the circuit is closed");
+            tracing::info!(
+                event = "server.circuit_closed",
+                server,
+                "circuit breaker closed: the server responds again"
+            );
         }
     }
 
@@ -200,7 +208,7 @@ impl UpstreamError {
     /// Whether the server itself failed, as opposed to the request, the caller or the credential.
     const fn says(&self) -> HealthSignal {
         match self {
-            Self::Link(
+            Self::Connection(
                 ConnectionError::Connect(_)
                 | ConnectionError::Broken(_)
                 | ConnectionError::Unprocessed(_),
@@ -222,16 +230,16 @@ impl UpstreamError {
             | Self::Refused => HealthSignal::Answered,
             // A session can be gone without the server having been asked.
             Self::SessionGone
-            | Self::Shared(_)
-            | Self::Open(_)
-            | Self::Stranger
-            | Self::Link(ConnectionError::Egress { .. } | ConnectionError::Identity(_))
-            | Self::World(_)
+            | Self::SharedFailure(_)
+            | Self::CircuitOpen(_)
+            | Self::IdentityMismatch
+            | Self::Connection(ConnectionError::Egress { .. } | ConnectionError::Identity(_))
+            | Self::Environment(_)
             | Self::Credential(_)
             | Self::Backoff(_)
-            | Self::Crowded
+            | Self::SessionLimit
             | Self::Memory(_)
-            | Self::Full(_)
+            | Self::SendQueueFull(_)
             | Self::Processes(_) => HealthSignal::Nothing,
         }
     }

@@ -33,10 +33,10 @@ pub(super) struct CapableCatalogs {
 }
 
 impl CapableCatalogs {
-    /// Empty catalogs of a server that may send clients the requests in `asks`.
-    pub(super) fn new(asks: &ServerRequestPolicy) -> Self {
+    /// Empty catalogs of a server that may send clients the requests in `server_requests`.
+    pub(super) fn new(server_requests: &ServerRequestPolicy) -> Self {
         let (modern, legacy) = (CatalogCache::default(), CatalogCache::default());
-        Self { modern, legacy, read: AtomicU64::new(0), exists: !asks.is_nothing() }
+        Self { modern, legacy, read: AtomicU64::new(0), exists: !server_requests.is_nothing() }
     }
 
     /// Whether such lists may exist that were not read yet.
@@ -46,7 +46,7 @@ impl CapableCatalogs {
 
     /// The era in which the list in `slot` is shown, if `slot` is one of these.
     pub(super) fn era_of(&self, slot: &CachedKind, kind: ItemKind) -> Option<Era> {
-        let is = |shelf: &CatalogCache| std::ptr::eq(shelf.slot(kind), slot);
+        let is = |cached: &CatalogCache| std::ptr::eq(cached.slot(kind), slot);
         match (is(&self.modern), is(&self.legacy)) {
             (true, _) => Some(Era::Modern),
             (_, true) => Some(Era::Legacy),
@@ -54,7 +54,7 @@ impl CapableCatalogs {
         }
     }
 
-    fn shelf(&self, era: Era) -> &CatalogCache {
+    fn cached(&self, era: Era) -> &CatalogCache {
         match era {
             Era::Modern => &self.modern,
             Era::Legacy => &self.legacy,
@@ -66,7 +66,7 @@ impl CapableCatalogs {
 #[derive(Debug, Default)]
 pub struct CapableOffer {
     /// The server's information in each era.
-    pub hellos: Vec<Arc<ServerInfo>>,
+    pub server_infos: Vec<Arc<ServerInfo>>,
     /// The server's lists in each era.
     pub listings: Vec<Arc<Listing>>,
 }
@@ -80,27 +80,30 @@ impl Upstream {
     /// If the server cannot be reached or a list cannot be read.
     pub async fn offered_to_capable(self: &Arc<Self>) -> Result<CapableOffer, UpstreamError> {
         let mut offered = CapableOffer::default();
-        if self.asks.is_nothing() {
+        if self.server_requests.is_nothing() {
             return Ok(offered);
         }
-        let party =
-            OnBehalfOf { client: DisclosedClient::capable_of(&self.asks), ..OnBehalfOf::gateway() };
-        let known = self.known(&party).await?;
-        let session = match known.hello.era {
+        let on_behalf = OnBehalfOf {
+            client: DisclosedClient::capable_of(&self.server_requests),
+            ..OnBehalfOf::gateway()
+        };
+        let known = self.known(&on_behalf).await?;
+        let session = match known.server_info.era {
             Era::Modern => {
-                self.read_offered(&party, &known.hello, &mut offered).await?;
-                self.legacy_session(&party).await?
+                self.read_offered(&on_behalf, &known.server_info, &mut offered).await?;
+                self.legacy_session(&on_behalf).await?
             }
-            Era::Legacy => self.capable_session(&party).await?,
+            Era::Legacy => self.capable_session(&on_behalf).await?,
         };
         if let Some(opened) = session {
-            let party = OnBehalfOf { leg: opened.leg.clone(), ..party };
-            let read = self.read_offered(&party, &opened.hello, &mut offered).await;
-            if let Some(leg) = &opened.leg {
-                self.close(&party, leg, opened.since.elapsed()).await;
+            let on_behalf =
+                OnBehalfOf { upstream_session: opened.upstream_session.clone(), ..on_behalf };
+            let read = self.read_offered(&on_behalf, &opened.server_info, &mut offered).await;
+            if let Some(upstream_session) = &opened.upstream_session {
+                self.close(&on_behalf, upstream_session, opened.since.elapsed()).await;
             }
             read?;
-            offered.hellos.push(opened.hello);
+            offered.server_infos.push(opened.server_info);
         }
         self.capable.read.store(known.generation.saturating_add(1), Ordering::Release);
         Ok(offered)
@@ -110,7 +113,7 @@ impl Upstream {
     /// read since its last start, because they stay the same until it is started again.
     pub(super) async fn capable_again(self: &Arc<Self>) -> Result<CapableOffer, UpstreamError> {
         if let Transport::Channel(_) = &self.transport
-            && !self.asks.is_nothing()
+            && !self.server_requests.is_nothing()
         {
             let generation = self.known(&OnBehalfOf::gateway()).await?.generation;
             if self.capable.read.load(Ordering::Acquire) == generation.saturating_add(1) {
@@ -124,28 +127,30 @@ impl Upstream {
     /// sessions of their own.
     async fn capable_session(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Option<ServerState>, UpstreamError> {
         let own = match &self.transport {
             Transport::Http(_) => true,
-            Transport::Channel(seats) => seats.own(),
+            Transport::Channel(pool) => pool.own(),
         };
         if !own {
             return Ok(None);
         }
-        self.session(ProtocolVersion::LAST_LEGACY, party, ConnectionScope::Session).await.map(Some)
+        self.session(ProtocolVersion::LAST_LEGACY, on_behalf, ConnectionScope::Session)
+            .await
+            .map(Some)
     }
 
     async fn read_offered(
         self: &Arc<Self>,
-        party: &OnBehalfOf,
-        hello: &ServerInfo,
+        on_behalf: &OnBehalfOf,
+        server_info: &ServerInfo,
         offered: &mut CapableOffer,
     ) -> Result<(), UpstreamError> {
-        for kind in ItemKind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
+        for kind in ItemKind::LISTED.into_iter().filter(|kind| server_info.has(*kind)) {
             let until = Instant::now() + self.limits.response_timeout;
-            let slot = self.capable.shelf(hello.era).slot(kind);
-            offered.listings.push(self.read(slot, party, kind, until).await?);
+            let slot = self.capable.cached(server_info.era).slot(kind);
+            offered.listings.push(self.read(slot, on_behalf, kind, until).await?);
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(super) struct CatalogCache {
     place: Option<CacheShare>,
 }
 
-/// The part of a caller's share that one of its shelves takes.
+/// The part of a caller's share that one of its cached catalogs takes.
 #[derive(Debug)]
 struct CacheShare {
     caller: Arc<str>,
@@ -201,9 +201,9 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Permit,
         on_record: &ReadEntry,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        self.catalog_within(permit, on_record, party, self.limits.response_timeout).await
+        self.catalog_within(permit, on_record, on_behalf, self.limits.response_timeout).await
     }
 
     /// Like [`Self::catalog`], with `patience` as the time limit for the server's answer.
@@ -214,12 +214,12 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Permit,
         _on_record: &ReadEntry,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
         match permit.spend_on_reading() {
             Some((server, kind)) if server == self.name => {
-                self.listing(party, kind, self.limits.catalog_age, patience).await
+                self.listing(on_behalf, kind, self.limits.catalog_age, patience).await
             }
             Some(_) | None => Err(MISDIRECTED),
         }
@@ -246,7 +246,7 @@ impl Upstream {
     /// reads again, and the other waiters get its result, because that reading began after they arrived.
     pub(super) async fn listing(
         self: &Arc<Self>,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         kind: ItemKind,
         age: Duration,
         patience: Duration,
@@ -256,8 +256,8 @@ impl Upstream {
         if let Some(listing) = self.shared.slot(kind).fresh(age).filter(|l| l.is_public()) {
             return Ok(listing);
         }
-        let shelf = self.shelf(party).await?;
-        let slot = shelf.slot(kind);
+        let cached = self.cached(on_behalf).await?;
+        let slot = cached.slot(kind);
         if let Some(listing) = slot.fresh(age) {
             return Ok(listing);
         }
@@ -270,32 +270,34 @@ impl Upstream {
             false => self.limits.response_timeout,
         };
         // Boxed, because it is rare and large, and the futures of all calls would have room for it.
-        let read = || Box::pin(self.read(slot, party, kind, until));
+        let read = || Box::pin(self.read(slot, on_behalf, kind, until));
         let public = || known(self.shared.slot(kind)).filter(|l| l.is_public());
         slot.reading.take(patience, || known(slot).or_else(public), read).await
     }
 
-    /// The shelf with the cached lists for `party`, added if there is none.
-    async fn shelf(&self, party: &OnBehalfOf) -> Result<Arc<CatalogCache>, UpstreamError> {
-        let whom = match &party.leg {
+    /// The cache with the lists for `on_behalf`, added if there is none.
+    async fn cached(&self, on_behalf: &OnBehalfOf) -> Result<Arc<CatalogCache>, UpstreamError> {
+        let whom = match &on_behalf.upstream_session {
             // A server without session ids cannot tell its sessions apart, so its lists are cached by caller.
-            Some(leg) if leg.id.is_some() => CatalogOwner::Session(leg.clone()),
-            Some(_) => CatalogOwner::Caller(party.asker()),
+            Some(upstream_session) if upstream_session.id.is_some() => {
+                CatalogOwner::Session(upstream_session.clone())
+            }
+            Some(_) => CatalogOwner::Caller(on_behalf.capability_key()),
             None => {
-                let known = self.known(party).await?;
-                if party.principal.is_none() || self.is_shared(known.hello.era) {
+                let known = self.known(on_behalf).await?;
+                if on_behalf.principal.is_none() || self.is_shared(known.server_info.era) {
                     return Ok(Arc::clone(&self.shared));
                 }
-                match self.keeps_sessions(known.hello.era) {
-                    true => CatalogOwner::Standing(party.key()),
-                    false => CatalogOwner::Caller(party.asker()),
+                match self.keeps_sessions(known.server_info.era) {
+                    true => CatalogOwner::Standing(on_behalf.session_key()),
+                    false => CatalogOwner::Caller(on_behalf.capability_key()),
                 }
             }
         };
-        if let Some(shelf) = self.shelves.get(&whom) {
-            return Ok(shelf);
+        if let Some(cached) = self.catalogs.get(&whom) {
+            return Ok(cached);
         }
-        let Some(caller) = party.caller() else { return Ok(Arc::default()) };
+        let Some(caller) = on_behalf.caller() else { return Ok(Arc::default()) };
         let caller: Arc<str> = caller.into();
         let share = self.places.take(&caller, 1).or_else(|_none| {
             // Clients that disappear without closing their session leave their lists behind.
@@ -304,32 +306,32 @@ impl Upstream {
         });
         let Ok(share) = share else { return Ok(Arc::default()) };
         let place = Some(CacheShare { caller, _share: share });
-        let shelf = Arc::new(CatalogCache { place, ..CatalogCache::default() });
-        if self.shelves.insert(whom.clone(), Arc::clone(&shelf)).is_ok() {
-            return Ok(self.shelves.get(&whom).unwrap_or(shelf));
+        let cached = Arc::new(CatalogCache { place, ..CatalogCache::default() });
+        if self.catalogs.insert(whom.clone(), Arc::clone(&cached)).is_ok() {
+            return Ok(self.catalogs.get(&whom).unwrap_or(cached));
         }
-        self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, Duration::ZERO));
+        self.catalogs.retain(|_, cached| !cached.is_spent(self.limits.catalog_age, Duration::ZERO));
         // Without room in the cache, the list is read for every request: slower, not wrong.
-        if let Err(full) = self.shelves.insert(whom, Arc::clone(&shelf)) {
-            tracing::debug!(server = %self.name, %full, "the lists of a session are not kept");
+        if let Err(full) = self.catalogs.insert(whom, Arc::clone(&cached)) {
+            tracing::debug!(server = %self.name, %full, "the lists of a session are not cached");
         }
-        Ok(shelf)
+        Ok(cached)
     }
 
-    /// Evicts the least recently read shelf of a caller, except the one that holds `slot`. Returns whether there was
+    /// Evicts the least recently read cache of a caller, except the one that holds `slot`. Returns whether there was
     /// one.
     fn forget_oldest(&self, caller: &str, slot: Option<&CachedKind>) -> bool {
         let mut oldest: Option<(Option<Instant>, CatalogOwner)> = None;
-        self.shelves.retain(|whom, shelf| {
-            if shelf.is_of(caller) && !slot.is_some_and(|slot| shelf.has(slot)) {
-                let read = shelf.last_read();
+        self.catalogs.retain(|whom, cached| {
+            if cached.is_of(caller) && !slot.is_some_and(|slot| cached.has(slot)) {
+                let read = cached.last_read();
                 if oldest.as_ref().is_none_or(|(before, _)| read < *before) {
                     oldest = Some((read, whom.clone()));
                 }
             }
             true
         });
-        oldest.is_some_and(|(_, whom)| self.shelves.remove(&whom).is_some())
+        oldest.is_some_and(|(_, whom)| self.catalogs.remove(&whom).is_some())
     }
 
     /// Reserves room for a list in the share of its caller, and evicts older lists of that caller if necessary. A
@@ -359,7 +361,7 @@ impl Upstream {
             // A concurrent reader of the same list may have set a share first; this one is then dropped.
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
-                tracing::debug!(server = %self.name, %none, "a list is not kept");
+                tracing::debug!(server = %self.name, %none, "a list is not cached");
                 return false;
             }
         }
@@ -381,7 +383,11 @@ impl Upstream {
             // A concurrent reader of the same list may have set a share first; this one is then dropped.
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
-                tracing::warn!(server = %self.name, kind = listing.kind().as_str(), %none, "a list is not kept: it is read for every request");
+                tracing::warn!(
+                    event = "catalog.not_cached", server = %self.name,
+                    kind = listing.kind().as_str(), %none,
+                    "a list is not cached: it is read for every request"
+                );
                 return false;
             }
         }
@@ -422,7 +428,7 @@ impl Upstream {
     pub fn is_shared(&self, era: Era) -> bool {
         match &self.transport {
             Transport::Http(_) => false,
-            Transport::Channel(seats) => !seats.own() && era == Era::Legacy,
+            Transport::Channel(pool) => !pool.own() && era == Era::Legacy,
         }
     }
 
@@ -430,15 +436,15 @@ impl Upstream {
     pub(super) fn keeps_sessions(&self, era: Era) -> bool {
         match &self.transport {
             Transport::Http(_) => era == Era::Legacy,
-            Transport::Channel(seats) => seats.own(),
+            Transport::Channel(pool) => pool.own(),
         }
     }
 
     /// Handles a list-changed notification: no cached list of `kind` is fresh any more.
     pub(super) fn changed(&self, kind: ItemKind) {
         self.shared.changed(kind);
-        self.shelves.retain(|_, shelf| {
-            shelf.changed(kind);
+        self.catalogs.retain(|_, cached| {
+            cached.changed(kind);
             true
         });
     }
@@ -449,47 +455,53 @@ impl Upstream {
         let ourselves = OnBehalfOf::gateway();
         // Callers get no list that is older than this recheck, regardless of the server's cache lifetime.
         self.replaced();
-        self.keeper.outdate(&self.name);
+        self.pin_monitor.outdate(&self.name);
         // A failure was logged where the request was made.
-        let Ok(hello) = self.ask_again(&ourselves).await else { return };
-        self.compare(&hello);
+        let Ok(server_info) = self.ask_again(&ourselves).await else { return };
+        self.compare(&server_info);
         // Lists for capable clients come first: they may contain definitions that the list for all lacks.
         match self.capable_again().await {
-            Ok(found) => found.hellos.iter().for_each(|hello| self.compare(hello)),
+            Ok(found) => {
+                found.server_infos.iter().for_each(|server_info| self.compare(server_info))
+            }
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::debug!(server = %self.name, %error, "what capable clients are offered is not known");
+                tracing::debug!(
+                    server = %self.name, %error,
+                    "the lists for clients with capabilities could not be read"
+                );
             }
         }
-        for kind in ItemKind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
+        for kind in ItemKind::LISTED.into_iter().filter(|kind| server_info.has(*kind)) {
             drop(self.own_catalog(kind, None).await);
         }
     }
 
     /// Asks for the server's information again. A program is asked once, when it is started.
-    async fn ask_again(&self, party: &OnBehalfOf) -> Result<Arc<ServerInfo>, UpstreamError> {
-        let known = self.known(party).await?;
-        match (&self.transport, known.hello.era) {
-            (Transport::Channel(_), _) => Ok(Arc::clone(&known.hello)),
+    async fn ask_again(&self, on_behalf: &OnBehalfOf) -> Result<Arc<ServerInfo>, UpstreamError> {
+        let known = self.known(on_behalf).await?;
+        match (&self.transport, known.server_info.era) {
+            (Transport::Channel(_), _) => Ok(Arc::clone(&known.server_info)),
             (Transport::Http(_), Era::Modern) => {
-                let found = self.discover(party, known.generation, None).await?;
-                let Some(found) = found else { return Ok(Arc::clone(&known.hello)) };
-                let hello = Arc::clone(&found.hello);
+                let found = self.discover(on_behalf, known.generation, None).await?;
+                let Some(found) = found else { return Ok(Arc::clone(&known.server_info)) };
+                let server_info = Arc::clone(&found.server_info);
                 self.known.store(Some(Arc::new(found)));
-                Ok(hello)
+                Ok(server_info)
             }
             (Transport::Http(_), Era::Legacy) => {
                 let opened = self
-                    .session(ProtocolVersion::LAST_LEGACY, party, ConnectionScope::Session)
+                    .session(ProtocolVersion::LAST_LEGACY, on_behalf, ConnectionScope::Session)
                     .await?;
-                if let Some(leg) = &opened.leg {
-                    self.close(party, leg, opened.since.elapsed()).await;
+                if let Some(upstream_session) = &opened.upstream_session {
+                    self.close(on_behalf, upstream_session, opened.since.elapsed()).await;
                 }
-                let (hello, leg) = (Arc::clone(&opened.hello), known.leg.clone());
+                let (server_info, upstream_session) =
+                    (Arc::clone(&opened.server_info), known.upstream_session.clone());
                 let (generation, since) = (known.generation, known.since);
-                let found = ServerState { hello, generation, leg, since };
+                let found = ServerState { server_info, generation, upstream_session, since };
                 self.known.store(Some(Arc::new(found)));
-                Ok(opened.hello)
+                Ok(opened.server_info)
             }
         }
     }
@@ -503,17 +515,17 @@ impl Upstream {
     pub(super) async fn read(
         self: &Arc<Self>,
         slot: &CachedKind,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         kind: ItemKind,
         until: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let leg = self.reach(party).await?;
-        let read = self.pages(slot, party, leg.as_ref(), kind, until).await;
+        let upstream_session = self.reach(on_behalf).await?;
+        let read = self.pages(slot, on_behalf, upstream_session.as_ref(), kind, until).await;
         let read = match read {
-            Err(UpstreamError::SessionGone) if party.leg.is_none() => {
-                self.lost(party, leg.as_ref());
-                let leg = self.reach(party).await?;
-                self.pages(slot, party, leg.as_ref(), kind, until).await
+            Err(UpstreamError::SessionGone) if on_behalf.upstream_session.is_none() => {
+                self.lost(on_behalf, upstream_session.as_ref());
+                let upstream_session = self.reach(on_behalf).await?;
+                self.pages(slot, on_behalf, upstream_session.as_ref(), kind, until).await
             }
             read => read,
         };
@@ -524,23 +536,27 @@ impl Upstream {
     async fn pages(
         &self,
         slot: &CachedKind,
-        party: &OnBehalfOf,
-        leg: Option<&UpstreamSession>,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
         kind: ItemKind,
         deadline: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let (speaker, shared) = (party.speaker(leg), self.shared.slot(kind));
+        let (speaker, shared) = (on_behalf.speaker(upstream_session), self.shared.slot(kind));
         let held = slot.held.load_full();
         let public = || shared.held.load_full().filter(|held| held.listing.is_public());
         let held = held.or_else(public).map(|held| Arc::clone(&held.listing));
         let begun = Instant::now();
-        let keeping =
-            CacheTarget { slot, own: slot.begin(), shared: shared.begin(), caller: party.caller() };
+        let keeping = CacheTarget {
+            slot,
+            own: slot.begin(),
+            shared: shared.begin(),
+            caller: on_behalf.caller(),
+        };
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = PageCollector::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
         // The budget of the pages is held until the list is cached or no longer used.
-        let mut counted = self.counts_pages(party);
+        let mut counted = self.counts_pages(on_behalf);
         loop {
             let id = self.id();
             let outgoing = request::list(id, kind, cursor.as_deref(), speaker);
@@ -549,7 +565,7 @@ impl Upstream {
             if let (Some(text), Some(held), None) = (&text, &held, &cursor)
                 && held.is_repeated_by(text, id)
             {
-                if self.keeper.has_moved(held.epoch()) {
+                if self.pin_monitor.has_moved(held.epoch()) {
                     self.noted_list(slot, held, begun).await?;
                 }
                 self.keep(keeping, held);
@@ -600,11 +616,11 @@ impl Upstream {
         }
     }
 
-    /// The memory budget for the pages of a list that is read for `party`. On a channel that callers share it counts
+    /// The memory budget for the pages of a list that is read for `on_behalf`. On a channel that callers share it counts
     /// against the caller only, so that one caller's lists do not block the channel for others.
-    fn counts_pages(&self, party: &OnBehalfOf) -> ResponseAccount {
+    fn counts_pages(&self, on_behalf: &OnBehalfOf) -> ResponseAccount {
         let server: Arc<str> = self.name.as_str().into();
-        match (&self.transport, party.caller()) {
+        match (&self.transport, on_behalf.caller()) {
             (Transport::Channel(_), Some(caller)) => {
                 self.answers.begin_for(&server, Some(&caller.into()))
             }
@@ -636,10 +652,11 @@ impl Upstream {
         listing: &Listing,
         begun: Instant,
     ) -> Result<(), UpstreamError> {
-        self.keeper.has_moved(listing.epoch());
-        let (keeper, catalog) = (Arc::clone(&self.keeper), Arc::clone(listing.catalog()));
+        self.pin_monitor.has_moved(listing.epoch());
+        let (pin_monitor, catalog) = (Arc::clone(&self.pin_monitor), Arc::clone(listing.catalog()));
         let audience = self.audience(slot, listing);
-        let noted = tokio::task::spawn_blocking(move || keeper.note(&catalog, audience, begun));
+        let noted =
+            tokio::task::spawn_blocking(move || pin_monitor.note(&catalog, audience, begun));
         let what = "the list could not be compared with what was approved";
         noted.await.map_err(|_ended| UpstreamError::Protocol(what))
     }

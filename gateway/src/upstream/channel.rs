@@ -23,14 +23,13 @@ use crate::mcp::wire::Message;
 use crate::metrics::ServerMetrics;
 use crate::stream::body::Segments;
 
-/// The minimum number of requests that may wait for their answers on one channel, and that number for each request
-/// that the gateway has in progress.
+/// A channel holds at most `max(limits.inFlight, REQUESTS) * REQUESTS_OF_EACH` pending requests.
 const REQUESTS: usize = 64;
 const REQUESTS_OF_EACH: usize = 4;
 /// Interval of checks whether a stalled channel must be given up.
-const LOOK: Duration = Duration::from_millis(250);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum number of characters of a method name that are logged.
-const NAME: usize = 64;
+const MAX_LOGGED_METHOD: usize = 64;
 
 /// The parameters that all channels to one server share.
 #[derive(Clone, Debug)]
@@ -38,11 +37,11 @@ pub(super) struct ChannelTerms {
     /// The name of the server.
     pub(super) name: ServerName,
     pub(super) limits: Limits,
-    pub(super) noise: Arc<ServerLog>,
+    pub(super) server_log: Arc<ServerLog>,
     /// The metrics of the server.
     pub(super) counts: Arc<ServerMetrics>,
     /// Memory budget for messages that are being read, and for answers.
-    pub(super) intake: Arc<ResponseAccounts>,
+    pub(super) response_memory: Arc<ResponseAccounts>,
 }
 
 /// A channel to a server.
@@ -53,8 +52,8 @@ pub(super) struct Channel {
     outbox: SendQueue,
     limits: Limits,
     counts: Arc<ServerMetrics>,
-    pub(super) desk: Arc<Demux>,
-    noise: Arc<ServerLog>,
+    pub(super) demux: Arc<Demux>,
+    server_log: Arc<ServerLog>,
     /// The part of its caller's share that it takes until its process has ended.
     held: Option<ChannelShare>,
     /// Cancelled when the channel is to end or has ended.
@@ -109,7 +108,7 @@ pub(super) struct ChannelAnswer {
     channel: Arc<Channel>,
     /// The JSON-RPC id of the request.
     id: i64,
-    ticket: RequestInbox,
+    inbox: RequestInbox,
 }
 
 impl Channel {
@@ -120,7 +119,7 @@ impl Channel {
         terms: &ChannelTerms,
         held: Option<ChannelShare>,
     ) -> Arc<Self> {
-        let ChannelTerms { name, limits, noise, counts, intake } = terms;
+        let ChannelTerms { name, limits, server_log, counts, response_memory } = terms;
         let requests = limits.in_flight.max(REQUESTS) * REQUESTS_OF_EACH;
         let (all, each) = (limits.send_queue, limits.send_queue_per_caller);
         Arc::new(Self {
@@ -128,8 +127,8 @@ impl Channel {
             outbox: SendQueue::new(all, each, Arc::clone(counts)),
             limits: *limits,
             counts: Arc::clone(counts),
-            desk: Demux::new(serves, requests, name, intake, counts),
-            noise: Arc::clone(noise),
+            demux: Demux::new(serves, requests, name, response_memory, counts),
+            server_log: Arc::clone(server_log),
             held,
             over: CancellationToken::new(),
             lost: AtomicBool::new(false),
@@ -148,12 +147,12 @@ impl Channel {
         at_most: Duration,
     ) -> Result<ChannelAnswer, UpstreamError> {
         let id = outgoing.id.ok_or(UpstreamError::Protocol("a request needs an id"))?;
-        let ticket = self.desk.wait(id, outgoing.takes, outgoing.caller);
-        let ticket = ticket.ok_or(UpstreamError::Stalled)?;
+        let inbox = self.demux.wait(id, outgoing.takes, outgoing.caller);
+        let inbox = inbox.ok_or(UpstreamError::Stalled)?;
         let subscribes = outgoing.method == method::LISTEN;
         let awaited = if subscribes { Awaited::End(id) } else { Awaited::Answer(id) };
         self.queue(outgoing, awaited, at_most).await?;
-        Ok(ChannelAnswer { channel: Arc::clone(self), id, ticket })
+        Ok(ChannelAnswer { channel: Arc::clone(self), id, inbox })
     }
 
     /// Sends a notification or a response. Waits at most `at_most` for room in the send queue.
@@ -177,7 +176,7 @@ impl Channel {
         tokio::select! {
             added = self.outbox.add(draft, at_most) => added.map_err(|error| match error {
                 NotQueued::Closed => UpstreamError::Exited,
-                NotQueued::Full(none) => UpstreamError::Full(none),
+                NotQueued::Full(none) => UpstreamError::SendQueueFull(none),
             }),
             () = self.over.cancelled() => Err(UpstreamError::Exited),
         }
@@ -200,7 +199,7 @@ impl Channel {
     /// Notes that a message was sent completely, and releases its room.
     pub(super) fn sent(&self, message: QueuedMessage) {
         if let Awaited::Answer(id) = message.awaited {
-            self.desk.sent(id);
+            self.demux.sent(id);
         }
         drop(message);
     }
@@ -236,16 +235,16 @@ impl Channel {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Resolves when a server that has read nothing since `since` must be given up. A server that does one thing at a
-    /// time does not read while it works, so it is given up in two cases: it was silent for `responseTimeout` and no call
-    /// that it received is waiting; or messages are refused because of it, and every call that it received has had
-    /// its `callTimeout`.
+    /// Resolves when the channel to a server that has read nothing since `since` must be closed. A single-threaded
+    /// server does not read while it works, so the channel is closed in two cases: the server sent nothing for
+    /// `limits.responseTimeout`, and no call that it received is pending; or messages were refused because its queue is
+    /// full, and every call that it received has had `limits.callTimeout`.
     pub(super) async fn stalls(&self, since: Instant) {
         let longest = self.limits.call_timeout.max(self.limits.response_timeout);
         loop {
-            sleep(LOOK).await;
+            sleep(STALL_CHECK_INTERVAL).await;
             let silent = since.max(self.last_heard()).elapsed() >= self.limits.response_timeout;
-            let idles = silent && !self.desk.is_at_work();
+            let idles = silent && !self.demux.is_at_work();
             if idles || since.elapsed() >= longest && self.outbox.has_refused() {
                 return;
             }
@@ -257,8 +256,9 @@ impl Channel {
         self.counts.stalled();
         let server = self.counts.name();
         tracing::warn!(
+            event = "channel.stalled",
             server,
-            "the server takes nothing of what is sent to it: the channel is ended"
+            "channel closed: the server stopped reading"
         );
     }
 
@@ -279,7 +279,7 @@ impl Channel {
     /// Whether it was not used for `age`, and no request waits and no listener is subscribed.
     pub(super) fn is_idle(&self, age: Duration) -> bool {
         let used = Duration::from_secs(self.used.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(used) >= age && !self.desk.is_busy()
+        self.started.elapsed().saturating_sub(used) >= age && !self.demux.is_busy()
     }
 
     /// Queues a cancellation or a refusal of the gateway itself, if there is room for it right now.
@@ -287,10 +287,13 @@ impl Channel {
         match self.outbox.add_by_itself(body) {
             Ok(()) | Err(NotQueued::Closed) => {}
             Err(error @ NotQueued::Full(_)) => {
-                if let Some(suppressed) = self.noise.allow(Instant::now()) {
+                if let Some(suppressed) = self.server_log.allow(Instant::now()) {
                     let (server, error) =
                         (self.counts.name(), crate::base::error_chain::ErrorChain(&error));
-                    tracing::warn!(server, %error, suppressed, "a cancellation or a refusal was not sent");
+                    tracing::warn!(
+                        event = "channel.send_failed", server, %error, suppressed,
+                        "a cancellation or a refusal was not sent"
+                    );
                 }
             }
         }
@@ -303,27 +306,31 @@ impl Channel {
         if matches!(message, Message::Response(_)) {
             self.answered.store(true, Ordering::Relaxed);
         }
-        match self.desk.deliver(message) {
+        match self.demux.deliver(message) {
             DeliveryOutcome::Done => {}
-            DeliveryOutcome::Unclaimed => self.noise.progress_dropped(name),
+            DeliveryOutcome::Unclaimed => self.server_log.progress_dropped(name),
             DeliveryOutcome::Refused(question) => {
                 if &*question.method != method::PING
-                    && let Some(suppressed) = self.noise.allow_question(Instant::now())
+                    && let Some(suppressed) = self.server_log.allow_question(Instant::now())
                 {
                     let allowed_by = allowed_by(&question.method);
-                    let method: String = question.method.chars().take(NAME).collect();
+                    let method: String = question.method.chars().take(MAX_LOGGED_METHOD).collect();
                     let method = method.escape_debug();
                     tracing::warn!(
-                        server = %name, %method, suppressed, why = self.desk.serves().refuses(), allowed_by,
-                        "a question of the server was refused: it belongs to no one call whose client can be asked"
+                        event = "server_request.unattributed", server = %name, %method, suppressed,
+                        why = self.demux.serves().refuses(), allowed_by,
+                        "server request refused: it cannot be attributed to a call"
                     );
                 }
-                let why = self.desk.serves().refuses();
+                let why = self.demux.serves().refuses();
                 self.try_notify(ServerReply::unasked(&question, why).into_body().into());
             }
             DeliveryOutcome::Stray => {
-                if let Some(suppressed) = self.noise.allow(Instant::now()) {
-                    tracing::warn!(server = %name, suppressed, "a response nobody waits for was dropped");
+                if let Some(suppressed) = self.server_log.allow(Instant::now()) {
+                    tracing::warn!(
+                        event = "server.stray_response", server = %name, suppressed,
+                        "response dropped: no request waits for it"
+                    );
                 }
             }
         }
@@ -335,7 +342,7 @@ impl ChannelAnswer {
     pub(super) async fn next(&mut self) -> Result<Message, UpstreamError> {
         tokio::select! {
             biased;
-            message = self.ticket.next() => {
+            message = self.inbox.next() => {
                 message.ok_or(UpstreamError::Exited)?.map_err(UpstreamError::Memory)
             }
             () = self.channel.over.cancelled() => Err(UpstreamError::Exited),
@@ -344,7 +351,7 @@ impl ChannelAnswer {
 
     /// Takes the memory budget of the response, to be kept for as long as its content is used.
     pub(super) const fn received(&mut self) -> Option<ResponseAccount> {
-        self.ticket.received()
+        self.inbox.received()
     }
 
     /// Abandons the request: withdraws it if sending has not begun, and otherwise sends the notification `cancelled`.
@@ -371,7 +378,7 @@ mod tests {
     use policy_core::subject::name::ServerName;
     use tokio::time::{Instant, timeout};
 
-    use super::{Channel, ChannelTerms, LOOK};
+    use super::{Channel, ChannelTerms, STALL_CHECK_INTERVAL};
     use crate::config::settings::Limits;
     use crate::metrics::Metrics;
     use crate::upstream::demux::ConnectionScope;
@@ -391,9 +398,9 @@ mod tests {
         let terms = ChannelTerms {
             name: ServerName::parse("up").unwrap(),
             limits,
-            noise: ServerLog::new(Arc::clone(&counts)),
+            server_log: ServerLog::new(Arc::clone(&counts)),
             counts,
-            intake: Arc::default(),
+            response_memory: Arc::default(),
         };
         Channel::new(1, ConnectionScope::Everybody, &terms, None)
     }
@@ -410,19 +417,19 @@ mod tests {
     }
 
     async fn is_given_up(channel: &Channel) -> bool {
-        timeout(LOOK * 4, channel.stalls(Instant::now())).await.is_ok()
+        timeout(STALL_CHECK_INTERVAL * 4, channel.stalls(Instant::now())).await.is_ok()
     }
 
     #[tokio::test]
     async fn a_channel_that_does_not_move_is_given_up_unless_a_call_that_was_sent_is_waited_for() {
         let channel = channel(Duration::ZERO, HOUR);
-        let ticket = channel.desk.wait(1, AcceptedMessages::default(), Some("ana"));
+        let inbox = channel.demux.wait(1, AcceptedMessages::default(), Some("ana"));
         let message = begun(&channel, 1).await;
         // The server cannot work on a message that was not sent completely.
         assert!(is_given_up(&channel).await);
         channel.sent(message);
         assert!(!is_given_up(&channel).await);
-        drop(ticket);
+        drop(inbox);
         assert!(is_given_up(&channel).await);
     }
 
@@ -434,7 +441,7 @@ mod tests {
     #[tokio::test]
     async fn a_channel_that_keeps_messages_out_for_longer_than_a_call_may_take_is_given_up() {
         let channel = channel(Duration::ZERO, Duration::ZERO);
-        let _ticket = channel.desk.wait(1, AcceptedMessages::default(), Some("ana"));
+        let _ticket = channel.demux.wait(1, AcceptedMessages::default(), Some("ana"));
         let message = begun(&channel, 1).await;
         channel.sent(message);
         assert!(!is_given_up(&channel).await);

@@ -38,7 +38,7 @@ pub(super) enum ChannelOpener {
     /// Starts a process of a program.
     Program(Box<ProcessStarter>),
     /// Connects to a server over the HTTP+SSE transport.
-    Old(Box<HttpSseClient>),
+    HttpSse(Box<HttpSseClient>),
 }
 
 /// The channels to one server.
@@ -142,15 +142,15 @@ impl ChannelPool {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a channel for the session `session` of `party`.
+    /// Opens a channel for the session `session` of `on_behalf`.
     pub(super) async fn open(
         &self,
         session: &str,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         serves: ConnectionScope,
     ) -> Result<Arc<Channel>, UpstreamError> {
         self.sessions().retain(|_, seat| !seat.channel.over.is_cancelled());
-        let holder: Arc<str> = party.caller().unwrap_or_default().into();
+        let holder: Arc<str> = on_behalf.caller().unwrap_or_default().into();
         let held = self.room(&holder).await?;
         let channel = self.start(serves, Some(held)).await?;
         let seat = SessionChannel { holder, channel: Arc::clone(&channel) };
@@ -248,7 +248,7 @@ impl ChannelPool {
                 starter.identify().await?;
                 starter.start(generation, serves, held)
             }
-            ChannelOpener::Old(old) => old.connect(generation, serves, held).await,
+            ChannelOpener::HttpSse(http_sse) => http_sse.connect(generation, serves, held).await,
         }
     }
 }

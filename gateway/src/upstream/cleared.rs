@@ -8,15 +8,15 @@ use policy_core::subject::kind::ReadOnlyHint;
 use policy_core::subject::name::ServerName;
 
 use crate::mcp::wire::Object;
-use crate::outbound::guardrail::Agreed;
+use crate::outbound::guardrail::GuardrailsPassed;
 use crate::session::rate_limiter::WithinRate;
 
 /// Proof that a request may be sent: the policy permits it, it is within the rate limit of its tool, and the guardrails
 /// of its route let it pass. [`Upstream::call`] and [`Upstream::tell`] take nothing less.
 ///
 /// ```
-/// # use gateway::{outbound::guardrail::Agreed, session::rate_limiter::WithinRate, upstream::Cleared};
-/// # fn counted(permit: policy::engine::pipeline::Permit, rate: WithinRate, agreed: Agreed) {
+/// # use gateway::{outbound::guardrail::GuardrailsPassed, session::rate_limiter::WithinRate, upstream::Cleared};
+/// # fn counted(permit: policy::engine::pipeline::Permit, rate: WithinRate, agreed: GuardrailsPassed) {
 /// let cleared = Cleared::new(permit, rate, agreed);
 /// # }
 /// ```
@@ -32,24 +32,24 @@ use crate::session::rate_limiter::WithinRate;
 /// ```
 ///
 /// ```compile_fail,E0423
-/// let judged = gateway::outbound::guardrail::Agreed(()); // a private field
+/// let judged = gateway::outbound::guardrail::GuardrailsPassed(()); // a private field
 /// ```
 ///
 /// [`Upstream::call`]: super::Upstream::call
 /// [`Upstream::tell`]: super::Upstream::tell
 #[derive(Debug)]
-#[must_use = "a request that is cleared is sent or refused"]
+#[must_use = "an unused `Cleared` is a request that is not sent"]
 pub struct Cleared {
     permit: Permit,
 }
 
 impl Cleared {
     /// Puts the three proofs together.
-    pub fn new(permit: Permit, _rate: WithinRate, _agreed: Agreed) -> Self {
+    pub fn new(permit: Permit, _rate: WithinRate, _guardrails: GuardrailsPassed) -> Self {
         Self { permit }
     }
 
-    /// What the definition says of itself that its server is held to.
+    /// What the definition of the tool says in `readOnlyHint`.
     #[must_use]
     pub fn hint(&self) -> ReadOnlyHint {
         self.permit.hint()
@@ -65,8 +65,8 @@ impl Cleared {
 /// let it pass. A [`ServerReply`] with a client's words, and [`InputResponses`], are made of nothing less.
 ///
 /// ```
-/// # use gateway::{outbound::guardrail::Agreed, upstream::ClearedAnswer};
-/// # fn judged(answer: policy::engine::pipeline::Answerable, agreed: Agreed) {
+/// # use gateway::{outbound::guardrail::GuardrailsPassed, upstream::ClearedAnswer};
+/// # fn judged(answer: policy::engine::pipeline::Answerable, agreed: GuardrailsPassed) {
 /// let cleared = ClearedAnswer::new(answer, agreed);
 /// # }
 /// ```
@@ -86,7 +86,7 @@ pub struct ClearedAnswer {
 
 impl ClearedAnswer {
     /// Puts the two proofs together.
-    pub fn new(answer: Answerable, _agreed: Agreed) -> Self {
+    pub fn new(answer: Answerable, _guardrails: GuardrailsPassed) -> Self {
         Self { answer }
     }
 

@@ -22,7 +22,7 @@ use crate::base::clock::Clock;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
 use crate::config::settings::{Limits, ServerCredential, TokenRequest, repeats_scheme};
-use crate::crypto::jose::{self, Jws, LONGEST, seconds, text};
+use crate::crypto::jose::{self, Jws, MAX_TOKEN, seconds, text};
 use crate::metrics::Metrics;
 use crate::outbound::authorization_server::{OauthClient, OauthError};
 use crate::outbound::environment::{Environment, EnvironmentError};
@@ -33,7 +33,7 @@ const ENTRY: usize = 512;
 /// How many seconds before its expiry a token is no longer used.
 const MARGIN: u64 = 30;
 /// The lifetime in seconds of a token without `expires_in`.
-const UNTOLD: u64 = 60;
+const DEFAULT_LIFETIME_SECONDS: u64 = 60;
 /// The maximum lifetime in seconds of a token.
 const LONGEST_LIFE: u64 = 24 * 3600;
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -45,7 +45,7 @@ const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// The caller has no token that could be exchanged.
-    #[error("the caller came without a token to get another for")]
+    #[error("the caller has no token to exchange")]
     Subject,
     /// The authorization server did not issue a token.
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub enum CredentialError {
     #[error("the authorization server gave {0}")]
     Given(&'static str),
     /// So many assertions were used that no other one can be noted as used.
-    #[error("too many assertions are in use, so that another one is not used")]
+    #[error("assertion replay cache is full")]
     Assertions(#[source] MapFull),
 }
 
@@ -110,15 +110,15 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl TokenClient {
-    fn new(world: &Environment, grant: &TokenRequest) -> Result<Box<Self>, EnvironmentError> {
+    fn new(environment: &Environment, grant: &TokenRequest) -> Result<Box<Self>, EnvironmentError> {
         Ok(Box::new(Self {
-            authority: OauthClient::new(world, &grant.place, &grant.client, None)?,
+            authority: OauthClient::new(environment, &grant.place, &grant.client, None)?,
             id: grant.client.id.clone(),
             scopes: grant.scopes.clone(),
             resource: grant.resource.clone(),
             audience: grant.audience.clone(),
             actor: grant.actor,
-            metrics: Arc::clone(&world.metrics),
+            metrics: Arc::clone(&environment.metrics),
         }))
     }
 
@@ -175,37 +175,37 @@ pub(super) fn header(
 
 impl Credentials {
     pub(super) fn new(
-        world: &Environment,
+        environment: &Environment,
         settings: Option<&ServerCredential>,
         limits: &Limits,
     ) -> Result<Self, EnvironmentError> {
         let kind = match settings {
             None => CredentialKind::Nothing,
             Some(ServerCredential::Header { name, prefix, secret }) => {
-                let secret = world.live(secret)?;
+                let secret = environment.live(secret)?;
                 header(name, prefix, &secret)?;
                 CredentialKind::Header { name: name.clone(), prefix: prefix.clone(), secret }
             }
             Some(ServerCredential::Client(grant)) => {
-                CredentialKind::Client(TokenClient::new(world, grant)?)
+                CredentialKind::Client(TokenClient::new(environment, grant)?)
             }
             Some(ServerCredential::Exchange(grant)) => {
-                CredentialKind::Exchange(TokenClient::new(world, grant)?)
+                CredentialKind::Exchange(TokenClient::new(environment, grant)?)
             }
             Some(ServerCredential::Assertion { provider, issuer, server }) => {
                 CredentialKind::Assertion {
-                    provider: TokenClient::new(world, provider)?,
+                    provider: TokenClient::new(environment, provider)?,
                     issuer: issuer.clone(),
-                    server: TokenClient::new(world, server)?,
+                    server: TokenClient::new(environment, server)?,
                 }
             }
         };
         Ok(Self {
             kind,
             tokens: BoundedMap::new(limits.tokens),
-            shares: Arc::clone(&world.quotas.exchanged),
+            shares: Arc::clone(&environment.quotas.exchanged),
             used: BoundedMap::new(limits.tokens),
-            clock: Arc::clone(&world.clock),
+            clock: Arc::clone(&environment.clock),
         })
     }
 
@@ -233,7 +233,7 @@ impl Credentials {
         let token = match &self.kind {
             CredentialKind::Nothing => return Ok(None),
             CredentialKind::Header { name, prefix, secret } => {
-                let value = header(name, prefix, secret).map_err(UpstreamError::World)?;
+                let value = header(name, prefix, secret).map_err(UpstreamError::Environment)?;
                 return Ok(Some((name.clone(), value)));
             }
             // Boxed, because these are large, and the futures of all calls would have room for them.
@@ -442,7 +442,7 @@ impl Credentials {
         let said = |name: &str| answer.get(name).and_then(Json::as_str);
         let token = said("access_token").ok_or(CredentialError::Given("no token"))?;
         let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        if token.is_empty() || token.len() > LONGEST || !token.bytes().all(charset) {
+        if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(charset) {
             return Err(CredentialError::Given("a token that is none"));
         }
         if !said("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
@@ -463,7 +463,7 @@ impl Credentials {
             return Err(CredentialError::Given("a token that has ended"));
         }
         let left = self.fits(asker, &token)?;
-        let told = told.unwrap_or(UNTOLD);
+        let told = told.unwrap_or(DEFAULT_LIFETIME_SECONDS);
         Ok((token.into_owned(), left.map_or(told, |left| left.min(told))))
     }
 

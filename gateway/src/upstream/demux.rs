@@ -23,12 +23,12 @@ use crate::metrics::ServerMetrics;
 
 /// Capacity in messages of the queue of one request. The last place is reserved for its response; of progress, the
 /// latest is kept.
-const WAITING: usize = 64;
+const REQUEST_QUEUE: usize = 64;
 /// Capacity in messages of the queue of one listener; a slower listener misses the oldest.
-const HEARD: usize = 256;
+const LISTENER_QUEUE: usize = 256;
 /// Messages up to this many bytes do not count against the budget of the connection. Every byte counts against the
 /// budget of the caller: see [`Backlog`].
-const FREE: usize = 16 * 1024;
+const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// Overhead in bytes of a queued message, beside its text and the index over its values.
 const OVERHEAD: usize = 256;
 /// Budgets in bytes for queued messages of one connection, without responses, and for those of one request or of all
@@ -59,11 +59,12 @@ impl ConnectionScope {
     pub(super) const fn refuses(self) -> &'static str {
         match self {
             Self::Everybody => {
-                "callers share this process or connection, so nobody can be asked; it takes `sharing: perSession` in the \
-                 configuration of the gateway"
+                "server requests are not possible on a process or connection that callers share; set `sharing: \
+                 perSession` in the configuration of the gateway"
             }
             Self::Caller => {
-                "it is not clear which call is meant, or its client cannot be asked; name the call by its progress token"
+                "the server request cannot be attributed to a call whose client supports it; include the progress \
+                 token of the call"
             }
             Self::Session => "no call is under way whose client can be asked",
         }
@@ -114,7 +115,7 @@ struct PendingRequest {
 }
 
 /// The queued messages of one recipient, without the response. All their bytes count against the share of the caller,
-/// apart from the first few that an [`ResponseAccounts`] does not count.
+/// apart from the first few that [`ResponseAccounts`] do not count.
 #[derive(Debug)]
 struct Backlog(Mutex<BacklogState>);
 
@@ -214,7 +215,7 @@ pub(super) enum ProgressTarget {
     /// None: it has no token.
     Nothing,
     /// A token that the gateway never issues.
-    Stranger,
+    UnknownToken,
 }
 
 impl ProgressTarget {
@@ -225,14 +226,14 @@ impl ProgressTarget {
         let Some(token) = token.filter(|token| token.kind() != json::JsonKind::Null) else {
             return Self::Nothing;
         };
-        token.as_i64().map_or(Self::Stranger, Self::Request)
+        token.as_i64().map_or(Self::UnknownToken, Self::Request)
     }
 }
 
 /// The registration of one request that waits at a [`Demux`].
 #[derive(Debug)]
 pub(super) struct RequestInbox {
-    desk: Arc<Demux>,
+    demux: Arc<Demux>,
     id: i64,
     messages: mpsc::Receiver<Queued>,
     /// The progress that is queued.
@@ -242,8 +243,8 @@ pub(super) struct RequestInbox {
 }
 
 impl Demux {
-    /// A desk for at most `limit` requests to `server` at a time. Responses, and the queued messages of its callers,
-    /// count against `responseMemory`.
+    /// A demultiplexer for at most `limit` pending requests to `server`. Responses, and the queued messages of its
+    /// callers, count against `responseMemory`.
     pub(super) fn new(
         serves: ConnectionScope,
         limit: usize,
@@ -257,7 +258,7 @@ impl Demux {
             limit,
             waiting: Mutex::default(),
             given_up: Mutex::default(),
-            heard: broadcast::channel(HEARD).0,
+            heard: broadcast::channel(LISTENER_QUEUE).0,
             queued: Shares::new(BYTES, BYTES_OF_ONE),
             overheard: Backlog::new(answers.begin_for(&server, None)),
             server,
@@ -285,7 +286,7 @@ impl Demux {
         takes: AcceptedMessages,
         caller: Option<&str>,
     ) -> Option<RequestInbox> {
-        let (sender, messages) = mpsc::channel(WAITING);
+        let (sender, messages) = mpsc::channel(REQUEST_QUEUE);
         let mut waiting = self.waiting();
         if waiting.len() >= self.limit {
             return None;
@@ -303,7 +304,7 @@ impl Demux {
         };
         waiting.insert(id, request);
         drop(waiting);
-        Some(RequestInbox { desk: Arc::clone(self), id, messages, progress, received: None })
+        Some(RequestInbox { demux: Arc::clone(self), id, messages, progress, received: None })
     }
 
     /// Reserves room for a message of `bytes` in both budgets.
@@ -314,7 +315,7 @@ impl Demux {
         bytes: usize,
     ) -> Result<QueueReservation, ShareError> {
         let take = || self.queued.take(&recipient, bytes.min(BYTES_OF_ONE));
-        let of_connection = (bytes > FREE).then(take).transpose()?;
+        let of_connection = (bytes > UNCOUNTED_BYTES).then(take).transpose()?;
         let of_caller = backlog.add(bytes.saturating_add(OVERHEAD))?;
         Ok(QueueReservation { _of_connection: of_connection, _of_caller: of_caller })
     }
@@ -386,7 +387,7 @@ impl Demux {
                 match id.and_then(|id| self.waiting().remove(&id)) {
                     Some(request) => self.respond(&request, response),
                     None if id.is_some_and(|id| self.given_up().remove(&id)) => {
-                        tracing::debug!("the answer to a request that was given up was dropped");
+                        tracing::debug!("the response to an abandoned request was dropped");
                     }
                     None => return DeliveryOutcome::Stray,
                 }
@@ -430,7 +431,7 @@ impl Demux {
                 waiting.get(&id).filter(|request| request.takes.progress).cloned()
             }
             ProgressTarget::Nothing => self.only(),
-            ProgressTarget::Stranger => None,
+            ProgressTarget::UnknownToken => None,
         };
         let Some(request) = request else { return false };
         self.fruitless.store(0, Ordering::Relaxed);
@@ -512,7 +513,7 @@ impl Demux {
                     // An error means that there are no listeners.
                     drop(self.heard.send(Arc::new(told)));
                 }
-                Err(none) => tracing::debug!(%none, "a notification was not taken"),
+                Err(none) => tracing::debug!(%none, "a notification was dropped"),
             },
         }
     }
@@ -579,7 +580,7 @@ enum UnnamedMessage {
 /// What is left to do after a message was delivered.
 #[derive(Debug)]
 pub(super) enum DeliveryOutcome {
-    /// Nothing: it was delivered, or it is for no recipient.
+    /// Nothing is left to do: delivered, dropped for lack of room, or for no recipient.
     Done,
     /// Nothing, but progress was dropped: it belongs to no request that wants it, or the queue of its request had no
     /// room.
@@ -611,7 +612,7 @@ fn reported(progress: &Mutex<QueuedProgress>) -> MutexGuard<'_, QueuedProgress> 
 /// Queues an entry without waiting, so a request that does not read its messages loses them.
 fn hand(request: &PendingRequest, queued: Queued) {
     if let Err(error) = request.messages.try_send(queued) {
-        tracing::debug!(%error, "a message was not taken");
+        tracing::debug!(%error, "a message was dropped");
     }
 }
 
@@ -671,17 +672,17 @@ impl RequestInbox {
     /// Whether progress may still arrive on the stream of the session after the response. False if none arrived there
     /// during the last few calls.
     pub(super) fn may_trail(&self) -> bool {
-        let Demux { read, fruitless, .. } = &*self.desk;
+        let Demux { read, fruitless, .. } = &*self.demux;
         read.load(Ordering::Relaxed) && fruitless.fetch_add(1, Ordering::Relaxed) < FRUITLESS
     }
 }
 
 impl Drop for RequestInbox {
     fn drop(&mut self) {
-        if self.desk.waiting().remove(&self.id).is_none() {
+        if self.demux.waiting().remove(&self.id).is_none() {
             return;
         }
-        let mut given_up = self.desk.given_up();
+        let mut given_up = self.demux.given_up();
         given_up.insert(self.id);
         if given_up.len() > GIVEN_UP {
             given_up.pop_first();
@@ -701,7 +702,7 @@ mod tests {
     use super::super::request::AcceptedMessages;
     use super::{
         BYTES_OF_ONE, ConnectionScope, DeliveryOutcome, Demux, Notification, QueueReservation,
-        RequestInbox, WAITING, reported,
+        REQUEST_QUEUE, RequestInbox, reported,
     };
     use crate::base::intake::ResponseAccounts;
     use crate::mcp::wire::{self, Message};
@@ -723,25 +724,25 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    fn desk(serves: ConnectionScope) -> Arc<Demux> {
+    fn demux(serves: ConnectionScope) -> Arc<Demux> {
         desk_with(serves, 32 * MIB)
     }
 
-    /// A desk of whose answers one caller may have `each` bytes.
+    /// A demultiplexer of whose responses one caller may hold `each` bytes.
     fn desk_with(serves: ConnectionScope, each: usize) -> Arc<Demux> {
         let answers = Arc::new(ResponseAccounts::new(usize::MAX, each, usize::MAX));
         let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
         Demux::new(serves, 8, &ServerName::parse("up").unwrap(), &answers, &counts)
     }
 
-    fn wait(desk: &Arc<Demux>, id: i64, takes: AcceptedMessages) -> RequestInbox {
-        desk.wait(id, takes, Some("ana")).unwrap()
+    fn wait(demux: &Arc<Demux>, id: i64, takes: AcceptedMessages) -> RequestInbox {
+        demux.wait(id, takes, Some("ana")).unwrap()
     }
 
     fn calls(serves: ConnectionScope) -> (Arc<Demux>, RequestInbox, RequestInbox) {
-        let desk = desk(serves);
-        let (first, second) = (wait(&desk, 1, ALL), wait(&desk, 2, ALL));
-        (desk, first, second)
+        let demux = demux(serves);
+        let (first, second) = (wait(&demux, 1, ALL), wait(&demux, 2, ALL));
+        (demux, first, second)
     }
 
     fn progress(token: &str) -> Message {
@@ -750,42 +751,42 @@ mod tests {
         ))
     }
 
-    fn has(ticket: &mut RequestInbox) -> bool {
-        ticket.messages.try_recv().is_ok()
+    fn has(inbox: &mut RequestInbox) -> bool {
+        inbox.messages.try_recv().is_ok()
     }
 
     #[test]
     fn a_question_among_several_calls_of_a_caller_is_refused() {
-        let (desk, mut first, mut second) = calls(ConnectionScope::Caller);
-        assert!(matches!(desk.deliver(question(None)), DeliveryOutcome::Refused(_)));
+        let (demux, mut first, mut second) = calls(ConnectionScope::Caller);
+        assert!(matches!(demux.deliver(question(None)), DeliveryOutcome::Refused(_)));
         assert!(!has(&mut first) && !has(&mut second));
         // One that names its call is asked there, and one that is left alone is asked.
-        assert!(matches!(desk.deliver(question(Some(1))), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(question(Some(1))), DeliveryOutcome::Done));
         assert!(has(&mut first) && !has(&mut second));
         drop(first);
-        assert!(matches!(desk.deliver(question(None)), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(question(None)), DeliveryOutcome::Done));
         assert!(has(&mut second));
     }
 
     #[test]
     fn a_question_that_names_a_request_without_a_client_is_refused() {
         for serves in [ConnectionScope::Caller, ConnectionScope::Session] {
-            let desk = desk(serves);
+            let demux = demux(serves);
             // Such as the gateway's own for a list.
-            let mut own = wait(&desk, 1, AcceptedMessages::default());
-            assert!(matches!(desk.deliver(question(Some(1))), DeliveryOutcome::Refused(_)));
+            let mut own = wait(&demux, 1, AcceptedMessages::default());
+            assert!(matches!(demux.deliver(question(Some(1))), DeliveryOutcome::Refused(_)));
             assert!(!has(&mut own));
         }
     }
 
     #[test]
     fn a_session_of_one_client_may_be_asked_and_a_shared_connection_never() {
-        let (desk, mut first, mut second) = calls(ConnectionScope::Session);
-        assert!(matches!(desk.deliver(question(None)), DeliveryOutcome::Done));
+        let (demux, mut first, mut second) = calls(ConnectionScope::Session);
+        assert!(matches!(demux.deliver(question(None)), DeliveryOutcome::Done));
         assert!(!has(&mut first) && has(&mut second));
-        let (desk, mut first, mut second) = calls(ConnectionScope::Everybody);
+        let (demux, mut first, mut second) = calls(ConnectionScope::Everybody);
         for named in [None, Some(1)] {
-            assert!(matches!(desk.deliver(question(named)), DeliveryOutcome::Refused(_)));
+            assert!(matches!(demux.deliver(question(named)), DeliveryOutcome::Refused(_)));
         }
         assert!(!has(&mut first) && !has(&mut second));
     }
@@ -794,11 +795,11 @@ mod tests {
     fn a_log_line_of_one_call_is_not_told_to_another() {
         let line =
             r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"a pin"}}"#;
-        let (desk, mut first, mut second) = calls(ConnectionScope::Caller);
-        assert!(matches!(desk.deliver(message(line)), DeliveryOutcome::Done));
+        let (demux, mut first, mut second) = calls(ConnectionScope::Caller);
+        assert!(matches!(demux.deliver(message(line)), DeliveryOutcome::Done));
         assert!(!has(&mut first) && !has(&mut second));
         drop(second);
-        assert!(matches!(desk.deliver(message(line)), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(message(line)), DeliveryOutcome::Done));
         assert!(has(&mut first));
     }
 
@@ -807,9 +808,10 @@ mod tests {
         for serves in
             [ConnectionScope::Session, ConnectionScope::Caller, ConnectionScope::Everybody]
         {
-            let (desk, mut first, mut second) = calls(serves);
+            let (demux, mut first, mut second) = calls(serves);
             let shared = serves == ConnectionScope::Everybody;
-            let told = |token: &str| matches!(desk.deliver(progress(token)), DeliveryOutcome::Done);
+            let told =
+                |token: &str| matches!(demux.deliver(progress(token)), DeliveryOutcome::Done);
             assert!(told(r#""progressToken":2,"#));
             assert!(has(&mut second) && !has(&mut first));
             // Of several requests it could be, it is of none.
@@ -822,46 +824,49 @@ mod tests {
             drop(second);
             assert!(!told(r#""progressToken":2,"#), "what has ended is told nothing");
             // The gateway's own requests want none.
-            let mut own = wait(&desk, 4, AcceptedMessages::default());
+            let mut own = wait(&demux, 4, AcceptedMessages::default());
             assert_eq!(told(""), !shared, "{serves:?}");
             assert_eq!(has(&mut first), !shared, "{serves:?}");
             assert!(!told(r#""progressToken":4,"#) && !has(&mut own));
         }
     }
 
-    fn taken(ticket: &mut RequestInbox) -> usize {
-        let next = || (ticket.waiting() > 0).then(|| ticket.try_next());
+    fn taken(inbox: &mut RequestInbox) -> usize {
+        let next = || (inbox.waiting() > 0).then(|| inbox.try_next());
         std::iter::from_fn(next).flatten().count()
     }
 
     #[test]
     fn what_waits_for_a_request_is_bounded_in_bytes_and_the_response_still_comes() {
-        let (desk, mut first, mut second) = calls(ConnectionScope::Caller);
+        let (demux, mut first, mut second) = calls(ConnectionScope::Caller);
         let long = |id: i64| {
             let text = "x".repeat(BYTES_OF_ONE / 4);
             progress(&format!(r#""progressToken":{id},"message":"{text}","#))
         };
-        for _ in 0..WAITING {
-            drop(desk.deliver(long(1)));
+        for _ in 0..REQUEST_QUEUE {
+            drop(demux.deliver(long(1)));
         }
         // Another request has room of its own, and short messages are not counted.
-        assert!(matches!(desk.deliver(long(2)), DeliveryOutcome::Done));
-        assert!(matches!(desk.deliver(progress(r#""progressToken":1,"#)), DeliveryOutcome::Done));
-        drop(desk.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
+        assert!(matches!(demux.deliver(long(2)), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(progress(r#""progressToken":1,"#)), DeliveryOutcome::Done));
+        drop(demux.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
         // Each is a little longer than a quarter of the room.
         assert_eq!((taken(&mut first), taken(&mut second)), (3 + 1 + 1, 1));
-        assert!(matches!(desk.deliver(long(2)), DeliveryOutcome::Done), "what was read makes room");
+        assert!(
+            matches!(demux.deliver(long(2)), DeliveryOutcome::Done),
+            "what was read makes room"
+        );
     }
 
     #[test]
     fn of_progress_that_waits_the_latest_is_kept_and_the_response_still_comes() {
-        let (desk, mut first, _second) = calls(ConnectionScope::Session);
+        let (demux, mut first, _second) = calls(ConnectionScope::Session);
         let said = |n: usize| {
             let token = format!(r#""progressToken":1,"message":"{n}","#);
-            matches!(desk.deliver(progress(&token)), DeliveryOutcome::Done)
+            matches!(demux.deliver(progress(&token)), DeliveryOutcome::Done)
         };
-        let whole = (0..2 * WAITING).filter(|n| said(*n)).count();
-        drop(desk.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
+        let whole = (0..2 * REQUEST_QUEUE).filter(|n| said(*n)).count();
+        drop(demux.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
         let seen: Vec<_> = std::iter::from_fn(|| first.try_next()).map(Result::unwrap).collect();
         let text = |message: &Message| match message {
             Message::Notification(told) => {
@@ -871,23 +876,23 @@ mod tests {
             Message::Response(_) => "the response".to_owned(),
             Message::Request(_) => "a question".to_owned(),
         };
-        let kept = (WAITING + 1..2 * WAITING).map(|n| n.to_string());
+        let kept = (REQUEST_QUEUE + 1..2 * REQUEST_QUEUE).map(|n| n.to_string());
         let kept: Vec<_> = kept.chain(["the response".to_owned()]).collect();
-        assert_eq!((whole, seen.iter().map(text).collect()), (WAITING - 1, kept));
+        assert_eq!((whole, seen.iter().map(text).collect()), (REQUEST_QUEUE - 1, kept));
     }
 
     #[test]
     fn short_messages_that_wait_take_of_the_share_of_their_caller_together() {
-        let desk = desk_with(ConnectionScope::Caller, 4 * MIB / 16);
-        let (mut first, mut second) = (wait(&desk, 1, ALL), wait(&desk, 2, ALL));
-        let other = desk.wait(3, ALL, Some("bob")).unwrap();
+        let demux = desk_with(ConnectionScope::Caller, 4 * MIB / 16);
+        let (mut first, mut second) = (wait(&demux, 1, ALL), wait(&demux, 2, ALL));
+        let other = demux.wait(3, ALL, Some("bob")).unwrap();
         let short = |id: i64, n: usize| {
             let text = format!("{n} {}", "x".repeat(15_000));
             progress(&format!(r#""progressToken":{id},"message":"{text}","#))
         };
         for id in [1, 2, 3] {
-            for n in 0..WAITING {
-                drop(desk.deliver(short(id, n)));
+            for n in 0..REQUEST_QUEUE {
+                drop(demux.deliver(short(id, n)));
             }
         }
         // Four steps of 64 KiB in all, which are four messages each at most; of each caller by itself. The latest stay.
@@ -896,46 +901,46 @@ mod tests {
             said.as_str().unwrap().split(' ').next().unwrap().to_owned()
         };
         let kept: Vec<_> = reported(&first.progress).iter().map(text).collect();
-        let latest: Vec<_> = (WAITING - 16..WAITING).map(|n| n.to_string()).collect();
+        let latest: Vec<_> = (REQUEST_QUEUE - 16..REQUEST_QUEUE).map(|n| n.to_string()).collect();
         assert_eq!(kept, latest);
         assert_eq!(taken(&mut first), 16);
         assert!((1..=2).contains(&taken(&mut second)), "only what is not counted");
-        assert_eq!(desk.answers.bytes(), 4 * MIB / 16, "what waits for the other caller");
+        assert_eq!(demux.answers.bytes(), 4 * MIB / 16, "what waits for the other caller");
         drop(other);
-        assert_eq!(desk.answers.bytes(), 0);
+        assert_eq!(demux.answers.bytes(), 0);
     }
 
     #[tokio::test]
     async fn a_response_takes_of_the_share_of_its_caller_until_it_is_not_used_any_more() {
-        let desk = desk_with(ConnectionScope::Caller, MIB);
-        let (mut first, mut second) = (wait(&desk, 1, ALL), wait(&desk, 2, ALL));
+        let demux = desk_with(ConnectionScope::Caller, MIB);
+        let (mut first, mut second) = (wait(&demux, 1, ALL), wait(&demux, 2, ALL));
         let long = |id: i64| {
             let text = "x".repeat(600 * 1024);
             message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":"{text}"}}}}"#))
         };
         for id in [1, 2] {
-            assert!(matches!(desk.deliver(long(id)), DeliveryOutcome::Done));
+            assert!(matches!(demux.deliver(long(id)), DeliveryOutcome::Done));
         }
         assert!(matches!(first.next().await, Some(Ok(Message::Response(_)))));
         assert!(matches!(second.next().await, Some(Err(_))));
         let used = first.received();
         drop(first);
-        let mut third = wait(&desk, 3, ALL);
-        drop(desk.deliver(long(3)));
+        let mut third = wait(&demux, 3, ALL);
+        drop(demux.deliver(long(3)));
         assert!(matches!(third.next().await, Some(Err(_))));
         drop(used);
-        let mut fourth = wait(&desk, 4, ALL);
-        drop(desk.deliver(long(4)));
+        let mut fourth = wait(&demux, 4, ALL);
+        drop(demux.deliver(long(4)));
         assert!(matches!(fourth.next().await, Some(Ok(Message::Response(_)))));
     }
 
     #[test]
     fn a_late_answer_is_no_stray_one() {
-        let (desk, first, second) = calls(ConnectionScope::Everybody);
+        let (demux, first, second) = calls(ConnectionScope::Everybody);
         drop(first);
         let late = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
-        assert!(matches!(desk.deliver(message(late)), DeliveryOutcome::Done));
-        assert!(matches!(desk.deliver(message(late)), DeliveryOutcome::Stray));
+        assert!(matches!(demux.deliver(message(late)), DeliveryOutcome::Done));
+        assert!(matches!(demux.deliver(message(late)), DeliveryOutcome::Stray));
         drop(second);
     }
 }

@@ -25,19 +25,19 @@ const SHOWN: usize = 256;
 pub enum UpstreamError {
     /// A concurrent request for the same purpose failed with this code.
     #[error("the server failed for another request a moment ago")]
-    Shared(&'static str),
+    SharedFailure(&'static str),
     /// The circuit breaker is open after too many failures in a row; the server is tried again after this time.
     #[error("the server keeps failing; it is asked again in {0:?}")]
-    Open(Duration),
+    CircuitOpen(Duration),
     /// The server is not the one that was approved.
     #[error("the server is not the one that was approved")]
-    Stranger,
+    IdentityMismatch,
     /// The connection could not be made or was lost.
     #[error(transparent)]
-    Link(#[from] ConnectionError),
+    Connection(#[from] ConnectionError),
     /// A secret or file that the request needs cannot be read.
     #[error(transparent)]
-    World(EnvironmentError),
+    Environment(EnvironmentError),
     /// No credential for the server could be obtained.
     #[error("there is no credential for the server")]
     Credential(#[source] CredentialError),
@@ -57,11 +57,11 @@ pub enum UpstreamError {
     #[error("the program keeps ending; it is started again in {0:?}")]
     Backoff(Duration),
     /// The program does not read its input.
-    #[error("the program does not take requests")]
+    #[error("the request queue of the program is full: it does not read its input")]
     Stalled,
     /// Too many bytes wait to be sent to the server: of this caller, or in total.
     #[error("too many bytes wait to be sent to the server")]
-    Full(#[source] ShareError),
+    SendQueueFull(#[source] ShareError),
     /// The server did not answer within this time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -90,14 +90,14 @@ pub enum UpstreamError {
     #[error("{0}")]
     Protocol(&'static str),
     /// Too many bytes of answers are in memory: of this server, of this caller, or in total.
-    #[error("too many bytes of answers are being read")]
+    #[error("response memory limit reached (`limits.responseMemory`)")]
     Memory(#[source] ShareError),
     /// No process of the server is free for this caller.
     #[error("no process of the server is free for this caller")]
     Processes(#[source] ShareError),
     /// There are too many sessions with the server.
-    #[error("more sessions than are kept")]
-    Crowded,
+    #[error("session limit reached")]
+    SessionLimit,
     /// The server refused `initialize` or `subscriptions/listen`.
     #[error("the server refused the handshake")]
     Refused,
@@ -116,7 +116,7 @@ impl From<FromServerError> for UpstreamError {
 }
 
 impl UpstreamError {
-    /// The code of [`Self::Open`], which [`Self::Shared`] may also carry.
+    /// The code of [`Self::CircuitOpen`], which [`Self::SharedFailure`] may also carry.
     const CIRCUIT_OPEN: &'static str = "circuit-open";
     /// The server keeps sending lines without a message.
     pub(super) const BLANK: Self =
@@ -162,25 +162,25 @@ impl UpstreamError {
 
     /// Whether the server is not the one that was approved.
     #[must_use]
-    pub fn is_stranger(&self) -> bool {
-        self.code() == Self::Stranger.code()
+    pub fn is_identity_mismatch(&self) -> bool {
+        self.code() == Self::IdentityMismatch.code()
     }
 
     /// The stable code for audit records; `docs/reasons.md` describes each.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Shared(code) => code,
-            Self::Open(_) => Self::CIRCUIT_OPEN,
-            Self::Stranger => "server-identity",
-            Self::Link(ConnectionError::Connect(_)) => "upstream-connect",
-            Self::Link(ConnectionError::Egress { .. }) => "upstream-egress",
-            Self::Link(ConnectionError::Identity(_)) => "upstream-identity",
-            Self::World(_) | Self::Credential(_) => "upstream-credential",
+            Self::SharedFailure(code) => code,
+            Self::CircuitOpen(_) => Self::CIRCUIT_OPEN,
+            Self::IdentityMismatch => "server-identity",
+            Self::Connection(ConnectionError::Connect(_)) => "upstream-connect",
+            Self::Connection(ConnectionError::Egress { .. }) => "upstream-egress",
+            Self::Connection(ConnectionError::Identity(_)) => "upstream-identity",
+            Self::Environment(_) | Self::Credential(_) => "upstream-credential",
             Self::Unauthorized(_) | Self::WriteScopes(_) => "upstream-unauthorized",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
-            Self::Link(ConnectionError::Broken(_) | ConnectionError::Unprocessed(_))
+            Self::Connection(ConnectionError::Broken(_) | ConnectionError::Unprocessed(_))
             | Self::Incomplete => "upstream-reset",
             Self::Status(_) | Self::Redirect(..) => "upstream-status",
             Self::ContentType
@@ -190,7 +190,9 @@ impl UpstreamError {
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
             Self::Memory(_) => "upstream-memory-limit",
-            Self::Crowded | Self::Processes(_) | Self::Full(_) => "upstream-session-limit",
+            Self::SessionLimit | Self::Processes(_) | Self::SendQueueFull(_) => {
+                "upstream-session-limit"
+            }
         }
     }
 }

@@ -30,21 +30,21 @@ const IDLE: Duration = Duration::from_secs(600);
 /// How long to wait for the stream of a session to begin.
 const OPENING: Duration = Duration::from_secs(2);
 /// The maximum number of calls that wait in one session.
-const WAITING: usize = 256;
+const MAX_WAITING_CALLS: usize = 256;
 /// How long the process of a session is kept without being used.
 const IDLE_PROCESS: Duration = Duration::from_secs(1800);
 /// The maximum number of standing sessions of one caller with one server.
-const OF_ONE: usize = 16;
+const MAX_SESSIONS_PER_CALLER: usize = 16;
 /// How long the information that a server returned to one caller is relied on.
-const KNOWN: Duration = Duration::from_secs(3600);
+const INFO_TTL: Duration = Duration::from_secs(3600);
 /// How many idle sessions are closed at once.
 const CLOSING: usize = 16;
 /// Interval of the sweep of idle sessions and expired caches.
 const SWEEP: Duration = Duration::from_secs(60);
 
 impl OnBehalfOf {
-    /// The key of this caller's standing session.
-    pub(super) fn key(&self) -> GatewaySessionKey {
+    /// The key of the session that the gateway keeps for this caller.
+    pub(super) fn session_key(&self) -> GatewaySessionKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         GatewaySessionKey {
             principal,
@@ -53,9 +53,9 @@ impl OnBehalfOf {
         }
     }
 
-    /// The cache key for lists where the server keeps no session. It covers the capabilities of the client, which a
-    /// server may make its lists depend on, and not the client's name.
-    pub(super) fn asker(&self) -> CapabilityKey {
+    /// The cache key for lists of a server without sessions. It covers the capabilities of the client, which a server
+    /// may make its lists depend on, and not the client's name.
+    pub(super) fn capability_key(&self) -> CapabilityKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         let can = sha256(self.client.capabilities().as_bytes());
         CapabilityKey { principal, route: self.route.clone(), can }
@@ -106,7 +106,7 @@ impl GatewaySessionKey {
     }
 }
 
-/// The desk of a client's own session. Alive only while a call waits at it or its stream is read.
+/// The demultiplexer of a client's own session. Alive only while a call waits in it or its stream is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WeakDemux(Weak<Demux>);
 
@@ -119,9 +119,9 @@ impl PartialEq for WeakDemux {
 /// A standing session of one caller with a server.
 #[derive(Debug)]
 pub(super) struct GatewaySession {
-    leg: ArcSwapOption<UpstreamSession>,
+    upstream_session: ArcSwapOption<UpstreamSession>,
     /// Distributes the messages on the stream of the session.
-    desk: Arc<Demux>,
+    demux: Arc<Demux>,
     over: CancellationToken,
     /// The index in `LEVELS` of the least severe log level requested so far.
     level: AtomicUsize,
@@ -134,11 +134,11 @@ pub(super) struct GatewaySession {
 }
 
 impl GatewaySession {
-    /// A session that is not opened yet; its calls wait at `desk`.
-    fn new(desk: Arc<Demux>) -> Self {
+    /// A session that is not opened yet; its calls wait in `demux`.
+    fn new(demux: Arc<Demux>) -> Self {
         Self {
-            leg: ArcSwapOption::empty(),
-            desk,
+            upstream_session: ArcSwapOption::empty(),
+            demux,
             over: CancellationToken::new(),
             level: AtomicUsize::new(LEVELS.len()),
             opening: SingleFlight::default(),
@@ -159,7 +159,7 @@ impl GatewaySession {
 
     /// The session at the server and its age; `None` if it was not opened yet.
     fn ended(&self) -> Option<(Arc<UpstreamSession>, Duration)> {
-        Some((self.leg.load_full()?, self.opened.get()?.elapsed()))
+        Some((self.upstream_session.load_full()?, self.opened.get()?.elapsed()))
     }
 
     fn is_idle(&self) -> bool {
@@ -168,9 +168,8 @@ impl GatewaySession {
     }
 }
 
-/// The log level of a server, changed before the server is asked, so that concurrent calls ask once. Dropped without
-/// [`Self::keep`], because the server could not be asked or the call was cancelled meanwhile, it is undone: the next call
-/// asks again, unless another one has set a level in between.
+/// A guard for a log level that is stored before the server is asked for it, so that concurrent calls ask once. Reverts
+/// the level on drop unless [`Self::keep`] was called or another call has set a level.
 struct LevelChange<'a> {
     level: &'a AtomicUsize,
     before: usize,
@@ -201,65 +200,72 @@ impl Drop for LevelChange<'_> {
 
 impl Upstream {
     /// The standing session of a caller, opened if there is none. What makes the request in it has the proofs.
-    pub(super) async fn standing(
+    pub(super) async fn gateway_session(
         self: &Arc<Self>,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<UpstreamSession, UpstreamError> {
-        let key = party.key();
-        let standing = match self.standing.get(&key) {
-            Some(standing) => standing,
+        let key = on_behalf.session_key();
+        let gateway_session = match self.gateway_sessions.get(&key) {
+            Some(gateway_session) => gateway_session,
             None => {
                 self.make_room(&key)?;
-                let new = Arc::new(GatewaySession::new(self.new_desk(ConnectionScope::Caller)));
-                match self.standing.insert(key.clone(), Arc::clone(&new)) {
+                let new = Arc::new(GatewaySession::new(self.new_demux(ConnectionScope::Caller)));
+                match self.gateway_sessions.insert(key.clone(), Arc::clone(&new)) {
                     Ok(None) => new,
-                    Ok(Some(_)) => self.standing.get(&key).unwrap_or(new),
-                    Err(_) => return Err(UpstreamError::Crowded),
+                    Ok(Some(_)) => self.gateway_sessions.get(&key).unwrap_or(new),
+                    Err(_) => return Err(UpstreamError::SessionLimit),
                 }
             }
         };
-        standing.touch();
-        let held = || standing.leg.load_full().map(|leg| (*leg).clone());
-        if let Some(leg) = held() {
-            return Ok(leg);
+        gateway_session.touch();
+        let held = || {
+            gateway_session
+                .upstream_session
+                .load_full()
+                .map(|upstream_session| (*upstream_session).clone())
+        };
+        if let Some(upstream_session) = held() {
+            return Ok(upstream_session);
         }
         let open = || async {
-            let leg = self.session_for(party).await?;
-            standing.opened.get_or_init(Instant::now);
-            standing.leg.store(Some(Arc::new(leg.clone())));
-            if let Some(opened) = self.attend(party, &leg, &standing) {
+            let upstream_session = self.session_for(on_behalf).await?;
+            gateway_session.opened.get_or_init(Instant::now);
+            gateway_session.upstream_session.store(Some(Arc::new(upstream_session.clone())));
+            if let Some(opened) = self.attend(on_behalf, &upstream_session, &gateway_session) {
                 self.begun(&opened).await;
             }
-            Ok(leg)
+            Ok(upstream_session)
         };
-        standing.opening.take(self.limits.response_timeout, held, open).await
+        gateway_session.opening.take(self.limits.response_timeout, held, open).await
     }
 
     /// Makes room for one more session. A caller that would exceed its maximum loses its least recently used idle
     /// session, so it cannot displace the sessions of others by varying its client's name and capabilities.
     ///
     /// # Errors
-    /// [`UpstreamError::Crowded`] if all sessions of the caller are in use.
+    /// [`UpstreamError::SessionLimit`] if all sessions of the caller are in use.
     fn make_room(self: &Arc<Self>, key: &GatewaySessionKey) -> Result<(), UpstreamError> {
         let mut mine = Vec::new();
-        self.standing.retain(|other, standing| {
+        self.gateway_sessions.retain(|other, gateway_session| {
             if other.caller() == key.caller() {
-                mine.push((other.clone(), Arc::clone(standing)));
+                mine.push((other.clone(), Arc::clone(gateway_session)));
             }
             true
         });
-        if mine.len() < OF_ONE {
+        if mine.len() < MAX_SESSIONS_PER_CALLER {
             return Ok(());
         }
-        let idle = mine.into_iter().filter(|(_, standing)| !self.is_used(standing));
-        let oldest = idle.min_by_key(|(_, standing)| standing.last_used());
-        let (oldest, standing) = oldest.ok_or(UpstreamError::Crowded)?;
-        if self.standing.remove(&oldest).is_some() {
-            self.shelves.remove(&CatalogOwner::Standing(oldest));
-            standing.over.cancel();
-            if let Some((leg, age)) = standing.ended() {
+        let idle = mine.into_iter().filter(|(_, gateway_session)| !self.is_used(gateway_session));
+        let oldest = idle.min_by_key(|(_, gateway_session)| gateway_session.last_used());
+        let (oldest, gateway_session) = oldest.ok_or(UpstreamError::SessionLimit)?;
+        if self.gateway_sessions.remove(&oldest).is_some() {
+            self.catalogs.remove(&CatalogOwner::Standing(oldest));
+            gateway_session.over.cancel();
+            if let Some((upstream_session, age)) = gateway_session.ended() {
                 let upstream = Arc::clone(self);
-                let close = async move { upstream.close(&OnBehalfOf::gateway(), &leg, age).await };
+                let close = async move {
+                    upstream.close(&OnBehalfOf::gateway(), &upstream_session, age).await
+                };
                 self.tasks.spawn(close);
             }
         }
@@ -267,27 +273,31 @@ impl Upstream {
     }
 
     /// Whether a call waits or a listener reads in a standing session, or it is being opened.
-    fn is_used(&self, standing: &GatewaySession) -> bool {
-        let Some(leg) = standing.leg.load_full() else { return true };
-        let process = match (&self.transport, &leg.id) {
-            (Transport::Channel(seats), Some(id)) => seats.is_busy(id),
+    fn is_used(&self, gateway_session: &GatewaySession) -> bool {
+        let Some(upstream_session) = gateway_session.upstream_session.load_full() else {
+            return true;
+        };
+        let process = match (&self.transport, &upstream_session.id) {
+            (Transport::Channel(pool), Some(id)) => pool.is_busy(id),
             (Transport::Channel(_) | Transport::Http(_), _) => false,
         };
-        process || standing.desk.is_busy()
+        process || gateway_session.demux.is_busy()
     }
 
     /// Forgets a standing session that the server no longer knows, unless a new one has replaced it.
-    pub(super) fn forget(&self, party: &OnBehalfOf, gone: &UpstreamSession) {
-        let key = party.key();
-        let is_gone = |standing: &Arc<GatewaySession>| standing.leg.load().as_deref() == Some(gone);
-        if self.standing.get(&key).is_some_and(|standing| is_gone(&standing))
-            && let Some(standing) = self.standing.remove(&key)
+    pub(super) fn forget(&self, on_behalf: &OnBehalfOf, gone: &UpstreamSession) {
+        let key = on_behalf.session_key();
+        let is_gone = |gateway_session: &Arc<GatewaySession>| {
+            gateway_session.upstream_session.load().as_deref() == Some(gone)
+        };
+        if self.gateway_sessions.get(&key).is_some_and(|gateway_session| is_gone(&gateway_session))
+            && let Some(gateway_session) = self.gateway_sessions.remove(&key)
         {
-            self.shelves.remove(&CatalogOwner::Standing(key));
-            if let Some((leg, age)) = standing.ended() {
-                self.over(&leg, age, SessionEnd::Lost);
+            self.catalogs.remove(&CatalogOwner::Standing(key));
+            if let Some((upstream_session, age)) = gateway_session.ended() {
+                self.over(&upstream_session, age, SessionEnd::Lost);
             }
-            standing.over.cancel();
+            gateway_session.over.cancel();
         }
     }
 
@@ -306,14 +316,14 @@ impl Upstream {
     /// when the stream has begun; `None` if there is no stream.
     fn attend(
         self: &Arc<Self>,
-        party: &OnBehalfOf,
-        leg: &UpstreamSession,
-        standing: &Arc<GatewaySession>,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
+        gateway_session: &Arc<GatewaySession>,
     ) -> Option<CancellationToken> {
-        let mut stream = SessionStream::new(self, party, leg)?;
+        let mut stream = SessionStream::new(self, on_behalf, upstream_session)?;
         let opened = stream.opened();
-        let (desk, over) = (Arc::clone(&standing.desk), standing.over.clone());
-        desk.attended();
+        let (demux, over) = (Arc::clone(&gateway_session.demux), gateway_session.over.clone());
+        demux.attended();
         let (upstream, tasks) = (Arc::clone(self), self.tasks.clone());
         self.tasks.spawn_service(async move {
             loop {
@@ -326,9 +336,9 @@ impl Upstream {
                 if let Message::Notification(told) = &message {
                     upstream.heard(told);
                 }
-                match desk.deliver(message) {
+                match demux.deliver(message) {
                     DeliveryOutcome::Refused(question) => {
-                        let why = desk.serves().refuses();
+                        let why = demux.serves().refuses();
                         stream.replier().reply(ServerReply::unasked(&question, why)).await;
                     }
                     DeliveryOutcome::Unclaimed => upstream.progress_dropped(),
@@ -343,39 +353,51 @@ impl Upstream {
     /// Sets the log level of a legacy server to `level`, a JSON string, unless it logs that much already. Messages
     /// less severe than a single call wants are filtered from its answer. A part of making that call, which has its
     /// permit and its intent.
-    pub(super) async fn lower(&self, party: &OnBehalfOf, leg: &UpstreamSession, level: &str) {
-        let Some(standing) = self.standing.get(&party.key()) else { return };
+    pub(super) async fn lower(
+        &self,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
+        level: &str,
+    ) {
+        let Some(gateway_session) = self.gateway_sessions.get(&on_behalf.session_key()) else {
+            return;
+        };
         let place = LEVELS.iter().position(|known| *known == level.trim_matches('"'));
-        let Some(place) = place.filter(|place| *place < standing.level.load(Ordering::Relaxed))
+        let Some(place) =
+            place.filter(|place| *place < gateway_session.level.load(Ordering::Relaxed))
         else {
             return;
         };
-        let speaker = party.speaker(Some(leg));
-        let change = LevelChange::begin(&standing.level, place);
+        let speaker = on_behalf.speaker(Some(upstream_session));
+        let change = LevelChange::begin(&gateway_session.level, place);
         match self.ask_for_level(level.trim_matches('"'), speaker).await {
             // A server that answers has decided, also if it refuses.
             Ok(_) => change.keep(),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::debug!(server = %self.name, %error, "the log level was not set");
+                tracing::debug!(server = %self.name, %error, "the log level could not be set");
             }
         }
     }
 
-    fn new_desk(&self, serves: ConnectionScope) -> Arc<Demux> {
-        Demux::new(serves, WAITING, &self.name, &self.answers, &self.counts)
+    fn new_demux(&self, serves: ConnectionScope) -> Arc<Demux> {
+        Demux::new(serves, MAX_WAITING_CALLS, &self.name, &self.answers, &self.counts)
     }
 
-    /// The desk of a client's own session, where its calls wait for progress on the stream of the session. Shared
-    /// while any user keeps it; `None` without a session id or if there are too many.
-    pub(super) fn desk(&self, party: &OnBehalfOf, leg: &UpstreamSession) -> Option<Arc<Demux>> {
-        leg.id.as_ref()?;
-        let key = (party.key(), leg.clone());
+    /// The demultiplexer of a client's own session, where its calls wait for progress on the stream of the session.
+    /// Shared while any user keeps it; `None` without a session id or if there are too many.
+    pub(super) fn demux(
+        &self,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
+    ) -> Option<Arc<Demux>> {
+        upstream_session.id.as_ref()?;
+        let key = (on_behalf.session_key(), upstream_session.clone());
         let known = self.desks.get(&key).and_then(|known| known.0.upgrade());
         if known.is_some() || self.desks.length() >= self.limits.sessions {
             return known;
         }
-        let new = self.new_desk(ConnectionScope::Session);
+        let new = self.new_demux(ConnectionScope::Session);
         let entry = self.desks.update(key, |known| match known.0.strong_count() {
             0 => WeakDemux(Arc::downgrade(&new)),
             _ => known,
@@ -386,16 +408,18 @@ impl Upstream {
     /// Forwards progress that arrived in answer to another request of the session to the request it names. Returns
     /// whether there is such a request and it had room.
     pub(super) fn progress_elsewhere(&self, answer: &CallAnswer, told: Notification) -> bool {
-        let Some(leg) = &answer.leg else { return false };
-        let desk = match &answer.party.leg {
-            Some(_) => {
-                self.desks.get(&(answer.party.key(), leg.clone())).and_then(|k| k.0.upgrade())
-            }
-            None => {
-                self.standing.get(&answer.party.key()).map(|standing| Arc::clone(&standing.desk))
-            }
+        let Some(upstream_session) = &answer.upstream_session else { return false };
+        let demux = match &answer.on_behalf.upstream_session {
+            Some(_) => self
+                .desks
+                .get(&(answer.on_behalf.session_key(), upstream_session.clone()))
+                .and_then(|k| k.0.upgrade()),
+            None => self
+                .gateway_sessions
+                .get(&answer.on_behalf.session_key())
+                .map(|gateway_session| Arc::clone(&gateway_session.demux)),
         };
-        desk.is_some_and(|desk| desk.progress(told))
+        demux.is_some_and(|demux| demux.progress(told))
     }
 
     /// Counts progress that belongs to no request.
@@ -406,25 +430,34 @@ impl Upstream {
     /// Registers a call for the messages that its server sends on the stream of the session; `None` where there is no
     /// such stream.
     pub(super) fn aside(&self, answer: &CallAnswer) -> Option<RequestInbox> {
-        let leg = answer.leg.as_ref().filter(|leg| leg.version.era() == Era::Legacy)?;
+        let upstream_session = answer
+            .upstream_session
+            .as_ref()
+            .filter(|upstream_session| upstream_session.version.era() == Era::Legacy)?;
         if !matches!(self.transport, Transport::Http(_)) {
             return None;
         }
-        if answer.party.leg.is_some() {
+        if answer.on_behalf.upstream_session.is_some() {
             // Other messages on the stream of a client's own session belong to no call.
-            let desk = answer.manner.progress.then(|| self.desk(&answer.party, leg)).flatten();
-            return desk?.wait(answer.id, answer.manner.takes(), answer.party.caller());
+            let demux = answer
+                .options
+                .progress
+                .then(|| self.demux(&answer.on_behalf, upstream_session))
+                .flatten();
+            return demux?.wait(answer.id, answer.options.takes(), answer.on_behalf.caller());
         }
-        let standing = self.standing.get(&answer.party.key())?;
-        standing.desk.wait(answer.id, answer.manner.takes(), answer.party.caller())
+        let gateway_session = self.gateway_sessions.get(&answer.on_behalf.session_key())?;
+        gateway_session.demux.wait(answer.id, answer.options.takes(), answer.on_behalf.caller())
     }
 
     /// Subscribes to the messages on the stream of a standing session that belong to no call.
     pub(super) fn overheard(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Option<broadcast::Receiver<Arc<QueuedNotification>>> {
-        self.standing.get(&party.key()).map(|standing| standing.desk.listen())
+        self.gateway_sessions
+            .get(&on_behalf.session_key())
+            .map(|gateway_session| gateway_session.demux.listen())
     }
 
     /// Ends the sessions of revoked principals and clients, or all sessions if this server was revoked. Needs no proof:
@@ -432,27 +465,28 @@ impl Upstream {
     pub fn cut(self: &Arc<Self>, revoked: &RevocationList) {
         let all = revoked.has_server(&self.name);
         let (mut over, mut gone) = (Vec::new(), Vec::new());
-        self.standing.retain(|key, standing| {
+        self.gateway_sessions.retain(|key, gateway_session| {
             let cut = all || key.is_revoked(revoked);
             if cut {
-                standing.over.cancel();
-                over.extend(standing.ended());
+                gateway_session.over.cancel();
+                over.extend(gateway_session.ended());
                 gone.push(key.clone());
             }
             !cut
         });
         self.without_lists(gone);
-        for (leg, age) in over {
+        for (upstream_session, age) in over {
             let upstream = Arc::clone(self);
-            self.tasks
-                .spawn(async move { upstream.close(&OnBehalfOf::gateway(), &leg, age).await });
+            self.tasks.spawn(async move {
+                upstream.close(&OnBehalfOf::gateway(), &upstream_session, age).await
+            });
         }
     }
 
     /// Removes the cached lists of standing sessions that have ended.
     fn without_lists(&self, gone: Vec<GatewaySessionKey>) {
         for key in gone {
-            self.shelves.remove(&CatalogOwner::Standing(key));
+            self.catalogs.remove(&CatalogOwner::Standing(key));
         }
     }
 
@@ -465,31 +499,31 @@ impl Upstream {
                 () = self.tasks.halting() => return,
             }
             let (mut idle, mut gone) = (Vec::new(), Vec::new());
-            self.standing.retain(|key, standing| {
-                let keep = !standing.is_idle() || standing.desk.is_busy();
+            self.gateway_sessions.retain(|key, gateway_session| {
+                let keep = !gateway_session.is_idle() || gateway_session.demux.is_busy();
                 if !keep {
-                    standing.over.cancel();
-                    idle.extend(standing.ended());
+                    gateway_session.over.cancel();
+                    idle.extend(gateway_session.ended());
                     gone.push(key.clone());
                 }
                 keep
             });
             self.without_lists(gone);
             // One server that does not answer must not delay the end of the other sessions.
-            let close = |(leg, age): (Arc<UpstreamSession>, Duration)| {
+            let close = |(upstream_session, age): (Arc<UpstreamSession>, Duration)| {
                 let upstream = Arc::clone(&self);
-                async move { upstream.close(&OnBehalfOf::gateway(), &leg, age).await }
+                async move { upstream.close(&OnBehalfOf::gateway(), &upstream_session, age).await }
             };
             stream::iter(idle).for_each_concurrent(CLOSING, close).await;
             match &self.transport {
-                Transport::Channel(seats) => seats.sweep(IDLE_PROCESS),
+                Transport::Channel(pool) => pool.sweep(IDLE_PROCESS),
                 Transport::Http(http) => http.sweep(),
             }
             // Entries of callers that are gone must not fill the cache; the remaining callers cost one more request.
-            self.known_by.retain(|_, known| known.known.since.elapsed() < KNOWN);
+            self.known_by.retain(|_, known| known.known.since.elapsed() < INFO_TTL);
             self.desks.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients disappear without closing their session.
-            self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
+            self.catalogs.retain(|_, cached| !cached.is_spent(self.limits.catalog_age, IDLE));
             self.same.retain(|_, listing| listing.strong_count() > 0);
         }
     }

@@ -30,7 +30,7 @@ const PROBE: Duration = Duration::from_secs(3);
 
 /// Estimated overhead in bytes of a `known_by` entry: the key with the name and capabilities of the client, and the
 /// allocator's.
-const KEPT: usize = 4096;
+const ENTRY_OVERHEAD: usize = 4096;
 
 /// The information of a server: era, name, capabilities and instructions.
 #[derive(Clone, Debug)]
@@ -56,10 +56,10 @@ pub struct ServerInfo {
 /// The era and information of a server, valid until it is started again.
 #[derive(Debug)]
 pub(super) struct ServerState {
-    pub(super) hello: Arc<ServerInfo>,
+    pub(super) server_info: Arc<ServerInfo>,
     pub(super) generation: u64,
     /// The gateway's own session with a legacy server.
-    pub(super) leg: Option<UpstreamSession>,
+    pub(super) upstream_session: Option<UpstreamSession>,
     /// When this was found out.
     pub(super) since: Instant,
 }
@@ -92,27 +92,27 @@ impl Upstream {
     /// The era and information of the server, from the cache or requested first.
     pub(super) async fn known(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Arc<ServerState>, UpstreamError> {
         let generation = match &self.transport {
             Transport::Http(_) => 0,
-            Transport::Channel(seats) => {
+            Transport::Channel(pool) => {
                 // No program is started for a request that the breaker would refuse.
                 let mut pass = self.pass()?;
-                let channel = Box::pin(seats.channel(None)).await;
+                let channel = Box::pin(pool.channel(None)).await;
                 channel.inspect_err(|error| pass.refused(error))?.generation
             }
         };
-        if self.asks_callers {
+        if self.per_caller_credentials {
             // The answer to one caller, or its refusal, says nothing about another's.
-            let key = party.key();
+            let key = on_behalf.session_key();
             if let Some(known) = self.known_by.get(&key) {
                 return Ok(known.known);
             }
-            let known = Box::pin(self.meet(party, generation)).await?;
+            let known = Box::pin(self.detect_era(on_behalf, generation)).await?;
             // Without room in the cache it is requested again: slower, not wrong.
-            let bytes = known.hello.memory() + KEPT;
-            let room = party.caller().map(|caller| self.lists.take(&caller.into(), bytes));
+            let bytes = known.server_info.memory() + ENTRY_OVERHEAD;
+            let room = on_behalf.caller().map(|caller| self.lists.take(&caller.into(), bytes));
             if let Ok(room) = room.transpose() {
                 let entry =
                     CallerServerState { known: Arc::clone(&known), _room: room.map(Arc::new) };
@@ -125,23 +125,23 @@ impl Upstream {
             return Ok(known);
         }
         // Boxed, because it is rare and large, and the futures of all calls would have room for it.
-        let meet = || Box::pin(self.meet(party, generation));
-        self.probing.take(self.limits.response_timeout, current, meet).await
+        let detect = || Box::pin(self.detect_era(on_behalf, generation));
+        self.probing.take(self.limits.response_timeout, current, detect).await
     }
 
     /// Detects the era of the server and reads its information.
-    async fn meet(
+    async fn detect_era(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         generation: u64,
     ) -> Result<Arc<ServerState>, UpstreamError> {
         // A legacy server may log errors for a method it does not know, so a known legacy era is tried first.
-        let remembered =
+        let prefers_legacy =
             self.protocol == ServerProtocol::Auto && self.is_legacy.load(Ordering::Relaxed);
         let found = match self.protocol {
-            ServerProtocol::Auto if remembered => Ok(None),
+            ServerProtocol::Auto if prefers_legacy => Ok(None),
             ServerProtocol::Modern | ServerProtocol::Auto => {
-                self.discover(party, generation, None).await
+                self.discover(on_behalf, generation, None).await
             }
             ServerProtocol::Legacy => Ok(None),
         };
@@ -153,7 +153,7 @@ impl Upstream {
             Ok(None) => {
                 // In the gateway's own name, independent of which client is the first.
                 let client = DisclosedClient::gateway();
-                let ours = OnBehalfOf { client, ..party.clone() };
+                let ours = OnBehalfOf { client, ..on_behalf.clone() };
                 let opened =
                     self.initialize(ProtocolVersion::LAST_LEGACY, &ours, None, generation).await;
                 if opened.is_err() {
@@ -162,25 +162,28 @@ impl Upstream {
                 }
                 match opened {
                     // A server whose era was remembered has been replaced since.
-                    Err(error) if remembered && speaks_otherwise(&error) => {
-                        let found = self.discover(party, generation, None).await;
+                    Err(error) if prefers_legacy && may_be_other_era(&error) => {
+                        let found = self.discover(on_behalf, generation, None).await;
                         found.and_then(|found| found.ok_or(error))
                     }
                     // A slow modern program received `server/discover` after all and has settled on the modern era.
                     Err(UpstreamError::Refused) if self.protocol == ServerProtocol::Auto => {
-                        let found = self.discover(party, generation, None).await;
+                        let found = self.discover(on_behalf, generation, None).await;
                         found.and_then(|found| found.ok_or(UpstreamError::Refused))
                     }
-                    met => met,
+                    other => other,
                 }
             }
             Err(error) => Err(error),
         };
         let known = Arc::new(self.noted(found)?);
-        let legacy = self.protocol == ServerProtocol::Auto && known.hello.era == Era::Legacy;
+        let legacy = self.protocol == ServerProtocol::Auto && known.server_info.era == Era::Legacy;
         self.is_legacy.store(legacy, Ordering::Relaxed);
-        tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
-        if !self.asks_callers {
+        tracing::info!(
+            event = "server.reached", server = %self.name, era = known.server_info.era.as_str(),
+            "server reached"
+        );
+        if !self.per_caller_credentials {
             self.known.store(Some(Arc::clone(&known)));
             if self.met.swap(generation, Ordering::Relaxed) != generation {
                 // The server may have been replaced by another.
@@ -196,21 +199,24 @@ impl Upstream {
     /// SPEC 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions
     pub(super) async fn discover(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         generation: u64,
-        leg: Option<&UpstreamSession>,
+        upstream_session: Option<&UpstreamSession>,
     ) -> Result<Option<ServerState>, UpstreamError> {
         let stdio = matches!(self.transport, Transport::Channel(_));
         // A legacy program may never answer. A program whose era is known, and a server at a URL, must.
-        let probes = stdio && self.protocol == ServerProtocol::Auto && leg.is_none();
+        let probes = stdio && self.protocol == ServerProtocol::Auto && upstream_session.is_none();
         let (silence, patience) = match probes {
             true => (ServerSilence::Expected, PROBE),
             false => (ServerSilence::Failure, self.limits.response_timeout),
         };
         let id = self.id();
         let deadline = Instant::now() + patience;
-        let speaker =
-            RequestContext { leg, subject: party.subject.as_ref(), ..RequestContext::stranger() };
+        let speaker = RequestContext {
+            upstream_session,
+            subject: on_behalf.subject.as_ref(),
+            ..RequestContext::unknown_era()
+        };
         let mut asked = self.ask(&request::discover(id, speaker), id, deadline, silence).await;
         if let Ok((ResponseOutcome::Error(error), _)) = &asked
             && supports_ours(error)
@@ -227,11 +233,11 @@ impl Upstream {
                 let speaks = versions.is_some_and(|versions| {
                     versions.items().any(|version| version.as_str().as_deref() == Some(ours))
                 });
-                let hello = Arc::new(ServerInfo::read(Era::Modern, &result));
+                let server_info = Arc::new(ServerInfo::read(Era::Modern, &result));
                 Ok(speaks.then_some(ServerState {
-                    hello,
+                    server_info,
                     generation,
-                    leg: None,
+                    upstream_session: None,
                     since: Instant::now(),
                 }))
             }
@@ -239,12 +245,15 @@ impl Upstream {
                 let code = error.value().get("code").and_then(Value::as_i64);
                 let modern = [code::HEADER_MISMATCH, code::MISSING_CAPABILITY].map(i64::from);
                 if code.is_some_and(|code| modern.contains(&code)) {
-                    return Err(UpstreamError::Protocol("the server does not accept our requests"));
+                    return Err(UpstreamError::Protocol(
+                        "the server rejected `server/discover` (header mismatch or \
+                                                        missing capability)",
+                    ));
                 }
                 Ok(None)
             }
             Err(UpstreamError::Timeout(_)) if probes => Ok(None),
-            Err(error) if speaks_otherwise(&error) => Ok(None),
+            Err(error) if may_be_other_era(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -255,14 +264,14 @@ impl Upstream {
         self.is_legacy.store(legacy, Ordering::Relaxed);
     }
 
-    /// Opens a session with a legacy server in the name of `party`'s client. `channel` names the session's own
+    /// Opens a session with a legacy server in the name of `on_behalf`'s client. `channel` names the session's own
     /// channel, where it has one.
     ///
     /// SPEC 2025-11-25 basic/lifecycle#initialization
     pub(super) async fn initialize(
         &self,
         version: ProtocolVersion,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         channel: Option<&str>,
         generation: u64,
     ) -> Result<ServerState, UpstreamError> {
@@ -270,7 +279,7 @@ impl Upstream {
         let deadline = Instant::now() + self.limits.response_timeout;
         let asked = self
             .ask(
-                &request::initialize(id, version, party, channel),
+                &request::initialize(id, version, on_behalf, channel),
                 id,
                 deadline,
                 ServerSilence::Failure,
@@ -283,22 +292,29 @@ impl Upstream {
         let agreed = result.value().get("protocolVersion").and_then(Value::as_str);
         let agreed = agreed.and_then(|text| ProtocolVersion::parse(&text));
         let Some(version) = agreed.filter(|version| version.era() == Era::Legacy) else {
-            return Err(UpstreamError::Protocol("the server wants a revision we do not speak"));
+            return Err(UpstreamError::Protocol(
+                "unsupported `protocolVersion` in the `initialize` result",
+            ));
         };
-        let leg = UpstreamSession { version, id: session };
-        self.notify(&request::initialized(party, &leg), deadline).await?;
-        let hello = Arc::new(ServerInfo::read(Era::Legacy, &result));
-        Ok(ServerState { hello, generation, leg: Some(leg), since: Instant::now() })
+        let upstream_session = UpstreamSession { version, id: session };
+        self.notify(&request::initialized(on_behalf, &upstream_session), deadline).await?;
+        let server_info = Arc::new(ServerInfo::read(Era::Legacy, &result));
+        Ok(ServerState {
+            server_info,
+            generation,
+            upstream_session: Some(upstream_session),
+            since: Instant::now(),
+        })
     }
 
     /// Opens a session that the gateway keeps for a caller.
     pub(super) async fn session_for(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<UpstreamSession, UpstreamError> {
         let opened =
-            self.session(ProtocolVersion::LAST_LEGACY, party, ConnectionScope::Caller).await?;
-        opened.leg.ok_or(UpstreamError::SessionGone)
+            self.session(ProtocolVersion::LAST_LEGACY, on_behalf, ConnectionScope::Caller).await?;
+        opened.upstream_session.ok_or(UpstreamError::SessionGone)
     }
 
     /// Opens a session for one client: in the legacy era for a legacy client where the server speaks it, otherwise in
@@ -306,62 +322,63 @@ impl Upstream {
     pub(super) async fn session(
         &self,
         version: ProtocolVersion,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
         serves: ConnectionScope,
     ) -> Result<ServerState, UpstreamError> {
-        let Transport::Channel(seats) = &self.transport else {
-            return self.initialize(version, party, None, 0).await;
+        let Transport::Channel(pool) = &self.transport else {
+            return self.initialize(version, on_behalf, None, 0).await;
         };
-        if self.known(party).await?.hello.era == Era::Legacy {
-            let name = self.seat_for(seats, party, serves).await?;
-            let opened = self.initialize(version, party, Some(&name), 0).await;
-            return opened.inspect_err(|_| seats.close(&name));
+        if self.known(on_behalf).await?.server_info.era == Era::Legacy {
+            let name = self.seat_for(pool, on_behalf, serves).await?;
+            let opened = self.initialize(version, on_behalf, Some(&name), 0).await;
+            return opened.inspect_err(|_| pool.close(&name));
         }
         // A legacy client gets a session in its own era where the program speaks it too.
         if serves == ConnectionScope::Session
-            && let Some(opened) = self.handshaken(seats, version, party).await?
+            && let Some(opened) = self.try_legacy_handshake(pool, version, on_behalf).await?
         {
             return Ok(opened);
         }
-        let name = self.seat_for(seats, party, serves).await?;
-        let leg =
+        let name = self.seat_for(pool, on_behalf, serves).await?;
+        let upstream_session =
             UpstreamSession { version: ProtocolVersion::V2026July, id: Some(name.as_str().into()) };
-        let found = self.discover(party, 0, Some(&leg)).await;
+        let found = self.discover(on_behalf, 0, Some(&upstream_session)).await;
         let opened = found.and_then(|found| found.ok_or(UpstreamError::Refused));
-        let opened = opened.map(|known| ServerState { leg: Some(leg), ..known });
-        opened.inspect_err(|_| seats.close(&name))
+        let opened =
+            opened.map(|known| ServerState { upstream_session: Some(upstream_session), ..known });
+        opened.inspect_err(|_| pool.close(&name))
     }
 
-    /// Opens a channel for a session of `party`, and returns its random name.
+    /// Opens a channel for a session of `on_behalf`, and returns its random name.
     async fn seat_for(
         &self,
-        seats: &ChannelPool,
-        party: &OnBehalfOf,
+        pool: &ChannelPool,
+        on_behalf: &OnBehalfOf,
         serves: ConnectionScope,
     ) -> Result<String, UpstreamError> {
         let name = random::bytes::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = json::hex::encode(&name);
         let mut pass = self.pass()?;
-        seats.open(&name, party, serves).await.inspect_err(|error| pass.refused(error))?;
+        pool.open(&name, on_behalf, serves).await.inspect_err(|error| pass.refused(error))?;
         Ok(name)
     }
 
     /// Opens a legacy session with a program that speaks the modern era, in a separate process because a program
     /// speaks one era on each connection. `None` if it speaks the modern era only.
-    async fn handshaken(
+    async fn try_legacy_handshake(
         &self,
-        seats: &ChannelPool,
+        pool: &ChannelPool,
         version: ProtocolVersion,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Option<ServerState>, UpstreamError> {
         if self.modern_alone.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let name = self.seat_for(seats, party, ConnectionScope::Session).await?;
-        match self.initialize(version, party, Some(&name), 0).await {
+        let name = self.seat_for(pool, on_behalf, ConnectionScope::Session).await?;
+        match self.initialize(version, on_behalf, Some(&name), 0).await {
             Ok(opened) => Ok(Some(opened)),
             Err(error) => {
-                seats.closed(&name).await;
+                pool.closed(&name).await;
                 let refused = matches!(
                     error,
                     UpstreamError::Refused | UpstreamError::Protocol(_) | UpstreamError::Timeout(_)
@@ -370,7 +387,10 @@ impl Upstream {
                     return Err(error);
                 }
                 let why = crate::base::error_chain::ErrorChain(&error);
-                tracing::info!(server = %self.name, error = %why, "the program speaks the modern era alone");
+                tracing::info!(
+                    event = "server.modern_only", server = %self.name, error = %why,
+                    "the program supports the modern era only"
+                );
                 self.modern_alone.store(true, Ordering::Relaxed);
                 Ok(None)
             }
@@ -379,15 +399,15 @@ impl Upstream {
 
     /// Opens a legacy session in a separate process of a program that callers otherwise share. `None` if that fails
     /// or the program speaks only one era; the client then uses the shared process.
-    pub(super) async fn own_era(
+    pub(super) async fn legacy_session_in_own_process(
         &self,
-        seats: &ChannelPool,
+        pool: &ChannelPool,
         version: ProtocolVersion,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Option<ServerState> {
         let opened = async {
-            match self.known(party).await?.hello.era {
-                Era::Modern => self.handshaken(seats, version, party).await,
+            match self.known(on_behalf).await?.server_info.era {
+                Era::Modern => self.try_legacy_handshake(pool, version, on_behalf).await,
                 Era::Legacy => Ok(None),
             }
         };
@@ -395,8 +415,8 @@ impl Upstream {
         opened.unwrap_or_else(|error| {
             let error = crate::base::error_chain::ErrorChain(&error);
             tracing::warn!(
-                server = %self.name, %error,
-                "a legacy session has no process of its own: what the program asks is refused"
+                event = "server.process_shared", server = %self.name, %error,
+                "no separate process for a legacy session: server requests of the program are refused"
             );
             None
         })
@@ -406,19 +426,19 @@ impl Upstream {
     /// the server speaks the modern era only, or if legacy clients share one session with it.
     pub(super) async fn legacy_session(
         &self,
-        party: &OnBehalfOf,
+        on_behalf: &OnBehalfOf,
     ) -> Result<Option<ServerState>, UpstreamError> {
         let version = ProtocolVersion::LAST_LEGACY;
         match &self.transport {
             Transport::Http(_) => {
-                match self.session(version, party, ConnectionScope::Session).await {
+                match self.session(version, on_behalf, ConnectionScope::Session).await {
                     Ok(opened) => Ok(Some(opened)),
                     Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => Ok(None),
                     Err(error) => Err(error),
                 }
             }
-            Transport::Channel(seats) if seats.may_be_own(!self.asks.is_nothing()) => {
-                self.handshaken(seats, version, party).await
+            Transport::Channel(pool) if pool.may_be_own(!self.server_requests.is_nothing()) => {
+                self.try_legacy_handshake(pool, version, on_behalf).await
             }
             Transport::Channel(_) => Ok(None),
         }
@@ -445,7 +465,7 @@ impl Upstream {
             .wait(
                 &mut messages,
                 id,
-                RequestContext { subject: outgoing.subject, ..RequestContext::stranger() },
+                RequestContext { subject: outgoing.subject, ..RequestContext::unknown_era() },
                 deadline,
             )
             .await?;
@@ -464,7 +484,7 @@ enum ServerSilence {
 }
 
 /// Whether this error to a request in one era may mean that the server speaks the other era.
-const fn speaks_otherwise(error: &UpstreamError) -> bool {
+const fn may_be_other_era(error: &UpstreamError) -> bool {
     matches!(
         error,
         UpstreamError::Status(400..500)

@@ -122,12 +122,12 @@ impl HttpSseClient {
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Err(UpstreamError::ContentType);
         }
-        let ChannelTerms { name, limits, intake, .. } = &self.terms;
+        let ChannelTerms { name, limits, response_memory, .. } = &self.terms;
         let decoder = sse::SseDecoder::new(limits.response_body);
         let (waiting, limit) = (std::collections::VecDeque::new(), limits.response_body);
         let body = response.into_body();
         let (fair, blanks) = (ReadBudget::new(), BlankLines::new());
-        let received = intake.begin(&name.as_str().into(), None);
+        let received = response_memory.begin(&name.as_str().into(), None);
         let mut stream =
             EventStream { link, body, decoder, waiting, limit, fair, blanks, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
@@ -220,7 +220,10 @@ async fn read(mut stream: EventStream, channel: Arc<Channel>, name: ServerName) 
             Ok(None) => break,
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(server = %name, %error, "the stream was broken off");
+                tracing::warn!(
+                    event = "stream.broken", server = %name, %error,
+                    "event stream broken"
+                );
                 break;
             }
         };
@@ -229,12 +232,15 @@ async fn read(mut stream: EventStream, channel: Arc<Channel>, name: ServerName) 
             Ok(read) => channel.deliver(read.message, &name),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(server = %name, %error, "the server sent what is no message");
+                tracing::warn!(
+                    event = "server.invalid_message", server = %name, %error,
+                    "server sent an event that is not a JSON-RPC message"
+                );
                 break;
             }
         }
     }
-    tracing::info!(server = %name, "the stream ended");
+    tracing::info!(event = "stream.ended", server = %name, "event stream ended");
     channel.end();
 }
 
@@ -261,7 +267,10 @@ impl MessagePoster {
                 Ok(Ok(())) => channel.sent(message),
                 Ok(Err(error)) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(server = %self.name, %error, "the server does not take messages");
+                    tracing::warn!(
+                        event = "server.send_failed", server = %self.name, %error,
+                        "the server does not accept messages"
+                    );
                     break;
                 }
                 Err(_) => {

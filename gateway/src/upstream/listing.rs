@@ -33,7 +33,8 @@ const VIEWED: usize = 4 * 1024 * 1024;
 const COPIES: usize = 2;
 /// Estimated overhead in bytes of a definition, beside its text.
 const BESIDE: usize = 512;
-/// Members of a result that clients read; all but `_meta` the gateway writes itself. A list under another spelling of its name would be one that nothing has judged.
+/// Members of a result that clients read; all but `_meta` the gateway writes itself. A list under a variant spelling
+/// would bypass inspection.
 const PAGE: [&str; 9] = [
     "nextCursor",
     "resultType",
@@ -415,7 +416,10 @@ impl PageCollector {
             }
             let kind = self.kind.as_str();
             if wire::is_misspelled(definition, &DEFINITION) {
-                tracing::warn!(server = %self.server, kind, "one with a misspelled member was left out");
+                tracing::warn!(
+                    event = "definition.dropped", server = %self.server, kind,
+                    "definition dropped: a member name is a variant spelling of a protocol member"
+                );
                 continue;
             }
             let former = self.former.as_deref();
@@ -428,7 +432,10 @@ impl PageCollector {
                     let name = masking::secrets(&name);
                     let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default();
                     let name = name.escape_debug();
-                    tracing::warn!(server = %self.server, kind, %name, %error, "one was left out");
+                    tracing::warn!(
+                        event = "definition.dropped", server = %self.server, kind, %name, %error,
+                        "definition dropped: invalid"
+                    );
                 }
             }
         }

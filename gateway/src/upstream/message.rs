@@ -28,9 +28,11 @@ pub(super) async fn read(
         && let Some(suppressed) = MARKED.allow(Instant::now().into_std())
     {
         tracing::warn!(
+            event = "server.reserved_member",
             server,
             suppressed,
-            "the server has set keys of `_meta` that begin with `dev.portcullis/`, or the code -31403 of an error, as only the gateway may; they were removed"
+            "the server has set `_meta` keys that begin with `dev.portcullis/`, or the error code -31403, \
+             which are reserved for the gateway; they were removed"
         );
     }
     Ok(read)
@@ -77,20 +79,20 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_values_of_a_message_take_is_counted_and_waited_for() {
-        let intake = Arc::new(ResponseAccounts::new(usize::MAX, usize::MAX, 1024 * 1024));
-        let received = intake.begin(&"up".into(), None);
+        let response_memory = Arc::new(ResponseAccounts::new(usize::MAX, usize::MAX, 1024 * 1024));
+        let received = response_memory.begin(&"up".into(), None);
         let read = || read_patiently(dense(), "up", &received, Duration::from_millis(100));
         let first = read().await.unwrap();
         // Sixteen bytes for each value, in steps of 64 KiB.
-        assert_eq!(intake.bytes(), 192 * 1024);
+        assert_eq!(response_memory.bytes(), 192 * 1024);
         let mut rest = received.beside();
         rest.holds(768 * 1024).unwrap();
         assert!(matches!(read().await, Err(FromServerError::Memory { .. })));
-        assert_eq!(intake.refused(), 1);
+        assert_eq!(response_memory.refused(), 1);
         drop((first, rest));
         let second = read().await;
         assert!(second.is_ok());
         drop(second);
-        assert_eq!(intake.bytes(), 0);
+        assert_eq!(response_memory.bytes(), 0);
     }
 }

@@ -28,21 +28,21 @@ use crate::session::UpstreamSession;
 #[derive(Debug)]
 pub enum ServerMessage {
     /// A notification, which needs no answer.
-    Told(Arc<Notification>),
+    Notification(Arc<Notification>),
     /// A request to the client; the reply goes to the replier.
-    Asked(InputRequest, Box<ReplySender>),
+    Request(InputRequest, Box<ReplySender>),
 }
 
 /// The messages of one server for one listener.
 #[derive(Debug)]
 pub struct Feed {
     upstream: Arc<Upstream>,
-    party: OnBehalfOf,
-    leg: Option<UpstreamSession>,
+    on_behalf: OnBehalfOf,
+    upstream_session: Option<UpstreamSession>,
     wants: NotificationFilter,
     source: FeedSource,
     /// Distributes progress to the calls of the session.
-    desk: Option<Arc<Demux>>,
+    demux: Option<Arc<Demux>>,
     /// The resources that are counted in `watched` for this feed. With `generation`, the channel they belong to.
     counted: Vec<Box<str>>,
     generation: u64,
@@ -63,7 +63,7 @@ enum FeedSource {
 }
 
 impl Upstream {
-    /// Listens to the server for `party`, until the feed is dropped.
+    /// Listens to the server for `on_behalf`, until the feed is dropped.
     ///
     /// The proof is `wants`, which is made of the permit of the server and those of what is listened for, with the entry
     /// of the exchange that asks.
@@ -74,31 +74,44 @@ impl Upstream {
         self: &Arc<Self>,
         mut wants: NotificationFilter,
         _on_record: &ReadEntry,
-        party: OnBehalfOf,
+        on_behalf: OnBehalfOf,
     ) -> Result<Feed, UpstreamError> {
         if *wants.server() != self.name {
             return Err(MISDIRECTED);
         }
-        let leg = self.reach(&party).await?;
-        let era = leg.as_ref().map_or(Era::Modern, |leg| leg.version.era());
+        let upstream_session = self.reach(&on_behalf).await?;
+        let era = upstream_session
+            .as_ref()
+            .map_or(Era::Modern, |upstream_session| upstream_session.version.era());
         let source = match (&self.transport, era) {
-            (Transport::Http(_), Era::Legacy) => match (&leg, self.overheard(&party)) {
-                (_, Some(overheard)) if party.leg.is_none() => FeedSource::Channel(overheard),
-                (Some(leg), _) => match SessionStream::new(self, &party, leg) {
-                    Some(stream) => FeedSource::Session(Box::new(stream)),
-                    None => FeedSource::Silent,
-                },
-                (None, _) => FeedSource::Silent,
-            },
-            (Transport::Channel(seats), Era::Legacy) => {
-                let session = leg.as_ref().and_then(|leg| leg.id.as_deref());
-                FeedSource::Channel(seats.channel(session).await?.desk.listen())
+            (Transport::Http(_), Era::Legacy) => {
+                match (&upstream_session, self.overheard(&on_behalf)) {
+                    (_, Some(overheard)) if on_behalf.upstream_session.is_none() => {
+                        FeedSource::Channel(overheard)
+                    }
+                    (Some(upstream_session), _) => {
+                        match SessionStream::new(self, &on_behalf, upstream_session) {
+                            Some(stream) => FeedSource::Session(Box::new(stream)),
+                            None => FeedSource::Silent,
+                        }
+                    }
+                    (None, _) => FeedSource::Silent,
+                }
+            }
+            (Transport::Channel(pool), Era::Legacy) => {
+                let session = upstream_session
+                    .as_ref()
+                    .and_then(|upstream_session| upstream_session.id.as_deref());
+                FeedSource::Channel(pool.channel(session).await?.demux.listen())
             }
             (_, Era::Modern) => {
                 if wants.items().is_empty() {
                     FeedSource::Silent
                 } else {
-                    match self.ask_to_listen(&mut wants, &party, leg.as_ref()).await {
+                    match self
+                        .ask_to_listen(&mut wants, &on_behalf, upstream_session.as_ref())
+                        .await
+                    {
                         Ok((messages, id)) => FeedSource::Listen(Some(Box::new(messages)), id),
                         // The server does not offer subscriptions.
                         Err(UpstreamError::Refused) => {
@@ -112,16 +125,25 @@ impl Upstream {
         };
         let generation = match &self.transport {
             Transport::Http(_) => 0,
-            Transport::Channel(_) => self.known(&party).await?.generation,
+            Transport::Channel(_) => self.known(&on_behalf).await?.generation,
         };
-        let own = leg
-            .as_ref()
-            .filter(|_| matches!(source, FeedSource::Session(_)) && party.leg.is_some());
-        let desk = own.and_then(|leg| self.desk(&party, leg));
-        desk.iter().for_each(|desk| desk.attended());
+        let own = upstream_session.as_ref().filter(|_| {
+            matches!(source, FeedSource::Session(_)) && on_behalf.upstream_session.is_some()
+        });
+        let demux = own.and_then(|upstream_session| self.demux(&on_behalf, upstream_session));
+        demux.iter().for_each(|demux| demux.attended());
         let (upstream, counted) = (Arc::clone(self), Vec::new());
-        let mut feed =
-            Feed { upstream, party, leg, wants, source, desk, counted, generation, attempts: 0 };
+        let mut feed = Feed {
+            upstream,
+            on_behalf,
+            upstream_session,
+            wants,
+            source,
+            demux,
+            counted,
+            generation,
+            attempts: 0,
+        };
         if era == Era::Legacy {
             for uri in feed.wants.items().resources().to_vec() {
                 feed.watch(&uri).await?;
@@ -135,11 +157,11 @@ impl Upstream {
     async fn ask_to_listen(
         self: &Arc<Self>,
         wants: &mut NotificationFilter,
-        party: &OnBehalfOf,
-        leg: Option<&UpstreamSession>,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
     ) -> Result<(IncomingMessages, i64), UpstreamError> {
         let id = self.id();
-        let speaker = party.speaker(leg);
+        let speaker = on_behalf.speaker(upstream_session);
         let outgoing = request::listen(id, wants, speaker);
         let deadline = Instant::now() + self.limits.response_timeout;
         let mut messages = self.noted(self.send(&outgoing, deadline).await)?;
@@ -167,11 +189,11 @@ impl Upstream {
         &self,
         method: &'static str,
         uri: &str,
-        party: &OnBehalfOf,
-        leg: Option<&UpstreamSession>,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
     ) -> Result<(), UpstreamError> {
         let params = [("uri".into(), request::text(uri)?)];
-        self.short(method, &params, party.speaker(leg)).await.map(drop)
+        self.short(method, &params, on_behalf.speaker(upstream_session)).await.map(drop)
     }
 
     /// Marks cached lists as stale after a list-changed notification, for any recipient.
@@ -220,10 +242,13 @@ impl Feed {
                 FeedSource::Channel(told) => match told.recv().await {
                     Ok(told) => {
                         self.upstream.heard(&told.notification);
-                        return Ok(ServerMessage::Told(Arc::clone(&told.notification)));
+                        return Ok(ServerMessage::Notification(Arc::clone(&told.notification)));
                     }
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
-                        tracing::warn!(server = %self.upstream.name, missed, "notifications were missed");
+                        tracing::warn!(
+                            event = "notification.missed", server = %self.upstream.name, missed,
+                            "notifications of the server were missed"
+                        );
                         continue;
                     }
                     Err(broadcast::error::RecvError::Closed) => {
@@ -239,19 +264,23 @@ impl Feed {
             match message {
                 Some(Message::Notification(told)) if &*told.method == method::PROGRESS => {
                     self.attempts = 0;
-                    if !self.desk.as_ref().is_some_and(|desk| desk.progress(told)) {
+                    if !self.demux.as_ref().is_some_and(|demux| demux.progress(told)) {
                         self.upstream.progress_dropped();
                     }
                 }
                 Some(Message::Notification(told)) => {
                     self.attempts = 0;
                     self.upstream.heard(&told);
-                    return Ok(ServerMessage::Told(Arc::new(told)));
+                    return Ok(ServerMessage::Notification(Arc::new(told)));
                 }
                 Some(Message::Request(request)) => {
                     self.attempts = 0;
                     let upstream = Arc::clone(&self.upstream);
-                    let replier = ReplySender::new(upstream, self.party.clone(), self.leg.clone());
+                    let replier = ReplySender::new(
+                        upstream,
+                        self.on_behalf.clone(),
+                        self.upstream_session.clone(),
+                    );
                     if &*request.method == method::PING {
                         let pong = ServerReply::unasked(&request, "nothing else is offered");
                         replier.reply(pong).await;
@@ -260,7 +289,7 @@ impl Feed {
                     let key = request.id.to_string().into();
                     let (method, params) = (request.method, request.params);
                     let question = InputRequest { key, id: Some(request.id), method, params };
-                    return Ok(ServerMessage::Asked(question, Box::new(replier)));
+                    return Ok(ServerMessage::Request(question, Box::new(replier)));
                 }
                 // The subscription ended, or its connection was lost.
                 Some(Message::Response(_)) | None => self.again().await,
@@ -277,7 +306,11 @@ impl Feed {
             FeedSource::Listen(messages, id) => {
                 *messages = None;
                 let mut wants = self.wants.again();
-                let asked = upstream.ask_to_listen(&mut wants, &self.party, self.leg.as_ref());
+                let asked = upstream.ask_to_listen(
+                    &mut wants,
+                    &self.on_behalf,
+                    self.upstream_session.as_ref(),
+                );
                 if let Ok((opened, new)) = asked.await {
                     (*messages, *id) = (Some(Box::new(opened)), new);
                     // Notifications may have been missed meanwhile, so all lists count as changed.
@@ -292,12 +325,14 @@ impl Feed {
 
     /// Subscribes to a resource at a legacy server, unless another feed of the session has done so.
     async fn watch(&mut self, uri: &str) -> Result<(), UpstreamError> {
-        let key = (self.leg.clone(), self.generation, Box::from(uri));
+        let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
         self.counted.push(uri.into());
         if self.upstream.watched.update(key, |count| count + 1) > 1 {
             return Ok(());
         }
-        self.upstream.subscription(method::SUBSCRIBE, uri, &self.party, self.leg.as_ref()).await
+        self.upstream
+            .subscription(method::SUBSCRIBE, uri, &self.on_behalf, self.upstream_session.as_ref())
+            .await
     }
 }
 
@@ -306,27 +341,31 @@ impl Drop for Feed {
         if let FeedSource::Listen(Some(messages), id) = &self.source
             && let Incoming::Channel(answer) = &messages.incoming
         {
-            let speaker = self.party.speaker(self.leg.as_ref());
+            let speaker = self.on_behalf.speaker(self.upstream_session.as_ref());
             answer.cancel(request::cancelled(*id, speaker).body);
         }
-        let legacy = self.leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy);
+        let legacy = self
+            .upstream_session
+            .as_ref()
+            .is_some_and(|upstream_session| upstream_session.version.era() == Era::Legacy);
         if !legacy || self.counted.is_empty() {
             return;
         }
         let last = |uri: &str| {
-            let key = (self.leg.clone(), self.generation, Box::from(uri));
+            let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
             self.upstream.watched.update(key, |count| count.saturating_sub(1)) == 0
         };
         let over: Vec<_> = self.counted.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
         let upstream = Arc::clone(&self.upstream);
-        let (party, leg) = (self.party.clone(), self.leg.clone());
+        let (on_behalf, upstream_session) = (self.on_behalf.clone(), self.upstream_session.clone());
         self.upstream.tasks.spawn(async move {
             for uri in over {
-                let ended =
-                    upstream.subscription(method::UNSUBSCRIBE, &uri, &party, leg.as_ref()).await;
+                let ended = upstream
+                    .subscription(method::UNSUBSCRIBE, &uri, &on_behalf, upstream_session.as_ref())
+                    .await;
                 if let Err(error) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::debug!(%error, "a subscription was not ended");
+                    tracing::debug!(%error, "a subscription could not be ended");
                 }
             }
         });

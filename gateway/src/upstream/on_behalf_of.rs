@@ -19,7 +19,7 @@ pub struct OnBehalfOf {
     /// The name and capabilities of its client.
     pub client: DisclosedClient,
     /// The client's own session with the server, if it has one.
-    pub leg: Option<UpstreamSession>,
+    pub upstream_session: Option<UpstreamSession>,
     /// The caller's access token, to be exchanged for others.
     pub subject: Option<Arc<SubjectToken>>,
 }
@@ -42,10 +42,10 @@ impl OnBehalfOf {
         self.principal.as_ref().map(|principal| principal.id.as_str())
     }
 
-    /// The gateway itself, as a party.
+    /// The gateway itself, for requests that no caller causes.
     #[must_use]
     pub fn gateway() -> Self {
         let client = DisclosedClient::gateway();
-        Self { principal: None, route: None, client, leg: None, subject: None }
+        Self { principal: None, route: None, client, upstream_session: None, subject: None }
     }
 }

@@ -119,7 +119,7 @@ mod tests {
     use super::ServerReply;
     use crate::mcp::protocol::code;
     use crate::mcp::wire::{Id, Request};
-    use crate::outbound::guardrail::Agreed;
+    use crate::outbound::guardrail::GuardrailsPassed;
 
     fn server(name: &str) -> ServerName {
         ServerName::parse(name).unwrap()
@@ -132,7 +132,7 @@ mod tests {
         let answer = Fragment::whole(Arc::new(document));
         let budget = WorkBudget::unlimited();
         let (answer, _) = Policy::default().answerable(&ana, &server("up"), answer, &budget);
-        ClearedAnswer::new(answer.unwrap(), Agreed::nothing_to_judge())
+        ClearedAnswer::new(answer.unwrap(), GuardrailsPassed::nothing_to_judge())
     }
 
     fn body(reply: ServerReply) -> String {

@@ -69,7 +69,7 @@ pub(super) struct RequestContext<'a> {
     /// The name and capabilities of the client. A legacy server knows them already.
     pub(super) client: &'a Client,
     /// The session; `None` for a modern server, where each message is self-contained.
-    pub(super) leg: Option<&'a UpstreamSession>,
+    pub(super) upstream_session: Option<&'a UpstreamSession>,
     /// The access token of the caller.
     pub(super) subject: Option<&'a Arc<SubjectToken>>,
     /// The id of the caller.
@@ -77,21 +77,25 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl OnBehalfOf {
-    /// The sender of a message of this party in the session `leg`.
-    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a UpstreamSession>) -> RequestContext<'a> {
+    /// The sender of a message on behalf of this caller in the session `upstream_session`.
+    pub(super) fn speaker<'a>(
+        &'a self,
+        upstream_session: Option<&'a UpstreamSession>,
+    ) -> RequestContext<'a> {
         let (subject, caller) = (self.subject.as_ref(), self.caller());
-        RequestContext { client: &self.client, leg, subject, caller }
+        RequestContext { client: &self.client, upstream_session, subject, caller }
     }
 }
 
 impl<'a> RequestContext<'a> {
     /// The gateway itself, towards a server of unknown era.
-    pub(super) fn stranger() -> Self {
-        Self { client: Client::gateway(), leg: None, subject: None, caller: None }
+    pub(super) fn unknown_era() -> Self {
+        Self { client: Client::gateway(), upstream_session: None, subject: None, caller: None }
     }
 
     pub(super) fn version(self) -> ProtocolVersion {
-        self.leg.map_or(ProtocolVersion::V2026July, |leg| leg.version)
+        self.upstream_session
+            .map_or(ProtocolVersion::V2026July, |upstream_session| upstream_session.version)
     }
 
     pub(super) fn era(self) -> Era {
@@ -99,7 +103,7 @@ impl<'a> RequestContext<'a> {
     }
 
     pub(super) fn session(self) -> Option<&'a str> {
-        self.leg.and_then(|leg| leg.id.as_deref())
+        self.upstream_session.and_then(|upstream_session| upstream_session.id.as_deref())
     }
 
     fn meta(self, meta: &mut Object<'_>) {
@@ -134,7 +138,7 @@ pub struct CallOptions {
     /// The arguments that are mirrored in headers.
     pub mirrored: Vec<HeaderArgument>,
     /// The client accepts elicitation, sampling and roots requests during the call.
-    pub asks: bool,
+    pub accepts_requests: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
     /// The trace context to propagate, which only the policy makes. It is left out if it was inspected for another server.
@@ -162,7 +166,7 @@ pub struct CallOptions {
 impl CallOptions {
     /// The messages before the response that the client accepts.
     pub(super) const fn takes(&self) -> AcceptedMessages {
-        AcceptedMessages { questions: self.asks, progress: self.progress }
+        AcceptedMessages { questions: self.accepts_requests, progress: self.progress }
     }
 
     /// The time limit of this call, at most `total`.
@@ -180,22 +184,25 @@ pub(super) fn discover<'a>(id: i64, speaker: RequestContext<'a>) -> Outgoing<'a>
 pub(super) fn initialize<'a>(
     id: i64,
     version: ProtocolVersion,
-    party: &'a OnBehalfOf,
+    on_behalf: &'a OnBehalfOf,
     session: Option<&'a str>,
 ) -> Outgoing<'a> {
-    let client = &party.client;
+    let client = &on_behalf.client;
     let body = body(Some(id), method::INITIALIZE, |params, _long| {
         params.text("protocolVersion", version.as_str());
         params.raw("capabilities", client.capabilities());
         params.raw("clientInfo", client.info());
     });
     let outgoing = outgoing(Some(id), method::INITIALIZE, version, session, body);
-    Outgoing { subject: party.subject.as_ref(), caller: party.caller(), ..outgoing }
+    Outgoing { subject: on_behalf.subject.as_ref(), caller: on_behalf.caller(), ..outgoing }
 }
 
 /// Builds the `notifications/initialized` message.
-pub(super) fn initialized<'a>(party: &'a OnBehalfOf, leg: &'a UpstreamSession) -> Outgoing<'a> {
-    message(None, method::INITIALIZED, party.speaker(Some(leg)), |_| {})
+pub(super) fn initialized<'a>(
+    on_behalf: &'a OnBehalfOf,
+    upstream_session: &'a UpstreamSession,
+) -> Outgoing<'a> {
+    message(None, method::INITIALIZED, on_behalf.speaker(Some(upstream_session)), |_| {})
 }
 
 /// Builds `notifications/cancelled` for the request `id`.
@@ -225,11 +232,11 @@ pub(super) fn list<'a>(
 pub(super) fn call<'a>(
     id: i64,
     call: &'a ItemRequest,
-    manner: &CallOptions,
+    options: &CallOptions,
     speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
-    let trace = manner.trace.as_ref().filter(|trace| *trace.server() == call.server);
+    let trace = options.trace.as_ref().filter(|trace| *trace.server() == call.server);
     let spec = MethodSpec::of(call.verb);
     let method = spec.map_or(&*call.name, |spec| spec.name);
     let outgoing = woven(Some(id), method, speaker, |params, long| {
@@ -240,21 +247,21 @@ pub(super) fn call<'a>(
             long.member(params, "arguments", arguments);
         }
         long.copy(params, &call.extra);
-        if let Some(inputs) = manner.inputs.as_ref().filter(|_| modern) {
+        if let Some(inputs) = options.inputs.as_ref().filter(|_| modern) {
             long.member(params, "inputResponses", inputs.fragment());
         }
-        if let Some(state) = manner.state.as_ref().filter(|_| modern) {
+        if let Some(state) = options.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
         }
-        if !modern && call.meta.is_empty() && !manner.progress && trace.is_none() {
+        if !modern && call.meta.is_empty() && !options.progress && trace.is_none() {
             return;
         }
         let mut meta = Object::open(params.key("_meta"));
         speaker.meta(&mut meta);
-        if let Some(level) = manner.level.as_ref().filter(|_| modern) {
+        if let Some(level) = options.level.as_ref().filter(|_| modern) {
             meta.raw(meta::LOG_LEVEL, level);
         }
-        if manner.progress {
+        if options.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
         if let Some(trace) = trace {
@@ -267,10 +274,10 @@ pub(super) fn call<'a>(
         meta.close();
     });
     let name = spec.and_then(MethodSpec::member_in_header).map(|_| &*call.name);
-    let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
+    let mirrored = if modern { mirrored(call, &options.mirrored) } else { Vec::new() };
     let trace = trace.and_then(|trace| HeaderValue::from_str(trace.parent()).ok());
-    let share = manner.share.clone();
-    Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
+    let share = options.share.clone();
+    Outgoing { name, mirrored, takes: options.takes(), trace, share, ..outgoing }
 }
 
 /// Writes the name of the item that a call is about. A task is named by its id, which is among the other members.

@@ -23,7 +23,9 @@ use crate::process::scripts::{self, CommandLine};
 pub fn of(server: &ServerSettings) -> String {
     match &server.reach {
         ServerTransport::Stdio(program) => of_program(program, path_of(program).as_deref()),
-        ServerTransport::Http(_) | ServerTransport::Old(_) => of_url(server).unwrap_or_default(),
+        ServerTransport::Http(_) | ServerTransport::HttpSse(_) => {
+            of_url(server).unwrap_or_default()
+        }
     }
 }
 
@@ -83,7 +85,7 @@ fn path_of(program: &Program) -> Option<OsString> {
 
 /// The identity of a server at a URL; `None` for a program.
 pub(super) fn of_url(server: &ServerSettings) -> Option<String> {
-    let (ServerTransport::Http(uri) | ServerTransport::Old(uri)) = &server.reach else {
+    let (ServerTransport::Http(uri) | ServerTransport::HttpSse(uri)) = &server.reach else {
         return None;
     };
     let mut identity = uri.to_string();

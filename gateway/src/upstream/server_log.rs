@@ -29,17 +29,17 @@ const ABOUT_BURST: u32 = 20;
 /// Period in which one line is logged about refused requests of a server.
 const QUESTION: Duration = Duration::from_mins(1);
 /// The maximum number of characters of one logged line.
-const LONGEST: usize = 4096;
+const MAX_LINE_CHARS: usize = 4096;
 /// The number of bytes of a line that are examined, so that a secret cut off at the end of the shown part is found.
-const READ: usize = 2 * LONGEST;
+const READ: usize = 2 * MAX_LINE_CHARS;
 /// Values of variables with fewer bytes are taken for words, not for secrets.
 const SECRET: usize = 8;
 /// Replaces a secret from the program's environment in the log.
 const GIVEN: &str = "[REDACTED:given]";
 
 /// The number of last lines of a program that are kept, and the number of characters of each.
-const LAST: usize = 8;
-const KEPT: usize = 500;
+const LAST_LINES: usize = 8;
+const LAST_LINE_CHARS: usize = 500;
 
 /// Limits the log lines of one server.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl OutputTail {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        if self.lines.len() == LAST {
+        if self.lines.len() == LAST_LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(line);
@@ -128,7 +128,7 @@ impl OutputTail {
 
     /// The lines, masked for display by [`shown`].
     pub(super) fn shown(self, given: &[(String, Arc<Secret>)]) -> ErrorOutput {
-        let short = |line: &Vec<u8>| shown(line, given).chars().take(KEPT).collect();
+        let short = |line: &Vec<u8>| shown(line, given).chars().take(LAST_LINE_CHARS).collect();
         let lines = self.lines.iter().map(short).collect();
         ErrorOutput { lines, refused: self.refused.path() }
     }
@@ -161,9 +161,9 @@ impl ServerLog {
     pub(super) fn progress_dropped(&self, server: &ServerName) {
         if self.counts.progress_dropped() {
             tracing::warn!(
-                %server,
-                "progress was dropped: it names no request of its session that is under way and wants it, or too much waits \
-                 for the request; what is dropped from now on is counted and not logged"
+                event = "notification.progress_dropped", %server,
+                "progress dropped: it names no request in flight that asked for it, or too much progress \
+                 waits; further drops are only counted"
             );
         }
     }
@@ -221,7 +221,7 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
     let mut shown = String::new();
     let escaped = with_quotes(&text.trim_end_matches('\r').escape_debug().to_string());
     for (n, character) in escaped.chars().enumerate() {
-        if n == LONGEST {
+        if n == MAX_LINE_CHARS {
             shown.push('…');
             break;
         }
@@ -232,7 +232,9 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEPT, LAST, LONGEST, LastOutput, OutputTail, beginning, shown};
+    use super::{
+        LAST_LINE_CHARS, LAST_LINES, LastOutput, MAX_LINE_CHARS, OutputTail, beginning, shown,
+    };
     use crate::base::secret::Secret;
     use std::sync::Arc;
 
@@ -244,7 +246,7 @@ mod tests {
         let text = shown(line, &given);
         assert!(!text.contains("battery") && !text.contains("ghp_1234"), "{text}");
         assert!(!text.contains('\x1b') && text.contains("REDACTED:given"), "{text}");
-        assert!(shown(&[1; 100_000], &[]).chars().count() <= LONGEST + 1);
+        assert!(shown(&[1; 100_000], &[]).chars().count() <= MAX_LINE_CHARS + 1);
         // As libraries for HTTP write what they ask.
         let asked = shown(b"GET https://api.example/a?api_key=k-1&n=2", &[]);
         assert_eq!(asked, "GET https://api.example/a?api_key=***&n=2");
@@ -277,9 +279,9 @@ mod tests {
         }
         tail.push(b"a word ".repeat(1200));
         let said = tail.shown(&given).lines;
-        assert_eq!(said.len(), LAST);
+        assert_eq!(said.len(), LAST_LINES);
         assert_eq!(said[0], "line 93 with [REDACTED:given]");
-        assert_eq!(said[LAST - 1].chars().count(), KEPT);
+        assert_eq!(said[LAST_LINES - 1].chars().count(), LAST_LINE_CHARS);
     }
 
     #[test]

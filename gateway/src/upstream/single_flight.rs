@@ -23,25 +23,27 @@ pub(super) struct SingleFlight {
 struct SharedFailure {
     when: Instant,
     code: &'static str,
-    /// When the pause of the circuit breaker ends, if the circuit was open.
-    alone: Option<Instant>,
+    /// When the pause of the circuit breaker ends, if it was open.
+    open_until: Option<Instant>,
 }
 
 impl SharedFailure {
     fn new(error: &UpstreamError) -> Self {
         let when = Instant::now();
-        let alone = match error {
-            UpstreamError::Open(wait) => Some(when + *wait),
+        let open_until = match error {
+            UpstreamError::CircuitOpen(wait) => Some(when + *wait),
             _ => None,
         };
-        Self { when, code: error.code(), alone }
+        Self { when, code: error.code(), open_until }
     }
 
     /// The error for another caller.
     fn again(self) -> UpstreamError {
-        match self.alone {
-            Some(until) => UpstreamError::Open(until.saturating_duration_since(Instant::now())),
-            None => UpstreamError::Shared(self.code),
+        match self.open_until {
+            Some(until) => {
+                UpstreamError::CircuitOpen(until.saturating_duration_since(Instant::now()))
+            }
+            None => UpstreamError::SharedFailure(self.code),
         }
     }
 }
@@ -75,7 +77,7 @@ impl SingleFlight {
         }
         work().await.inspect_err(|error| {
             // This caller's share of memory is exhausted; another caller has a share of its own.
-            if let UpstreamError::Memory(_) | UpstreamError::Full(_) = error {
+            if let UpstreamError::Memory(_) | UpstreamError::SendQueueFull(_) = error {
                 return;
             }
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);

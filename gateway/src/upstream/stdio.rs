@@ -54,7 +54,7 @@ pub(super) struct ProcessStarter {
     program: Program,
     secrets: Vec<(String, Arc<LiveSecret>)>,
     tasks: Tasks,
-    keeper: Option<Arc<PinMonitor>>,
+    pin_monitor: Option<Arc<PinMonitor>>,
 }
 
 /// The name and value of an environment variable of a process.
@@ -67,18 +67,19 @@ impl ProcessStarter {
         secrets: Vec<(String, Arc<LiveSecret>)>,
         tasks: Tasks,
     ) -> Self {
-        Self { terms, program, secrets, tasks, keeper: None }
+        Self { terms, program, secrets, tasks, pin_monitor: None }
     }
 
-    /// Reports the identity of started programs to `keeper`.
-    pub(super) fn known_to(self, keeper: Arc<PinMonitor>) -> Self {
-        Self { keeper: Some(keeper), ..self }
+    /// Reports the identity of started programs to `pin_monitor`.
+    pub(super) fn known_to(self, pin_monitor: Arc<PinMonitor>) -> Self {
+        Self { pin_monitor: Some(pin_monitor), ..self }
     }
 
     /// Determines the identity of the program before it is started, and checks that it is the approved one. Reading a
     /// large program takes a while.
     pub(super) async fn identify(&self) -> Result<(), UpstreamError> {
-        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.acts()) else {
+        let Some(pin_monitor) = self.pin_monitor.clone().filter(|pin_monitor| pin_monitor.acts())
+        else {
             return Ok(());
         };
         let program = self.program.clone();
@@ -90,10 +91,10 @@ impl ProcessStarter {
         })
         .await;
         let identity = identity.unwrap_or_else(|_| UNREADABLE.to_owned());
-        if keeper.identified(&self.terms.name, &identity) {
+        if pin_monitor.identified(&self.terms.name, &identity) {
             Ok(())
         } else {
-            Err(UpstreamError::Stranger)
+            Err(UpstreamError::IdentityMismatch)
         }
     }
 
@@ -110,7 +111,7 @@ impl ProcessStarter {
         serves: ConnectionScope,
         held: Option<ChannelShare>,
     ) -> Result<Arc<Channel>, UpstreamError> {
-        let secrets = self.secrets().map_err(UpstreamError::World)?;
+        let secrets = self.secrets().map_err(UpstreamError::Environment)?;
         let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
         if self.tasks.is_dismissed() {
             return Err(UpstreamError::Exited);
@@ -136,22 +137,25 @@ impl ProcessStarter {
             return Err(UpstreamError::Exited);
         };
         let channel = Channel::new(generation, serves, &self.terms, held);
-        let ChannelTerms { name, limits, noise, intake, .. } = &self.terms;
-        tracing::info!(server = %name, pid = child.id(), "program started");
+        let ChannelTerms { name, limits, server_log, response_memory, .. } = &self.terms;
+        tracing::info!(
+            event = "program.started", server = %name, pid = child.id(),
+            "program started"
+        );
         self.tasks.spawn_service(write(stdin, Arc::clone(&channel)));
         let known_as: Arc<str> = name.as_str().into();
         let reader = OutputReader {
             channel: Arc::clone(&channel),
             name: name.clone(),
-            noise: Arc::clone(noise),
+            server_log: Arc::clone(server_log),
             limit: limits.response_body,
-            received: intake.begin(&known_as, None),
+            received: response_memory.begin(&known_as, None),
         };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
         let gone = CancellationToken::new();
         let complaints = ErrorOutputReader {
             name: name.clone(),
-            noise: Arc::clone(noise),
+            server_log: Arc::clone(server_log),
             gone: gone.clone(),
             given: secrets,
         };
@@ -162,7 +166,7 @@ impl ProcessStarter {
             gone,
             channel: Arc::clone(&channel),
             name: name.clone(),
-            noise: Arc::clone(noise),
+            server_log: Arc::clone(server_log),
             sandbox: self.program.sandbox.clone().map(Arc::new),
             tasks: self.tasks.clone(),
         };
@@ -251,7 +255,7 @@ async fn feed(stdin: &mut ChildStdin, line: &[u8], channel: &Channel) -> WriteOu
 struct OutputReader {
     channel: Arc<Channel>,
     name: ServerName,
-    noise: Arc<ServerLog>,
+    server_log: Arc<ServerLog>,
     /// The maximum length of a message in bytes.
     limit: usize,
     /// The memory budget of a message. Callers share the program, so only the server's share is used.
@@ -260,7 +264,7 @@ struct OutputReader {
 
 impl OutputReader {
     async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
-        let Self { channel, name, noise, limit, mut received } = self;
+        let Self { channel, name, server_log, limit, mut received } = self;
         let mut garbage = 0;
         let (mut fair, mut blanks) = (ReadBudget::new(), BlankLines::new());
         loop {
@@ -280,7 +284,10 @@ impl OutputReader {
             fair.took(text.len());
             if text.iter().all(u8::is_ascii_whitespace) {
                 if let Err(error) = blanks.count(1, Instant::now()) {
-                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    tracing::warn!(
+                        event = "program.stopped", server = %name, %error,
+                        "the program is stopped"
+                    );
                     channel.lose();
                     return;
                 }
@@ -294,7 +301,10 @@ impl OutputReader {
                 }
                 Err(error @ FromServerError::Memory { .. }) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    tracing::warn!(
+                        event = "program.stopped", server = %name, %error,
+                        "the program is stopped"
+                    );
                     channel.lose();
                     return;
                 }
@@ -302,8 +312,11 @@ impl OutputReader {
                     garbage += 1;
                     let error = crate::base::error_chain::ErrorChain(&error);
                     // A valid message in between resets the count.
-                    if let Some(suppressed) = noise.allow(Instant::now()) {
-                        tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
+                    if let Some(suppressed) = server_log.allow(Instant::now()) {
+                        tracing::warn!(
+                            event = "server.invalid_message", server = %name, %error, suppressed,
+                            "program wrote a line that is not a JSON-RPC message"
+                        );
                     }
                     if garbage > GARBAGE {
                         channel.lose();
@@ -330,12 +343,21 @@ enum LineError {
 impl LineError {
     fn log(self, name: &ServerName) {
         match self {
-            Self::Closed => tracing::info!(server = %name, "the program closed its output"),
+            Self::Closed => tracing::info!(
+                event = "program.output_closed", server = %name,
+                "the program closed its output"
+            ),
             Self::TooLong => {
-                tracing::warn!(server = %name, "the program wrote a line that is longer than `limits.responseBody`");
+                tracing::warn!(
+                    event = "program.line_too_long", server = %name,
+                    "the program wrote a line that is longer than `limits.responseBody`"
+                );
             }
             Self::NoRoom => {
-                tracing::warn!(server = %name, "there was no room for a line that the program wrote");
+                tracing::warn!(
+                    event = "program.memory_limit", server = %name,
+                    "response memory limit reached while reading a line of the program"
+                );
             }
         }
     }
@@ -372,7 +394,7 @@ async fn line(
 /// Reads and logs the error output of a program.
 struct ErrorOutputReader {
     name: ServerName,
-    noise: Arc<ServerLog>,
+    server_log: Arc<ServerLog>,
     /// Cancelled when the process has ended.
     gone: CancellationToken,
     /// The environment of the process, whose values are masked.
@@ -384,16 +406,19 @@ impl ErrorOutputReader {
     /// limit are read too, because a program blocks when its error output is not read. Reads until the process has
     /// ended, since a program reports the reason for its end last, and returns its last lines.
     async fn read(self, mut stderr: impl AsyncBufRead + Unpin) -> ErrorOutput {
-        let Self { name, noise, gone, given } = self;
+        let Self { name, server_log, gone, given } = self;
         let mut tail = OutputTail::default();
         let read = async {
             let mut fair = ReadBudget::new();
             while let Some(line) = server_log::beginning(&mut stderr).await {
                 fair.turn().await;
                 fair.took(line.len());
-                if let Some(suppressed) = noise.allow(Instant::now()) {
+                if let Some(suppressed) = server_log.allow(Instant::now()) {
                     let text = server_log::shown(&line, &given);
-                    tracing::info!(server = %name, text = %text, suppressed, "the program says");
+                    tracing::info!(
+                        event = "program.output", server = %name, text = %text, suppressed,
+                        "program output"
+                    );
                 }
                 tail.look(&line, &given);
                 tail.push(line);
@@ -420,7 +445,7 @@ struct ProcessWatcher {
     gone: CancellationToken,
     channel: Arc<Channel>,
     name: ServerName,
-    noise: Arc<ServerLog>,
+    server_log: Arc<ServerLog>,
     sandbox: Option<Arc<SandboxPlan>>,
     tasks: Tasks,
 }
@@ -428,7 +453,8 @@ struct ProcessWatcher {
 impl ProcessWatcher {
     /// Waits until the process ends, or ends it, and cancels `gone` then. Stores its last words, which are `said`.
     async fn watch(self, said: impl Future<Output = ErrorOutput>) {
-        let Self { mut child, mut supervisor, gone, channel, name, noise, sandbox, tasks } = self;
+        let Self { mut child, mut supervisor, gone, channel, name, server_log, sandbox, tasks } =
+            self;
         let waited = async {
             let (ended, by) = tokio::select! {
                 status = child.wait() => (status.ok(), EndedBy::Itself),
@@ -454,7 +480,7 @@ impl ProcessWatcher {
         };
         let said = LastOutput { lines: said.lines, closed };
         end.log(&name, &said);
-        noise.ended(said);
+        server_log.ended(said);
     }
 }
 
@@ -485,15 +511,28 @@ impl ProcessEnd {
         match (status.is_some_and(|status| !status.success()), by, said.mend()) {
             (true, EndedBy::Itself, Some(mend)) => {
                 let why = said.closed.as_ref().map(DeniedPath::said);
-                tracing::warn!(server = %name, status = ended, why, mend = %mend, last = %last, "program ended with an error");
+                tracing::warn!(
+                    event = "program.failed", server = %name, status = ended, why, mend = %mend,
+                    last = %last,
+                    "program ended with an error"
+                );
             }
             (true, EndedBy::Itself, None) => {
-                tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
+                tracing::warn!(
+                    event = "program.failed", server = %name, status = ended, last = %last,
+                    "program ended with an error"
+                );
             }
             (true, EndedBy::Us, _) => {
-                tracing::debug!(server = %name, status = ended, last = %last, "program ended with an error when it was closed");
+                tracing::debug!(
+                    server = %name, status = ended, last = %last,
+                    "program ended with an error when it was closed"
+                );
             }
-            (false, ..) => tracing::info!(server = %name, status = ended, "program ended"),
+            (false, ..) => tracing::info!(
+                event = "program.ended", server = %name, status = ended,
+                "program ended"
+            ),
         }
     }
 }

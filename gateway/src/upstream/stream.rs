@@ -37,8 +37,8 @@ pub(super) fn pause(attempts: u32) -> Duration {
 #[derive(Debug)]
 pub(super) struct SessionStream {
     upstream: Arc<Upstream>,
-    party: OnBehalfOf,
-    leg: UpstreamSession,
+    on_behalf: OnBehalfOf,
+    upstream_session: UpstreamSession,
     answer: Option<Box<HttpAnswer>>,
     /// The id of the last event received.
     last: Option<Box<str>>,
@@ -57,18 +57,18 @@ pub(super) struct SessionStream {
 }
 
 impl SessionStream {
-    /// The stream of `leg`; `None` without a session id, since a server offers no stream then.
+    /// The stream of `upstream_session`; `None` without a session id, since a server offers no stream then.
     pub(super) fn new(
         upstream: &Arc<Upstream>,
-        party: &OnBehalfOf,
-        leg: &UpstreamSession,
+        on_behalf: &OnBehalfOf,
+        upstream_session: &UpstreamSession,
     ) -> Option<Self> {
         let http = matches!(upstream.transport, Transport::Http(_));
-        let legacy = leg.version.era() == Era::Legacy;
-        (http && legacy && leg.id.is_some()).then(|| Self {
+        let legacy = upstream_session.version.era() == Era::Legacy;
+        (http && legacy && upstream_session.id.is_some()).then(|| Self {
             upstream: Arc::clone(upstream),
-            party: party.clone(),
-            leg: leg.clone(),
+            on_behalf: on_behalf.clone(),
+            upstream_session: upstream_session.clone(),
             answer: None,
             last: None,
             unread: None,
@@ -113,7 +113,10 @@ impl SessionStream {
                     if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
                         let (server, error) =
                             (&self.upstream.name, crate::base::error_chain::ErrorChain(&error));
-                        tracing::warn!(%server, %error, suppressed, "not a message");
+                        tracing::warn!(
+                            event = "server.invalid_message", %server, %error, suppressed,
+                            "server sent an event that is not a JSON-RPC message"
+                        );
                     }
                 }
             }
@@ -133,7 +136,10 @@ impl SessionStream {
                 if let Err(error @ UpstreamError::Protocol(_)) = &ended
                     && let Some(suppressed) = UNREAD.allow(Instant::now().into_std())
                 {
-                    tracing::warn!(server = %self.upstream.name, %error, suppressed, "a stream was broken off");
+                    tracing::warn!(
+                        event = "stream.broken", server = %self.upstream.name, %error, suppressed,
+                        "event stream broken"
+                    );
                 }
                 self.answer = None;
                 if let Some((_, pause)) = lost {
@@ -157,8 +163,12 @@ impl SessionStream {
             self.silent = true;
             return Ok(());
         };
-        let opened =
-            http.open(&request::initialized(&self.party, &self.leg), self.last.as_deref()).await;
+        let opened = http
+            .open(
+                &request::initialized(&self.on_behalf, &self.upstream_session),
+                self.last.as_deref(),
+            )
+            .await;
         self.opened.cancel();
         match opened {
             Ok(Some(answer)) => self.answer = Some(Box::new(answer)),
@@ -167,7 +177,7 @@ impl SessionStream {
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::debug!(server = %self.upstream.name, %error, "no stream");
+                tracing::debug!(server = %self.upstream.name, %error, "no event stream");
             }
         }
         Ok(())
@@ -180,6 +190,6 @@ impl SessionStream {
 
     pub(super) fn replier(&self) -> ReplySender {
         let upstream = Arc::clone(&self.upstream);
-        ReplySender::new(upstream, self.party.clone(), Some(self.leg.clone()))
+        ReplySender::new(upstream, self.on_behalf.clone(), Some(self.upstream_session.clone()))
     }
 }

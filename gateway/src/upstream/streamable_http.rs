@@ -33,7 +33,7 @@ use crate::stream::body::{BodyCollector, Segments};
 use crate::stream::sse;
 
 /// The maximum number of idle connections to one server that each worker keeps.
-const KEPT: usize = 256;
+const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The maximum number of HTTP/2 connections to one server that the requests of one worker share.
 const SHARED: usize = 64;
 
@@ -209,7 +209,9 @@ impl StreamableHttpClient {
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
             extra,
-            idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
+            idle: (0..task::places())
+                .map(|_| Arc::new(ArrayQueue::new(MAX_IDLE_CONNECTIONS)))
+                .collect(),
             shared: (0..task::places()).map(|_| SharedConnections::new()).collect(),
             shares: AtomicBool::new(false),
             limits,
@@ -551,9 +553,9 @@ impl HttpAnswer {
     /// Waits for the end of the stream, which should follow the response, so that the connection can be reused.
     /// Otherwise the connection is closed.
     pub(super) async fn finish(mut self) {
-        const SOON: Duration = Duration::from_secs(1);
+        const REST_TIMEOUT: Duration = Duration::from_secs(1);
         let Some(link) = &mut self.link else { return };
-        let rest = timeout(SOON, link.frame(&mut self.body)).await;
+        let rest = timeout(REST_TIMEOUT, link.frame(&mut self.body)).await;
         if matches!(rest, Ok(None)) {
             self.release().await;
         }

@@ -148,7 +148,7 @@ impl Schema {
         };
         let before = budget.spent();
         if !cost::spend(schema, value, budget) {
-            return of_all("costs more to check than a message may");
+            return of_all("inspection budget exceeded");
         }
         if validator.is_valid(value) {
             return Ok(());

@@ -251,7 +251,7 @@ impl Finding {
     /// A name that another item of the same list has too.
     #[must_use]
     pub const fn duplicate_name() -> Self {
-        let note = "another of this server has the same name";
+        let note = "duplicate name on this server";
         Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
     }
 
@@ -290,32 +290,32 @@ impl Finding {
     /// Hidden characters in a member that cleaning does not change.
     #[must_use]
     pub const fn unchanged() -> Self {
-        let note = "what was found cannot be taken out";
+        let note = "cannot be removed from this member";
         Self { detector: Detector::HiddenCharacters, at: String::new(), note: Cow::Borrowed(note) }
     }
 
     pub(crate) fn labelled(at: &str) -> Self {
-        let (at, note) = (at.to_owned(), Cow::Borrowed("is labelled, and not for this caller"));
+        let (at, note) = (at.to_owned(), Cow::Borrowed("sensitive field hidden from this caller"));
         Self { detector: Detector::SensitiveFields, at, note }
     }
 
     /// A text that may hold a labelled member, and that readers parse differently.
     pub(crate) fn unread(at: &str) -> Self {
-        let note = Cow::Borrowed("may hold what is labelled, and cannot be read");
+        let note = Cow::Borrowed("unparseable text that may contain a sensitive field");
         Self { detector: Detector::SensitiveFields, at: at.to_owned(), note }
     }
 
     /// A result that exceeds the size limit.
     #[must_use]
     pub const fn too_long() -> Self {
-        let note = Cow::Borrowed("is longer than results may be");
+        let note = Cow::Borrowed("result size limit exceeded");
         Self { detector: Detector::ResultSize, at: String::new(), note }
     }
 
     /// A message whose inspection exceeds its budget ([`policy_core::base::work`]).
     #[must_use]
     pub const fn over_budget() -> Self {
-        let note = Cow::Borrowed("costs more to look at than a message may");
+        let note = Cow::Borrowed("inspection budget exceeded");
         Self { detector: Detector::InspectionBudget, at: String::new(), note }
     }
 
@@ -327,7 +327,7 @@ impl Finding {
 
     /// A write scope of a tool that claims to be read-only.
     pub(crate) const fn write_scope(at: String) -> Self {
-        let note = Cow::Borrowed("is a scope that writes, and the tool says that it only reads");
+        let note = Cow::Borrowed("write scope of a tool that claims to be read-only");
         Self { detector: Detector::WriteScopes, at, note }
     }
 

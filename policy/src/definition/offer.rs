@@ -460,7 +460,7 @@ mod tests {
             catalog(ItemKind::Prompt, &["notes", "\u{ff4e}otes", "Notes", "my  list", "my list "]);
         let twice = |at: usize| {
             let mut findings = prompts.offers()[at].findings().iter();
-            findings.any(|finding| finding.to_string().contains("has the same name"))
+            findings.any(|finding| finding.to_string().contains("duplicate name on this server"))
         };
         assert_eq!([0, 1, 2, 3, 4].map(twice), [true, true, false, true, true]);
     }

@@ -165,7 +165,7 @@ pub struct Pins {
     /// Servers that are quarantined.
     pub quarantined: BTreeSet<Box<str>>,
     /// Servers whose identity differs from the approved one.
-    pub strangers: BTreeSet<Box<str>>,
+    pub identity_mismatches: BTreeSet<Box<str>>,
     /// Values that may differ between lists.
     pub volatile: Arc<VolatileMembers>,
     /// Which resources may be used without their own approval, by server; the default for servers without an entry.
@@ -530,7 +530,7 @@ impl Pins {
     /// Why nothing of `server` may be used; `None` if nothing prevents it.
     #[must_use]
     pub fn unfit_server(&self, server: &str) -> Option<PinViolation> {
-        if self.strangers.contains(server) {
+        if self.identity_mismatches.contains(server) {
             return Some(PinViolation::Identity);
         }
         self.quarantined.contains(server).then_some(PinViolation::Quarantined)
@@ -667,7 +667,7 @@ mod tests {
         assert_eq!(check(&approved, &same), Some(PinViolation::Inconsistent));
         approved.quarantined.insert("up".into());
         assert_eq!(check(&approved, &same), Some(PinViolation::Quarantined));
-        approved.strangers.insert("up".into());
+        approved.identity_mismatches.insert("up".into());
         assert_eq!(check(&approved, &same), Some(PinViolation::Identity));
     }
 

@@ -329,15 +329,15 @@ impl RefusalReason {
             Self::NotConfigured(RequestPurpose::Other) => {
                 "the gateway passes on no request of this kind"
             }
-            Self::Secret => "the form asks for a secret",
-            Self::Standing => "a grant for everything or for all later calls is asked for",
-            Self::WriteScope => "scopes that write are asked for by a tool that says it only reads",
+            Self::Secret => "the form requests a secret",
+            Self::Standing => "standing consent requested",
+            Self::WriteScope => "write scope requested by a read-only tool",
             Self::Url => "the page is not an https page of a listed host",
-            Self::Context => "the request wants the context of other servers",
-            Self::Size => "the request is larger than it may be",
-            Self::Malformed => "the request is not as the protocol says",
-            Self::Count => "more is asked at once than may be",
-            Self::Unjudged => "the request could not be judged to its end",
+            Self::Context => "the request includes the context of other servers",
+            Self::Size => "the request exceeds the size limit",
+            Self::Malformed => "the request is malformed",
+            Self::Count => "too many requests at once from this server",
+            Self::Unjudged => "inspection budget exceeded by the request",
         }
     }
 

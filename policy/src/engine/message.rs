@@ -112,7 +112,7 @@ impl ItemRequest {
     }
 }
 
-/// Values chosen by the caller that are sent to the server in the same message as a [`ItemRequest`].
+/// Values chosen by the caller that are sent to the server in the same message as an [`ItemRequest`].
 #[derive(Clone, Debug, Default)]
 pub struct RequestExtras {
     /// The client's information about itself, as JSON.

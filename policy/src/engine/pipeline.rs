@@ -41,8 +41,8 @@ pub use expected::ExpectedTreatment;
 use facts::CurrentFacts;
 pub use facts::Facts;
 pub use questions::Standing;
-use sending::OutgoingCall;
 pub use sending::{Answerable, SendableTrace};
+use sending::{NameOrigin, OutgoingCall};
 pub use showing::EarlyMessage;
 pub use shown::{Shown, StoredWords};
 use standing::{Viewer, rule_name};
@@ -629,7 +629,8 @@ impl Policy {
     ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
-        let listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        let is_listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        let name = if is_listed { NameOrigin::Server } else { NameOrigin::Caller };
         let offer = offer
             .filter(|_| matches!(call.verb, RequestOperation::Call | RequestOperation::Task(_)));
         if let Some(offer) = offer {
@@ -638,7 +639,7 @@ impl Policy {
         let ruling = self.decide(facts, principal, catalog, call, budget);
         match ruling.outcome {
             Ok(permit) => {
-                let sent = OutgoingCall { facts, offer, listed, beside };
+                let sent = OutgoingCall { facts, offer, name, beside };
                 self.sendable(principal, sent, ruling.decision, permit, budget)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
@@ -693,7 +694,7 @@ impl Policy {
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
             Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
-                if let Some(ruling) = self.unattended(&call, &seen) {
+                if let Some(ruling) = self.approval_denial(&call, &seen) {
                     return ruling;
                 }
                 let permit = Permit {
@@ -735,7 +736,7 @@ impl Policy {
         let AccessDecision { decision: decided, contact, .. } = decided;
         match decided.effect {
             Effect::Allow(rule) => {
-                if let Some(ruling) = self.unattended(&call, &seen) {
+                if let Some(ruling) = self.approval_denial(&call, &seen) {
                     return ruling;
                 }
                 Ruling {
@@ -767,9 +768,9 @@ impl Policy {
         }
     }
 
-    /// The denial of a call that a person has to approve, since there is no way to ask one; `None` if no approval is
+    /// The denial of a call that requires the approval of a person, which cannot be asked for; `None` if none is
     /// required.
-    fn unattended(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
+    fn approval_denial(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
         let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
         if !known.approval_required || !call.verb.takes_arguments() {
             return None;

@@ -85,7 +85,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         each(line, key, of.record.decision().map_or(&[], |decision| &decision.findings));
     }),
     ("found", |of, line, key| {
-        each(line, key, of.end.map_or(&[], |_| &of.record.found));
+        each(line, key, of.end.map_or(&[], |_| &of.record.server_findings));
     }),
     ("groups", |of, line, key| {
         if let Some(who) = of.vouched() {
@@ -105,7 +105,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         }
     }),
     ("peer", |of, line, key| plain(line, key, of.record.texts().peer.as_bytes())),
-    ("policy", |of, line, key| plain(line, key, of.record.policy.as_bytes())),
+    ("policy", |of, line, key| plain(line, key, of.record.config_digest.as_bytes())),
     ("principal", |of, line, key| {
         foreign(line, key, of.record.principal.as_ref().map(|who| who.id.as_str()));
     }),
@@ -163,8 +163,8 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     (ItemKind::Tool.as_str(), |of, line, key| of.item(line, key, ItemKind::Tool)),
     ("trace", |of, line, key| plain(line, key, of.record.texts().trace.as_bytes())),
     ("withheld", |of, line, key| {
-        if of.end.is_some() && !of.record.unseen.is_empty() {
-            list(line.ours(key), of.record.unseen.iter().map(|one| of.record.left_out(one)));
+        if of.end.is_some() && !of.record.hidden_items.is_empty() {
+            list(line.ours(key), of.record.hidden_items.iter().map(|one| of.record.left_out(one)));
         }
     }),
 ];
@@ -201,7 +201,7 @@ impl ExchangeLine<'_> {
     /// The captured arguments, which are written once: in the `intent` line if there is one.
     fn arguments(&self) -> Option<&Excerpt> {
         let arguments = self.record.captured.as_ref()?.arguments.as_ref();
-        arguments.filter(|_| self.end.is_none() || !self.record.announced)
+        arguments.filter(|_| self.end.is_none() || !self.record.intent_logged)
     }
 
     /// The captured result, which is known at the end.

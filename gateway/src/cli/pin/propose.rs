@@ -90,7 +90,7 @@ impl Proposal<'_> {
                 .retain(|v| v.state != ApprovalState::Pending || !read || now.contains(&v.digest));
         });
         locked.offers.retain(|_, versions| !versions.is_empty());
-        self.of_servers += hellos(locked, survey);
+        self.of_servers += server_infos(locked, survey);
         for offer in offers(survey) {
             self.offer(survey, offer);
         }
@@ -267,14 +267,15 @@ impl Proposal<'_> {
 }
 
 /// Proposes the server's description of itself. Returns how many versions are new.
-fn hellos(locked: &mut LockedServer, survey: &ServerInventory) -> usize {
+fn server_infos(locked: &mut LockedServer, survey: &ServerInventory) -> usize {
     let mut proposed = 0;
-    for hello in &survey.hellos {
-        if let (Some(said), Some(digest)) = (&hello.said, hello.digest) {
+    for server_info in &survey.server_infos {
+        if let (Some(said), Some(digest)) = (&server_info.said, server_info.digest) {
             proposed += usize::from(add(&mut locked.server, digest, said));
         }
     }
-    let said: BTreeSet<_> = survey.hellos.iter().filter_map(|hello| hello.digest).collect();
+    let said: BTreeSet<_> =
+        survey.server_infos.iter().filter_map(|server_info| server_info.digest).collect();
     locked.server.retain(|v| v.state != ApprovalState::Pending || said.contains(&v.digest));
     let approved = |digest: &Digest| {
         let mut of_digest = locked.server.iter().filter(|version| version.digest == *digest);

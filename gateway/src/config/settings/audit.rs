@@ -224,7 +224,7 @@ impl SettingsCompiler<'_> {
         }
         if raw.records == Some(0) {
             let help = "give at least 1";
-            self.report("/audit/checkpoints/records", "zero records are no reason to sign", help);
+            self.report("/audit/checkpoints/records", "must be at least 1", help);
         }
         let interval = self.time("/audit/checkpoints/interval", raw.interval.as_deref());
         let file = raw.file.map(|file| self.of_process(&file));
@@ -240,7 +240,7 @@ impl SettingsCompiler<'_> {
     }
 
     fn sinks(&mut self, raws: Vec<RawSink>) -> Vec<SinkSettings> {
-        self.filled("/audit/sinks", &raws, "add a file or `stdout: true`: no record, no call");
+        self.filled("/audit/sinks", &raws, "add a sink: a file, or `stdout: true`");
         let mut seen = BTreeSet::new();
         let mut found = Vec::new();
         for (n, raw) in raws.into_iter().enumerate() {
@@ -283,24 +283,27 @@ impl SettingsCompiler<'_> {
             _ => {
                 let help =
                     "give exactly one of `file: PATH`, `stdout: true`, `http`, `otlp` and `syslog`";
-                self.report(at, "it is not clear where this sink writes", help);
+                self.report(
+                    at,
+                    "a sink has exactly one of `file`, `stdout`, `http`, `otlp` and `syslog`",
+                    help,
+                );
                 return None;
             }
         };
         let is_file = matches!(to, SinkTarget::File(..));
         if rotates && !is_file {
-            let help = "take `rotate` away";
-            self.report(&format!("{at}/rotate"), "only a file is begun anew", help);
+            let help = "remove `rotate`";
+            self.report(&format!("{at}/rotate"), "`rotate` applies to files only", help);
         }
         if waits && is_file {
-            let help = "take `spool` and `onFull` away: what a file does not take is not done";
-            self.report(at, "nothing waits for a file", help);
+            let help = "remove `spool` and `onFull`: if a file does not accept a record, the request is refused";
+            self.report(at, "`spool` and `onFull` do not apply to files", help);
         }
         let own = matches!(to, SinkTarget::File(..) | SinkTarget::Stdout | SinkTarget::Otlp(..));
         if formatted != SinkFormat::Portcullis && own {
-            let help = "`portcullis audit export --format ocsf` writes a file anew";
-            let message =
-                "what is written to files, to standard output and as OTLP can be verified";
+            let help = "`portcullis audit export --format ocsf` converts a file";
+            let message = "`format: ocsf` cannot be verified, so files, standard output and OTLP do not support it";
             self.report(&format!("{at}/format"), message, help);
         }
         let (format, full) = (raw.format, raw.on_full);
@@ -348,7 +351,7 @@ impl SettingsCompiler<'_> {
             (None, None, Some(path)) => Some(SyslogAddress::Unix(self.path(&path))),
             _ => {
                 let help = "give exactly one of `udp`, `tcp` and `unix`";
-                self.report(at, "it is not clear where the syslog is", help);
+                self.report(at, "the address of the syslog is given exactly once", help);
                 None
             }
         }

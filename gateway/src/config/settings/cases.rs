@@ -284,7 +284,7 @@ impl CaseCompiler<'_> {
         let item = items.next();
         if item.is_none() || items.next().is_some() {
             let help = "name one of `tool`, `prompt`, `resource` and `method`";
-            self.report("", "it is not clear what this case is about".to_owned(), help);
+            self.report("", "a case is about exactly one item".to_owned(), help);
         }
         item
     }

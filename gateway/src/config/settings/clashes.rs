@@ -104,7 +104,7 @@ impl ConfiguredFiles<'_> {
             name(at, "the list of revocations", list, FileAccess::Written);
             name(
                 at,
-                "what is locked to change the revocations",
+                "the lock file of `revocations.file`",
                 &file::lock_of(list),
                 FileAccess::Written,
             );

@@ -165,10 +165,10 @@ impl SettingsCompiler<'_> {
             self.report(&format!("{at}/url"), "a credential would be sent in the clear", help);
         }
         let resource = raw.url.clone();
-        let old = raw.transport == RawTransport::HttpSse;
+        let is_http_sse = raw.transport == RawTransport::HttpSse;
         let credential = credential.and_then(|raw| {
             let credential = self.credential(&format!("{at}/credential"), raw, resource)?;
-            if old && credential.is_of_caller() {
+            if is_http_sse && credential.is_of_caller() {
                 let help = "use `header` or `clientCredentials`, or Streamable HTTP";
                 let message = "over `httpSse` callers share a stream, and so a credential";
                 self.report(&format!("{at}/credential"), message, help);
@@ -268,7 +268,12 @@ impl SettingsCompiler<'_> {
             _ => {
                 let help = "give exactly one of `header`, `clientCredentials`, `tokenExchange` and \
                             `identityAssertion`";
-                self.report(at, "it is not clear what the server is shown", help);
+                self.report(
+                    at,
+                    "exactly one of `header`, `clientCredentials`, `tokenExchange` and \
+                                 `identityAssertion` is required",
+                    help,
+                );
                 None
             }
         }
@@ -427,8 +432,7 @@ impl SettingsCompiler<'_> {
         let issuers = oauth.issuers.iter().filter_map(|index| identity.issuers.get(*index));
         if issuers.filter(|issuer| issuer.introspection.is_some()).count() > 1 {
             let help = "name the issuers of this route under `oauth.issuers`";
-            let message =
-                "two issuers could be asked about a token, and one of them must not see it";
+            let message = "a token could be introspected by more than one issuer";
             self.report(&format!("{at}/oauth"), message, help);
         }
     }

@@ -181,7 +181,7 @@ impl SettingsCompiler<'_> {
         for (n, hash) in hashes.iter().enumerate() {
             if known.contains(&hash.to_ascii_lowercase()) {
                 let message = format!(
-                    "the key with this hash is a word that everybody tries, and `{}` is open to other machines",
+                    "the key with this hash is a well-known password, and `{}` is open to other machines",
                     listener.name.escape_debug()
                 );
                 let help = "make a key with `portcullis keygen`, and write its hash here";

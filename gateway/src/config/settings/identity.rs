@@ -300,7 +300,7 @@ impl SettingsCompiler<'_> {
             }
             _ => {
                 let help = "give exactly one of `url` and `file`";
-                self.report(at, "it is not clear where the keys are", help);
+                self.report(at, "the keys have exactly one source", help);
                 None
             }
         }

@@ -59,7 +59,7 @@ pub struct ListenerTls {
     /// The certificate of the listener.
     pub own: GatewayCertificate,
     /// Whether TLS 1.2 is accepted as well.
-    pub old: bool,
+    pub allows_tls12: bool,
     /// How client certificates are verified; `None` if none is requested.
     pub clients: Option<ClientCertSettings>,
     /// Whether clients may negotiate HTTP/2.
@@ -137,7 +137,7 @@ impl SettingsCompiler<'_> {
         identity: &IdentitySettings,
     ) -> Vec<AuthScheme> {
         let list = format!("{at}/authentication");
-        self.filled(&list, &raw.authentication, "write `[apiKey]`: with none nobody gets in");
+        self.filled(&list, &raw.authentication, "list at least one scheme, such as `[apiKey]`");
         let mut schemes = Vec::new();
         for (n, scheme) in raw.authentication.iter().enumerate() {
             let at = format!("{list}/{n}");
@@ -145,7 +145,7 @@ impl SettingsCompiler<'_> {
                 RawScheme::Oauth => {
                     if identity.issuers.is_empty() {
                         let help = "add one under `identity.issuers`";
-                        let message = "there is no issuer whose tokens are believed";
+                        let message = "`identity.issuers` is empty";
                         self.report_reference(DefiningSection::Callers, &at, message, help);
                     }
                     AuthScheme::Oauth
@@ -153,13 +153,17 @@ impl SettingsCompiler<'_> {
                 RawScheme::Certificate => {
                     if identity.certificates.is_empty() {
                         let help = "add one under `identity.certificates`";
-                        let message = "there is no certificate that is known";
+                        let message = "`identity.certificates` is empty";
                         self.report_reference(DefiningSection::Callers, &at, message, help);
                     }
                     let asked = raw.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
                     if !asked && raw.forwarded_certificate.is_none() {
                         let help = "add `tls.clients`, or `forwardedCertificate` behind a proxy";
-                        self.report(&at, "this listener asks for no certificates", help);
+                        self.report(
+                            &at,
+                            "client certificates are not requested on this listener",
+                            help,
+                        );
                     }
                     AuthScheme::Certificate
                 }
@@ -285,8 +289,9 @@ impl SettingsCompiler<'_> {
         let own = RawOwnCertificate { certificate: raw.certificate.clone(), key: raw.key.clone() };
         let own = self.own(at, &own);
         let clients = raw.clients.as_ref().map(|raw| self.clients(&format!("{at}/clients"), raw));
-        let (old, http2) = (raw.minimum_version == RawTlsVersion::V12, raw.http2 != Some(false));
-        Some(ListenerTls { own: own?, old, clients, http2 })
+        let (allows_tls12, http2) =
+            (raw.minimum_version == RawTlsVersion::V12, raw.http2 != Some(false));
+        Some(ListenerTls { own: own?, allows_tls12, clients, http2 })
     }
 
     fn clients(&mut self, at: &str, raw: &RawClients) -> ClientCertSettings {
@@ -368,7 +373,11 @@ impl SettingsCompiler<'_> {
             Some(clients) => self.vouchable(&format!("{at}/names"), &raw.names, clients),
             None if !raw.names.is_empty() => {
                 let help = "add `tls.clients`, or name the proxy by `addresses` alone";
-                self.report(&format!("{at}/names"), "this listener asks for no certificates", help);
+                self.report(
+                    &format!("{at}/names"),
+                    "client certificates are not requested on this listener",
+                    help,
+                );
             }
             None => {}
         }

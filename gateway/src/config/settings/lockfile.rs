@@ -28,7 +28,7 @@ use super::problem::{ConfigProblem, ConfigProblems};
 use super::yaml;
 
 /// Maximum size of a lockfile, in bytes.
-const LONGEST: u64 = 64 * 1024 * 1024;
+const MAX_FILE: u64 = 64 * 1024 * 1024;
 /// Maximum size of the reason for an approval or an exception, in bytes.
 pub const LONGEST_REASON: usize = 1024;
 /// Maximum size of a signature file, in bytes.
@@ -52,7 +52,7 @@ pub enum LockError {
     #[error("could not read `{0}`")]
     Read(Box<str>, #[source] io::Error),
     /// The file is larger than the limit.
-    #[error("`{0}` is longer than {LONGEST} bytes")]
+    #[error("`{0}` is longer than {MAX_FILE} bytes")]
     Long(Box<str>),
     /// The content is not a valid lockfile.
     #[error(
@@ -135,7 +135,7 @@ struct RawException {
 /// If the file does not exist, is invalid, or lacks signatures.
 pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lockfile, Vec<u8>), LockError> {
     let name = || Box::from(file.display().to_string());
-    let text = bytes(file, LONGEST)?;
+    let text = bytes(file, MAX_FILE)?;
     if !approvers.keys.is_empty() {
         signed(file, &text, approvers)?;
     }
@@ -172,7 +172,7 @@ pub fn check(text: &str, lock: &Lockfile) -> Result<(), String> {
         lock.servers.iter().map(|(name, locked)| (name.clone(), locked.set())).collect()
     };
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    if sets(&read) != sets(lock) || length > LONGEST {
+    if sets(&read) != sets(lock) || length > MAX_FILE {
         return Err("the lockfile would not say what it should, or is too long".to_owned());
     }
     Ok(())

@@ -27,7 +27,7 @@ const SPAN_BATCH: usize = 1024;
 /// The default time limit of an export of spans, with its retries.
 const SPAN_TIME: Duration = Duration::from_secs(30);
 /// The longest time that a variable sets, in milliseconds: a year, as in the file.
-const LONGEST: u64 = 366 * 24 * 3600 * 1000;
+const MAX_MILLISECONDS: u64 = 366 * 24 * 3600 * 1000;
 /// The most exchanges whose spans may wait.
 const MOST_WAITING: u64 = 1 << 20;
 /// The bounds of the number of spans in one request. An exchange has up to two.
@@ -153,7 +153,7 @@ impl<'a> OtelVariables<'a> {
 
     /// A time in milliseconds.
     fn time(&mut self, variable: &'static str) -> Option<Duration> {
-        self.number(variable, 1..=LONGEST).map(Duration::from_millis)
+        self.number(variable, 1..=MAX_MILLISECONDS).map(Duration::from_millis)
     }
 
     /// Whether nothing is exported, whatever the file says.
@@ -215,7 +215,7 @@ impl<'a> OtelVariables<'a> {
                     let fraction: Option<f64> = text.parse().ok();
                     let fraction = fraction.filter(|fraction| (0.0..=1.0).contains(fraction));
                     if fraction.is_none() {
-                        let message = format!("`{}` is no part of all traces", text.escape_debug());
+                        let message = format!("`{}` must be between 0 and 1", text.escape_debug());
                         self.problem(ARGUMENT, message, "write a number from 0 to 1, such as 0.1");
                     }
                     (fraction, ARGUMENT)

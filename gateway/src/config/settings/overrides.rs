@@ -11,7 +11,7 @@ use super::raw::{RawArgumentOverride, RawToolOverride};
 use crate::config::overrides::{Overrides, TextOverride, ToolOverride};
 
 /// Maximum size of a text, in bytes.
-const LONGEST: usize = 16 * 1024;
+const MAX_TEXT: usize = 16 * 1024;
 /// Maximum number of overridden tools of one server, and of arguments of one tool.
 const MOST: usize = 1024;
 
@@ -67,8 +67,8 @@ impl SettingsCompiler<'_> {
         description: Option<String>,
     ) -> TextOverride {
         for (key, text) in [("title", &title), ("description", &description)] {
-            if text.as_ref().is_some_and(|text| text.len() > LONGEST) {
-                let message = format!("the text is longer than {LONGEST} bytes");
+            if text.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
+                let message = format!("the text is longer than {MAX_TEXT} bytes");
                 self.report(&format!("{at}/{key}"), message, "shorten it");
             }
         }

@@ -1,9 +1,9 @@
 //! The configuration as written, read by serde and handed to `compile`. Nothing here is validated beyond the JSON
 //! Schema.
 //!
-//! The comments on these types become the descriptions in the JSON Schema, which editors show. Two modules also
-//! parse them: `shown` takes the value behind the first capitalized "Default", and `bounds` takes the unit of a key
-//! from the first example in backticks.
+//! The comments on these types become the descriptions in the JSON Schema, which editors show. They are also parsed:
+//! write "Default X" where a key has a default, which `shown` reads, and an example in backticks, from which `bounds`
+//! takes the unit of the key.
 
 mod audit;
 mod guardrail;
@@ -46,7 +46,7 @@ pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
 pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
 pub use telemetry::{OtlpProtocol, OtlpSignal};
-pub(super) use telemetry::{RawClientTraces as Restart, RawOtlp, RawTelemetry};
+pub(super) use telemetry::{RawClientTraces, RawOtlp, RawTelemetry};
 
 /// The configuration of a Portcullis gateway.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -18,7 +18,7 @@ use crate::base::sha256::sha256;
 /// Maximum number of files in the directory.
 const FILES: usize = 10_000;
 /// Maximum size of a file, in bytes.
-const LONGEST: u64 = 4 * 1024 * 1024;
+const MAX_FILE: u64 = 4 * 1024 * 1024;
 
 impl SettingsCompiler<'_> {
     pub(super) fn registry(
@@ -102,7 +102,7 @@ impl SettingsCompiler<'_> {
     fn read(&mut self, file: &Path) -> Result<String, String> {
         let unread =
             |error: std::io::Error| format!("could not read `{}`: {error}", file.display());
-        let text = crate::base::file::text(file, LONGEST).map_err(unread)?;
+        let text = crate::base::file::text(file, MAX_FILE).map_err(unread)?;
         self.beside.push(sha256(text.as_bytes()));
         Ok(text)
     }

@@ -12,7 +12,7 @@ use super::yaml;
 use crate::base::file;
 
 /// Maximum size of the file, in bytes.
-pub const LONGEST: u64 = 4 * 1024 * 1024;
+pub const MAX_FILE: u64 = 4 * 1024 * 1024;
 /// A name that looks like a pattern. Revocations have no patterns, so it is refused.
 pub const ANY: &str = "*";
 
@@ -26,7 +26,7 @@ pub enum RevokedError {
     #[error("`{0}` is empty or has comments alone; write `{{}}` into it if nothing is revoked")]
     Empty(Box<str>),
     /// The file is larger than the limit.
-    #[error("`{0}` is longer than {LONGEST} bytes")]
+    #[error("`{0}` is longer than {MAX_FILE} bytes")]
     Long(Box<str>),
     /// The content is not a valid list of revocations.
     #[error("`{0}` is not a list of revocations: {1}")]
@@ -58,7 +58,7 @@ struct RawRevocationFile {
 /// # Errors
 /// If the file cannot be read or is invalid.
 pub fn read(path: &Path) -> Result<RevocationList, RevokedError> {
-    let text = file::read(path, LONGEST).map_err(|error| unread(path, error))?;
+    let text = file::read(path, MAX_FILE).map_err(|error| unread(path, error))?;
     Ok(match parse(path, &text)? {
         RevocationContent::Nothing => RevocationList::default(),
         RevocationContent::Lists(lists) => lists,

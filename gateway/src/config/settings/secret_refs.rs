@@ -51,7 +51,7 @@ impl SettingsCompiler<'_> {
             }
             _ => {
                 let help = "give exactly one of `fromEnv`, `fromFile` and `fromCommand`";
-                self.report(at, "it is not clear where the secret is", help);
+                self.report(at, "the secret has exactly one source", help);
                 None
             }
         }

@@ -44,7 +44,7 @@ const SAMPLING: usize = 64 * 1024;
 
 impl SettingsCompiler<'_> {
     pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<ServerSettings> {
-        self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
+        self.filled("/servers", &raws, "add at least one server");
         let mut seen = BTreeSet::new();
         let server = |(n, mut raw): (usize, RawServer)| {
             let at = format!("/servers/{n}");
@@ -72,8 +72,9 @@ impl SettingsCompiler<'_> {
             let egress = self.egress(&at, &raw);
             let (tls, credential, headers) = self.shown(&at, &mut raw);
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
-            let asks = std::mem::take(&mut raw.server_requests);
-            let asks = self.asks(&format!("{at}/serverRequests"), asks);
+            let server_requests = std::mem::take(&mut raw.server_requests);
+            let server_requests =
+                self.server_requests(&format!("{at}/serverRequests"), server_requests);
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
@@ -90,7 +91,7 @@ impl SettingsCompiler<'_> {
                 credential,
                 headers,
                 circuit_breaker,
-                asks,
+                server_requests,
                 resources,
                 overrides,
             })
@@ -124,7 +125,7 @@ impl SettingsCompiler<'_> {
     }
 
     /// Compiles the `serverRequests` of a server.
-    fn asks(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
+    fn server_requests(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
         let RawServerRequests { form_elicitation: forms, url_elicitation: urls, sampling, roots } =
             raw;
         let forms = forms.map(|raw| FormPolicy {
@@ -259,7 +260,7 @@ impl SettingsCompiler<'_> {
         }
         uri.map(|uri| match raw.transport {
             RawTransport::StreamableHttp => ServerTransport::Http(uri),
-            RawTransport::HttpSse => ServerTransport::Old(uri),
+            RawTransport::HttpSse => ServerTransport::HttpSse(uri),
         })
     }
 
@@ -455,7 +456,7 @@ impl SettingsCompiler<'_> {
                     let program = command.program.display().to_string();
                     let message = format!("the program `{}` is not run", program.escape_debug());
                     if let Err(error) = command.may_run() {
-                        let help = "name a program that is there, and that nobody else can replace";
+                        let help = "use an existing program that only root or this user can write";
                         self.report(&at, format!("{message}: {error}"), help);
                     }
                     continue;
@@ -468,13 +469,9 @@ impl SettingsCompiler<'_> {
                 }
                 Ok(text) if exposure == Exposure::Network && is_well_known(&text) => {
                     let message = format!(
-                        "the secret in {place} is a word that everybody tries, and a listener is open to other machines"
+                        "the secret in {place} is a well-known password, and a listener is open to other machines"
                     );
-                    self.report(
-                        &at,
-                        message,
-                        "put one there that was drawn at random: `openssl rand -hex 32`",
-                    );
+                    self.report(&at, message, "generate one: `openssl rand -hex 32`");
                     continue;
                 }
                 Ok(text) if repeats_scheme(&prefix, &text) => {
@@ -484,7 +481,7 @@ impl SettingsCompiler<'_> {
                 Ok(_) => continue,
                 Err(why) => why,
             };
-            let message = format!("the secret is to be in {place}: {why}");
+            let message = format!("secret not found in {place}: {why}");
             let help =
                 "put it there; `validate --elsewhere` checks a configuration for another machine";
             self.report(&at, message, help);
@@ -621,8 +618,15 @@ impl SettingsCompiler<'_> {
             }
             self.exchanged(&at, &found, servers, &oauth, listeners);
             let guardrails = self.guardrails(&at, raw.guardrails);
-            let old = raw.http_sse;
-            routes.push(RouteSettings { path, servers: found, prefix, old, oauth, guardrails });
+            let http_sse = raw.http_sse;
+            routes.push(RouteSettings {
+                path,
+                servers: found,
+                prefix,
+                http_sse,
+                oauth,
+                guardrails,
+            });
         }
         routes
     }

@@ -8,7 +8,7 @@ use http::Uri;
 
 use super::compiler::SettingsCompiler;
 use super::otel_variables::{ExporterVariables, OtelVariables, SpanBatch};
-use super::raw::{OtlpProtocol, OtlpSignal, RawOtlp, RawTelemetry, Restart};
+use super::raw::{OtlpProtocol, OtlpSignal, RawClientTraces, RawOtlp, RawTelemetry};
 use super::variables::VariableLookup;
 use super::{ConnectionSettings, SecretRef, ServiceEndpoint};
 use crate::crypto::pem;
@@ -120,7 +120,7 @@ impl SettingsCompiler<'_> {
             interval: interval.unwrap_or(INTERVAL),
             batch,
             below,
-            restarts: traces.clients == Restart::Restart,
+            restarts: traces.clients == RawClientTraces::Restart,
             resource,
             remarks,
             from_variables: values,
@@ -131,7 +131,7 @@ impl SettingsCompiler<'_> {
     fn sample(&mut self, sample: f64) -> u64 {
         if !(0.0..=1.0).contains(&sample) {
             let help = "write a number from 0 to 1, such as 0.1";
-            self.report("/telemetry/traces/sample", "this is no part of all traces", help);
+            self.report("/telemetry/traces/sample", "must be between 0 and 1", help);
         }
         threshold(sample)
     }

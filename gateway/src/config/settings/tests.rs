@@ -105,7 +105,8 @@ fn each_mistake_has_a_place_and_a_remedy() {
             "stdout: true",
             "stdout: false",
             &[
-                "28:7: it is not clear where this sink writes; give exactly one of `file: PATH`, `stdout: true`, `http`, `otlp` and `syslog`",
+                "28:7: a sink has exactly one of `file`, `stdout`, `http`, `otlp` and `syslog`; give exactly one of \
+                 `file: PATH`, `stdout: true`, `http`, `otlp` and `syslog`",
             ],
         ),
         (

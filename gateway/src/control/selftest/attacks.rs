@@ -24,14 +24,14 @@ use crate::mcp::protocol::{ProtocolVersion, header, meta, method};
 use crate::serve::generation::Generation;
 
 /// Maximum length of a response that is read, in bytes.
-const LONGEST: usize = 1024 * 1024;
+const MAX_RESPONSE: usize = 1024 * 1024;
 /// Maximum time for one attack.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends attacks to one generation.
 pub(super) struct Attacker<'a> {
     generation: Arc<Generation>,
-    door: Arc<Admission>,
+    admission: Arc<Admission>,
     selftest: &'a SelftestSettings,
     witness: SelftestObserver,
     server: ServerName,
@@ -124,12 +124,12 @@ impl<'a> Attacker<'a> {
         selftest: &'a SelftestSettings,
         witness: SelftestObserver,
     ) -> Option<Self> {
-        let mut door = Admission::plain("selftest".into(), vec![AuthScheme::ApiKey]);
+        let mut admission = Admission::plain("selftest".into(), vec![AuthScheme::ApiKey]);
         // As over HTTP, headers and body must agree.
-        door.plain = false;
-        let door = Arc::new(door);
+        admission.plain = false;
+        let admission = Arc::new(admission);
         let (server, sent) = (ServerName::parse(RESERVED).ok()?, AtomicUsize::new(0));
-        Some(Self { generation, door, selftest, witness, server, sent })
+        Some(Self { generation, admission, selftest, witness, server, sent })
     }
 
     /// Number of exchanges so far.
@@ -157,24 +157,24 @@ impl<'a> Attacker<'a> {
 
     /// Attacks each listener with a wrong `Host`, a foreign `Origin`, and without credentials.
     async fn at_the_doors(&self, rows: &mut Vec<AttackResult>) {
-        for door in &self.generation.doors {
-            let name = &*door.name;
+        for admission in &self.generation.admissions {
+            let name = &*admission.name;
             let body = message(1, method::TOOLS_LIST, &json!({}));
-            let Some(host) = door.host() else { continue };
+            let Some(host) = admission.host() else { continue };
             let strange = self.request(&body, "attacker.example", &[]);
-            let came = self.send(door, strange).await;
+            let came = self.send(admission, strange).await;
             let held = came.reason() == "host-not-allowed";
             rows.push(came.row(Control::Door, &format!("host/{name}"), held));
             let strange = self.request(&body, host, &[(ORIGIN, "https://attacker.example")]);
-            let came = self.send(door, strange).await;
+            let came = self.send(admission, strange).await;
             let held = came.reason() == "origin-not-allowed";
             rows.push(came.row(Control::Door, &format!("origin/{name}"), held));
             let mut nobody = self.request(&body, host, &[]);
             nobody.headers_mut().remove(AUTHORIZATION);
-            let came = self.send(door, nobody).await;
+            let came = self.send(admission, nobody).await;
             let held = came.status == StatusCode::UNAUTHORIZED;
             let mut row = came.row(Control::Authentication, name, held);
-            if door.schemes.contains(&AuthScheme::Anonymous) {
+            if admission.schemes.contains(&AuthScheme::Anonymous) {
                 (row.verdict, row.note) =
                     (AttackVerdict::Off, "anonymous callers are let in".to_owned());
             }
@@ -182,7 +182,7 @@ impl<'a> Attacker<'a> {
         }
         let body = message(1, method::TOOLS_LIST, &json!({}));
         let wrong = self.request(&body, "localhost", &[(AUTHORIZATION, "Bearer pcl_wrong")]);
-        let came = self.send(&self.door, wrong).await;
+        let came = self.send(&self.admission, wrong).await;
         let held = came.status == StatusCode::UNAUTHORIZED;
         rows.push(came.row(Control::Authentication, "wrong-key", held));
     }
@@ -196,14 +196,14 @@ impl<'a> Attacker<'a> {
             request
         };
         let twice = call.replacen("\"arguments\"", "\"arguments\":{},\"arguments\"", 1);
-        let came = self.send(&self.door, named(&twice, own::PLAIN)).await;
+        let came = self.send(&self.admission, named(&twice, own::PLAIN)).await;
         let held = came.status == StatusCode::BAD_REQUEST;
         rows.push(came.row(Control::Message, "two-members", held));
-        let came = self.send(&self.door, named(&call, own::UNGRANTED)).await;
+        let came = self.send(&self.admission, named(&call, own::UNGRANTED)).await;
         let held = !came.text.contains("done") && came.status == StatusCode::BAD_REQUEST;
         rows.push(came.row(Control::Message, "other-header", held));
         let long = " ".repeat(self.generation.gateway.limits.request_body + 1);
-        let came = self.send(&self.door, self.request(&long, "localhost", &[])).await;
+        let came = self.send(&self.admission, self.request(&long, "localhost", &[])).await;
         let held = came.status == StatusCode::PAYLOAD_TOO_LARGE;
         // It is refused before it is parsed, so the control does not run.
         let mut row = came.row(Control::Message, "too-long", held);
@@ -219,7 +219,7 @@ impl<'a> Attacker<'a> {
             HeaderValue::from_static(ProtocolVersion::LAST_LEGACY.as_str()),
         );
         headers.insert(header::SESSION, HeaderValue::from_static("somebody-elses"));
-        let came = self.send(&self.door, forged).await;
+        let came = self.send(&self.admission, forged).await;
         let held = came.status == StatusCode::NOT_FOUND;
         rows.push(came.row(Control::Session, "forged", held));
     }
@@ -315,7 +315,7 @@ impl<'a> Attacker<'a> {
 
     async fn list(&self) -> String {
         let body = message(1, method::TOOLS_LIST, &json!({}));
-        self.send(&self.door, self.request(&body, "localhost", &[])).await.text
+        self.send(&self.admission, self.request(&body, "localhost", &[])).await.text
     }
 
     async fn call(&self, tool: &str, arguments: &Value) -> AttackResponse {
@@ -329,7 +329,7 @@ impl<'a> Attacker<'a> {
         if let Ok(name) = HeaderValue::from_str(tool) {
             request.headers_mut().insert(header::NAME, name);
         }
-        self.send(&self.door, request).await
+        self.send(&self.admission, request).await
     }
 
     fn request(&self, body: &str, host: &str, more: &[(HeaderName, &str)]) -> Request<Full<Bytes>> {
@@ -356,20 +356,24 @@ impl<'a> Attacker<'a> {
         request
     }
 
-    /// Sends a request through `door`, and returns the response with the observed exchange.
-    async fn send(&self, door: &Arc<Admission>, request: Request<Full<Bytes>>) -> AttackResponse {
+    /// Sends a request through `admission`, and returns the response with the observed exchange.
+    async fn send(
+        &self,
+        admission: &Arc<Admission>,
+        request: Request<Full<Bytes>>,
+    ) -> AttackResponse {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let before = self.witness.seen().len();
         let gateway = Arc::clone(&self.generation.gateway);
         let nowhere = Peer::at(SocketAddr::from(([127, 0, 0, 1], 0)));
         let exchange = async {
             // The self-test neither takes the place of a client's request nor waits for one.
-            let place = gateway.enter_apart();
+            let slot = gateway.enter_unlimited();
             let gateway = Arc::clone(&gateway);
-            let exchange = gateway.exchange(Arc::clone(door), nowhere, request, place);
+            let exchange = gateway.exchange(Arc::clone(admission), nowhere, request, slot);
             let response = Box::pin(exchange).await;
             let (head, body) = response.into_parts();
-            let read = Limited::new(body, LONGEST).collect().await;
+            let read = Limited::new(body, MAX_RESPONSE).collect().await;
             let bytes = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             (head.status, String::from_utf8_lossy(&bytes).into_owned())
         };

@@ -91,15 +91,17 @@ impl World {
         );
         let settings = IdentitySettings { issuers: vec![settings], ..IdentitySettings::default() };
         let limits = Limits::default();
-        let world = Environment::new(
+        let environment = Environment::new(
             Arc::new(Still(SystemClock.instant())),
             limits,
             Tasks::default(),
             Arc::new(Metrics::new(UNIX_EPOCH)),
             Arc::new(Quotas::new(&limits, &[])),
         );
-        let memory = TokenMemory::new(&limits, &world.quotas, Arc::new(Sealer::new(&[]).unwrap()));
-        let validator = TokenValidator::new(&settings, &world, Arc::new(memory), None).unwrap();
+        let memory =
+            TokenMemory::new(&limits, &environment.quotas, Arc::new(Sealer::new(&[]).unwrap()));
+        let validator =
+            TokenValidator::new(&settings, &environment, Arc::new(memory), None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let made = Self { issuer, validator, resource, runtime };
         // The keys are read once, so that the file can go.
@@ -178,24 +180,25 @@ fn header(more: &str) -> String {
 /// Each row: what it is, the token, whether `jsonwebtoken` alone accepts it, and what the gateway says.
 #[test]
 fn what_two_readers_understand_differently_is_refused() {
-    let world = &*WORLD;
+    let environment = &*WORLD;
     let stranger = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
     let good = claims(&[]);
-    let says = |name: &str, value: &str| world.token(HEADER, &claims(&[(name, value)]));
-    let says_also = |more: &str| world.token(HEADER, &good.replacen('{', &format!("{{{more},"), 1));
-    let under = |more: &str| world.token(&header(more), &good);
-    let other = |header: &str| world.token(header, &good);
+    let says = |name: &str, value: &str| environment.token(HEADER, &claims(&[(name, value)]));
+    let says_also =
+        |more: &str| environment.token(HEADER, &good.replacen('{', &format!("{{{more},"), 1));
+    let under = |more: &str| environment.token(&header(more), &good);
+    let other = |header: &str| environment.token(header, &good);
     let secret = |secret: &[u8]| {
         let head = encode(HEADER.replace("ES256", "HS256").as_bytes());
         let message = format!("{head}.{}", encode(good.as_bytes()));
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), message.as_bytes());
         format!("{message}.{}", encode(tag.as_ref()))
     };
-    let token = world.token(HEADER, &good);
+    let token = environment.token(HEADER, &good);
     let (message, signature) = token.rsplit_once('.').unwrap();
     let padded = {
         let message = format!("{}.{}", URL_SAFE.encode(HEADER), URL_SAFE.encode(&good));
-        let signature = world.issuer.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        let signature = environment.issuer.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
         format!("{message}.{}", URL_SAFE.encode(signature.as_ref()))
     };
     assert!(padded.contains('='));
@@ -241,7 +244,12 @@ fn what_two_readers_understand_differently_is_refused() {
         ("x5u", under(r#""x5u":"https://else.example""#), accepts, Err("header")),
         ("x5c", under(r#""x5c":["MIIB"]"#), accepts, Err("header")),
         ("nonce", under(r#""nonce":"n""#), accepts, Err("header")),
-        ("own jwk", under(&format!(r#""jwk":{}"#, jwk(&world.issuer))), accepts, Err("header")),
+        (
+            "own jwk",
+            under(&format!(r#""jwk":{}"#, jwk(&environment.issuer))),
+            accepts,
+            Err("header"),
+        ),
         // The gateway's reader keeps a number as it is written; for the other one this one has no value.
         ("a number out of range", says("size", "1e999"), refuses, Err("readers-differ")),
         ("the same as exp", says("exp", "1e999"), refuses, Err("readers-differ")),
@@ -261,13 +269,13 @@ fn what_two_readers_understand_differently_is_refused() {
         ),
         (
             "the public key as a secret",
-            secret(jwk(&world.issuer).as_bytes()),
+            secret(jwk(&environment.issuer).as_bytes()),
             refuses,
             Err("algorithm"),
         ),
         (
             "the point as a secret",
-            secret(world.issuer.public_key().as_ref()),
+            secret(environment.issuer.public_key().as_ref()),
             refuses,
             Err("algorithm"),
         ),
@@ -321,8 +329,12 @@ fn what_two_readers_understand_differently_is_refused() {
             Err("audience"),
         ),
     ] {
-        assert_eq!(world.elsewhere(&token, &["exp"]), elsewhere, "{what}, by jsonwebtoken alone");
-        assert_eq!(world.judge(&token), ours, "{what}, by the gateway");
+        assert_eq!(
+            environment.elsewhere(&token, &["exp"]),
+            elsewhere,
+            "{what}, by jsonwebtoken alone"
+        );
+        assert_eq!(environment.judge(&token), ours, "{what}, by the gateway");
     }
 }
 

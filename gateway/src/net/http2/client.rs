@@ -130,7 +130,7 @@ impl SharedHttp2 {
                 ended = driver.drive() => {
                     if let Err(error) = ended {
                         let error = crate::base::error_chain::ErrorChain(&error);
-                        tracing::debug!(%error, "a connection to a server ended early");
+                        tracing::debug!(%error, "HTTP/2 connection to a server ended early");
                     }
                 }
                 () = halting.halting() => {}

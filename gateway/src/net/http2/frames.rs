@@ -31,7 +31,7 @@ const REFILL: u128 = 10_000;
 const EARNED: u64 = 10;
 
 /// Most streams that a client may have open at once before one of its requests was authenticated.
-const STREAMS_OF_STRANGERS: usize = 8;
+const UNAUTHENTICATED_STREAMS: usize = 8;
 /// Most bytes of such a client that are read at once.
 const PART: usize = 1024;
 
@@ -276,7 +276,7 @@ impl FrameMonitor {
 /// that it advertises cannot be raised later. So the frames of such a client are read one at a time, and the HEADERS
 /// frame that would open one stream too many is left unread until another stream has ended.
 #[derive(Debug)]
-struct StrangerStreams {
+struct UnauthenticatedStreams {
     signal: Arc<AuthenticationSignal>,
     open: HashSet<u32>,
     /// The highest stream id so far: HEADERS frames of others are trailers.
@@ -285,7 +285,7 @@ struct StrangerStreams {
     waker: Option<Waker>,
 }
 
-impl StrangerStreams {
+impl UnauthenticatedStreams {
     fn new(signal: Arc<AuthenticationSignal>) -> Self {
         Self { signal, open: HashSet::new(), newest: 0, waker: None }
     }
@@ -318,7 +318,7 @@ enum PeerRole {
 pub(super) struct MonitoredStream<S> {
     stream: S,
     /// `None` for a server, and for a client once a request was authenticated.
-    strangers: Option<StrangerStreams>,
+    unauthenticated: Option<UnauthenticatedStreams>,
     peer: PeerRole,
     incoming: FrameParser,
     outgoing: FrameParser,
@@ -335,7 +335,7 @@ impl<S> MonitoredStream<S> {
         signal: Arc<AuthenticationSignal>,
     ) -> (Self, Arc<FrameMonitor>) {
         let (mut watched, watch) = Self::new(stream, bounds, PeerRole::Client);
-        watched.strangers = Some(StrangerStreams::new(signal));
+        watched.unauthenticated = Some(UnauthenticatedStreams::new(signal));
         (watched, watch)
     }
 
@@ -354,7 +354,7 @@ impl<S> MonitoredStream<S> {
         let watch = FrameMonitor::new(now);
         let watched = Self {
             stream,
-            strangers: None,
+            unauthenticated: None,
             peer,
             incoming: FrameParser::after(incoming),
             outgoing: FrameParser::after(outgoing),
@@ -366,12 +366,12 @@ impl<S> MonitoredStream<S> {
     }
 
     fn came(&mut self, bytes: &[u8], now: Instant) {
-        let Self { incoming, control, resets, watch, strangers, peer, .. } = self;
+        let Self { incoming, control, resets, watch, unauthenticated, peer, .. } = self;
         incoming.look(bytes, |head| {
             let (fits, flood) = match head.kind {
                 kind::HEADERS => {
-                    if let Some(strangers) = strangers {
-                        strangers.opened(head.stream);
+                    if let Some(unauthenticated) = unauthenticated {
+                        unauthenticated.opened(head.stream);
                     }
                     if *peer == PeerRole::Client {
                         return;
@@ -382,8 +382,8 @@ impl<S> MonitoredStream<S> {
                 kind::DATA if head.length > 0 || head.has(flag::END_STREAM) => return,
                 kind::RST_STREAM => {
                     watch.release(head.stream);
-                    if let Some(strangers) = strangers {
-                        strangers.ended(head.stream);
+                    if let Some(unauthenticated) = unauthenticated {
+                        unauthenticated.ended(head.stream);
                     }
                     (resets.spend(now), PeerLimit::Resets)
                 }
@@ -397,7 +397,7 @@ impl<S> MonitoredStream<S> {
     }
 
     fn went(&mut self, bytes: &[u8]) {
-        let Self { outgoing, control, resets, watch, strangers, .. } = self;
+        let Self { outgoing, control, resets, watch, unauthenticated, .. } = self;
         outgoing.look(bytes, |head| {
             let ends = match head.kind {
                 kind::HEADERS => {
@@ -420,8 +420,8 @@ impl<S> MonitoredStream<S> {
             };
             if ends {
                 watch.release(head.stream);
-                if let Some(strangers) = strangers {
-                    strangers.ended(head.stream);
+                if let Some(unauthenticated) = unauthenticated {
+                    unauthenticated.ended(head.stream);
                 }
             }
         });
@@ -432,16 +432,16 @@ impl<S> MonitoredStream<S> {
     /// How many bytes of a client are read that no request has authenticated: the rest of a frame header, or of a frame
     /// whose header was read; none while its streams are too many. `None` for other peers, which are read freely.
     fn next_part(&mut self, cx: &Context<'_>) -> Option<usize> {
-        let strangers = self.strangers.as_mut()?;
+        let unauthenticated = self.unauthenticated.as_mut()?;
         if self.incoming.skip == 0 {
             return Some(HEAD - self.incoming.head.len());
         }
-        if strangers.open.len() <= STREAMS_OF_STRANGERS {
+        if unauthenticated.open.len() <= UNAUTHENTICATED_STREAMS {
             return Some(self.incoming.skip);
         }
         // Woken when a stream has ended, or a request was authenticated.
-        strangers.waker = Some(cx.waker().clone());
-        if strangers.signal.is_for(cx) {
+        unauthenticated.waker = Some(cx.waker().clone());
+        if unauthenticated.signal.is_for(cx) {
             return None;
         }
         self.watch.hold_back();
@@ -475,8 +475,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
             // The task that drives the connection checks for a flood after each poll, so it needs no waker.
             return Poll::Pending;
         }
-        if watched.strangers.as_ref().is_some_and(|strangers| strangers.signal.is()) {
-            watched.strangers = None;
+        if watched
+            .unauthenticated
+            .as_ref()
+            .is_some_and(|unauthenticated| unauthenticated.signal.is())
+        {
+            watched.unauthenticated = None;
         }
         let before = buffer.filled().len();
         let read = match watched.next_part(cx) {
@@ -681,7 +685,7 @@ mod tests {
     async fn a_head_that_is_left_unread_is_not_late_and_its_peer_not_silent() {
         let (mut client, server) = tokio::io::duplex(4096);
         let (mut watched, watch) = MonitoredStream::of_client(server, &bounds(), Arc::default());
-        let streams = u8::try_from(super::STREAMS_OF_STRANGERS).unwrap() + 1;
+        let streams = u8::try_from(super::UNAUTHENTICATED_STREAMS).unwrap() + 1;
         let requests = (0..streams).flat_map(|n| {
             let mut request = frame(HEADERS, 5, 3);
             *request.get_mut(8).unwrap() = 2 * n + 1;

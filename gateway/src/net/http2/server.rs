@@ -20,7 +20,7 @@ use super::frames::{FrameMonitor, MonitoredStream};
 use super::upkeep::{ConnectionTimers, ConnectionUse, ExpiredTimer};
 use super::{
     AuthenticationSignal, CONNECTION_WINDOW_OF_STRANGERS, ConnectionBounds, FRAME, HeldUntilSent,
-    Http2Error, IncomingBody, PeerLimit, WINDOW_OF_STRANGERS,
+    Http2Error, IncomingBody, PeerLimit, UNAUTHENTICATED_WINDOW,
 };
 use crate::base::clock::Clock;
 use crate::base::intake;
@@ -32,10 +32,10 @@ use crate::stream::body::{Body, CutOff};
 const CLOSING: Duration = Duration::from_secs(1);
 /// Most unauthenticated responses that wait on one connection for a flow-control window. Each is short, but occupies
 /// its stream, and is charged to no principal.
-const STRANGERS: usize = 8;
+const UNAUTHENTICATED: usize = 8;
 /// How long such a response waits, if `writeTimeout` is not shorter. A regular HTTP/2 client opens the window of a stream
 /// before it sends the request.
-const STRANGER_TIME: Duration = Duration::from_secs(2);
+const UNAUTHENTICATED_TIME: Duration = Duration::from_secs(2);
 /// Bytes of a response that the client must take within `writeTimeout`, if as many are left: otherwise a client that takes
 /// a single byte now and then would hold the rest for hours.
 const TAKEN: usize = 64 * 1024;
@@ -91,7 +91,7 @@ where
     let unsent = Arc::new(WaitingResponses {
         bytes: AtomicUsize::new(0),
         most: means.terms.bounds.response_buffer,
-        strangers: AtomicUsize::new(0),
+        unauthenticated: AtomicUsize::new(0),
     });
     let _ended = ReleaseOnEnd(Arc::clone(&client.watch));
     let mut stopping = pin!(means.tasks.stopping());
@@ -265,7 +265,7 @@ fn builder(terms: &ConnectionBounds) -> Builder {
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .max_header_list_size(terms.head)
         .max_frame_size(FRAME)
-        .initial_window_size(WINDOW_OF_STRANGERS)
+        .initial_window_size(UNAUTHENTICATED_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW_OF_STRANGERS)
         .max_send_buffer_size(bounds.send_buffer)
         // Reset streams are remembered for frames that are still on the way.
@@ -290,7 +290,7 @@ struct WaitingResponses {
     bytes: AtomicUsize,
     most: usize,
     /// Number of unauthenticated responses that are being sent.
-    strangers: AtomicUsize,
+    unauthenticated: AtomicUsize,
 }
 
 /// The bytes of one response, which are released when it is dropped.
@@ -316,8 +316,8 @@ impl WaitingResponses {
     /// Accounts for an unauthenticated response until it is sent; `None` beyond the limit. Only a response that the
     /// client opens no window for is not sent at once.
     fn wait(self: &Arc<Self>) -> Option<WaitingSlot> {
-        let fits = |before: usize| (before < STRANGERS).then_some(before + 1);
-        self.strangers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        let fits = |before: usize| (before < UNAUTHENTICATED).then_some(before + 1);
+        self.unauthenticated.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
         Some(WaitingSlot(Arc::clone(self)))
     }
 }
@@ -330,7 +330,7 @@ impl Drop for ResponseBytes {
 
 impl Drop for WaitingSlot {
     fn drop(&mut self) {
-        self.0.strangers.fetch_sub(1, Ordering::AcqRel);
+        self.0.unauthenticated.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -346,7 +346,7 @@ enum ResponseRecipient {
     /// An authenticated caller, whose share the response is charged to.
     Caller,
     /// A client whose request was not authenticated; the response is charged to no share.
-    Stranger,
+    Unauthenticated,
 }
 
 /// A stream with one request and its response.
@@ -371,7 +371,7 @@ impl Http2Exchange {
         let place = head.extensions.remove::<HeldUntilSent>();
         // An event stream is always charged to a share.
         let audience = match &place {
-            None if !body.is_stream() => ResponseRecipient::Stranger,
+            None if !body.is_stream() => ResponseRecipient::Unauthenticated,
             None | Some(_) => ResponseRecipient::Caller,
         };
         let Some(_taken) = self.room_for(&body, audience, ends) else {
@@ -392,7 +392,10 @@ impl Http2Exchange {
         if let Err(stopped) = sent {
             // The connection drops its part of the body with the stream.
             self.watch.release(stream);
-            tracing::debug!(error = %crate::base::error_chain::ErrorChain(&stopped), "an answer was not sent");
+            tracing::debug!(
+                error = %crate::base::error_chain::ErrorChain(&stopped),
+                "a response was not sent completely"
+            );
         }
     }
 
@@ -406,8 +409,8 @@ impl Http2Exchange {
     ) -> Option<(ResponseBytes, Option<WaitingSlot>)> {
         let bytes = self.unsent.take(body.length())?;
         let slot = match audience {
-            ResponseRecipient::Stranger if !ends => Some(self.unsent.wait()?),
-            ResponseRecipient::Stranger | ResponseRecipient::Caller => None,
+            ResponseRecipient::Unauthenticated if !ends => Some(self.unsent.wait()?),
+            ResponseRecipient::Unauthenticated | ResponseRecipient::Caller => None,
         };
         Some((bytes, slot))
     }
@@ -417,7 +420,7 @@ impl Http2Exchange {
         let patience = self.means.terms.write_timeout;
         let patience = match audience {
             ResponseRecipient::Caller => patience,
-            ResponseRecipient::Stranger => patience.min(STRANGER_TIME),
+            ResponseRecipient::Unauthenticated => patience.min(UNAUTHENTICATED_TIME),
         };
         BodySender { stream, patience, until: None, taken: 0 }
     }
@@ -455,13 +458,13 @@ impl Http2Exchange {
 #[derive(Debug, thiserror::Error)]
 enum BodySendError {
     /// The client has reset the stream or disconnected.
-    #[error("its client gave it up")]
+    #[error("stream reset by the client")]
     Reset,
     /// The client takes less than [`TAKEN`] bytes within the time limit.
-    #[error("its client does not take it")]
+    #[error("the client stopped reading")]
     Slow,
     /// The authorization of the stream has ended.
-    #[error("it was cut off")]
+    #[error("the authorization of the stream has ended")]
     CutOff(#[source] CutOff),
     /// The stream or the connection failed.
     #[error("the stream broke")]

@@ -24,7 +24,7 @@ const REFUSALS: [&str; 7] = [
 /// The beginning of the line on which Node reports the path of an error above it.
 const MEMBER: &str = "path: ";
 /// Longest path that is recognised, in bytes (`PATH_MAX`).
-const LONGEST: usize = 4096;
+const MAX_PATH: usize = 4096;
 
 /// Finds the path to which a program was denied access, in the lines of its error output.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ fn last_path(line: &str) -> Option<PathBuf> {
         before = part.chars().next_back().unwrap_or(' ');
         rest = left;
     }
-    let path = PathBuf::from(found.filter(|path| path.len() <= LONGEST)?);
+    let path = PathBuf::from(found.filter(|path| path.len() <= MAX_PATH)?);
     let climbs = path.components().any(|part| part == Component::ParentDir);
     (!climbs).then_some(path)
 }

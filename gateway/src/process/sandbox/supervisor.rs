@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use crate::process::ancestry::parent_of;
 
 /// Interval at which the gateway's existence is checked, where the kernel does not report its end.
-const LOOK: Duration = Duration::from_secs(1);
+const PARENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The first and the longest pause before the remaining processes are searched for again.
 const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -137,9 +137,9 @@ fn await_end(gateway: Pid) {
             Ok(fd) => match poll(&mut [PollFd::new(fd, PollFlags::IN)], None) {
                 Ok(_) => return,
                 Err(Errno::INTR) => {}
-                Err(_) => thread::sleep(LOOK),
+                Err(_) => thread::sleep(PARENT_CHECK_INTERVAL),
             },
-            Err(_) => thread::sleep(LOOK),
+            Err(_) => thread::sleep(PARENT_CHECK_INTERVAL),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finds text that directs its reader to a tool of another server.
+//! Finds text that makes its reader call a tool of another server (cross-server tool invocation, a confused deputy).
 //!
 //! A result that says "retry with `delete_repository`" makes the model use a tool that its user entrusted to another
 //! server. The known names are those of the tools that the caller sees, compared without case and separators.

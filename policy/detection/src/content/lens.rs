@@ -135,7 +135,7 @@ impl StringScan<'_> {
         self
     }
 
-    /// The context for text that must not be rewritten: where something would be replaced, the message is blocked.
+    /// The scan of text that must not be rewritten: where something would be replaced, the message is blocked.
     pub(super) fn strict(mut self) -> Self {
         for handling in &mut self.handlings {
             if *handling == Handling::Redact {

@@ -20,6 +20,15 @@ use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 
+/// Who has chosen the name in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameOrigin {
+    /// The server: the name is listed.
+    Server,
+    /// The caller: the name is not listed.
+    Caller,
+}
+
 /// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct OutgoingCall<'a> {
@@ -27,8 +36,8 @@ pub(super) struct OutgoingCall<'a> {
     pub(super) facts: &'a Facts,
     /// The definition of the called tool.
     pub(super) offer: Option<&'a CatalogItem>,
-    /// Whether the name is listed, and therefore chosen by the server; otherwise the caller has chosen it.
-    pub(super) listed: bool,
+    /// Who has chosen the name.
+    pub(super) name: NameOrigin,
     /// Values sent in the same message.
     pub(super) beside: &'a RequestExtras,
 }
@@ -127,7 +136,7 @@ impl Policy {
     pub(super) fn sendable(
         &self,
         principal: &Principal,
-        OutgoingCall { facts, offer, listed, beside }: OutgoingCall<'_>,
+        OutgoingCall { facts, offer, name: origin, beside }: OutgoingCall<'_>,
         mut decision: Decision,
         mut permit: Permit,
         budget: &WorkBudget,
@@ -140,7 +149,7 @@ impl Policy {
         let mut blocked = None;
         decision.ran.note(Control::Arguments);
         // Names are not rewritten, because the decision was about them.
-        let name = (!listed).then_some((place(call.verb), &*call.name));
+        let name = (origin == NameOrigin::Caller).then_some((place(call.verb), &*call.name));
         let keys = call.extra.iter().map(|(key, _)| ("/params", &**key));
         let keys = keys.chain(call.meta.iter().map(|(key, _)| ("/_meta", &**key)));
         for (at, text) in name.into_iter().chain(keys) {

@@ -162,7 +162,7 @@ impl Policy {
             };
         // Truncation comes before fences are added.
         let profile = self.contents.of(server);
-        let marks = |most: usize| if profile.fence { most / MARKS } else { 0 };
+        let marks = |most: usize| if profile.fence { most / FENCE_SHARE } else { 0 };
         let cuts = profile.size.filter(|size| {
             let long = said.value().raw().len() > size.most - marks(size.most);
             terms.calls && size.over == OversizeAction::Truncate && long
@@ -325,7 +325,7 @@ impl Policy {
         budget: &WorkBudget,
     ) -> VisibleReply {
         let cut = || {
-            let text = content::truncated(said.value(), most - most / MARKS)?;
+            let text = content::truncated(said.value(), most - most / FENCE_SHARE)?;
             let document = Document::parse(text.into(), &JsonBounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
             let seen = self.read_by(reading, |reader| {
@@ -509,8 +509,8 @@ impl Policy {
 
 /// Units per byte of a result for finding labelled members.
 const LABELLED: usize = 64;
-/// The fraction of a size limit reserved for fences: one in this many bytes.
-const MARKS: usize = 8;
+/// The share of a size limit that is reserved for fences: one in this many bytes.
+const FENCE_SHARE: usize = 8;
 
 /// `others`, if there are other servers.
 fn has_others<'a>(

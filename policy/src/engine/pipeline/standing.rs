@@ -196,8 +196,8 @@ impl Policy {
         self.standing(viewer, server, kind, name, Some(offer), CatalogAvailability::Known).decision
     }
 
-    /// Decides about an item as it stands, without arguments: rules, pins, shadowing, findings and revocations. Lists and
-    /// calls are both decided here, so that what is listed can be called and what is hidden cannot.
+    /// Decides whether an item is visible, by rules, pins, shadowing, findings and revocations; without arguments.
+    /// Lists and calls are both decided here, so that what is listed can be called and what is hidden cannot.
     pub(super) fn standing(
         &self,
         viewer: Viewer<'_>,
@@ -313,7 +313,7 @@ impl Policy {
         }
     }
 
-    /// Whether `principal` sees the other thing, apart from shadowing: a withheld one displaces nothing.
+    /// Whether the rival item is visible to `principal`, ignoring shadowing. A withheld item shadows nothing.
     fn sees(
         &self,
         facts: &Facts,

@@ -17,7 +17,7 @@ use crate::mcp::wire::Notification;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// What a server sent, as `caller` may see it. If it belongs to a call, `due` also hides what its result must hide.
+    /// What a server sent, as `caller` may see it. If it belongs to a call, `expectation` also hides what its result must hide.
     /// Findings are counted and added to `found`.
     ///
     /// # Errors
@@ -27,11 +27,11 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Upstream,
         told: EarlyMessage,
-        due: Option<&Expectation>,
+        expectation: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Shown>, Finding> {
         let (name, bytes) = (server.name().clone(), told.said.value().span().len());
-        let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
+        let hidden = expectation.map(Expectation::hidden).cloned().unwrap_or_default();
         let look =
             move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
                 policy.release_early(facts, caller, &name, told, &hidden, budget)
@@ -48,12 +48,12 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Upstream,
         told: &Notification,
-        due: Option<&Expectation>,
+        expectation: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Shown>, Finding> {
         let Some(said) = told.params.clone() else { return Ok(None) };
         let told = EarlyMessage { part: LabelledPart::Params, said };
-        self.heard(caller, server, told, due, found).await
+        self.heard(caller, server, told, expectation, found).await
     }
 
     /// The part of an early message that is released by `look`. Findings are counted and added to `found`.
@@ -115,14 +115,22 @@ impl Gateway {
         let name = server.name();
         for finding in &found {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
-                tracing::info!(server = %name, method = %told.method, %finding, suppressed, "found in what a server said");
+                tracing::info!(
+                    event = "notification.finding", server = %name, method = %told.method, %finding,
+                    suppressed,
+                    "finding in a notification"
+                );
             }
         }
         match params {
             Ok(params) => Some(ShownNotification { method: told.method.clone(), params }),
             Err(finding) => {
                 if let Some(suppressed) = server.may_log(self.clock.instant()) {
-                    tracing::warn!(server = %name, method = %told.method, %finding, suppressed, "a notification was withheld");
+                    tracing::warn!(
+                        event = "notification.withheld", server = %name, method = %told.method,
+                        %finding, suppressed,
+                        "notification withheld"
+                    );
                 }
                 None
             }

@@ -62,7 +62,7 @@ impl Gateway {
     pub(super) async fn inspected(
         &self,
         caller: &Arc<Principal>,
-        due: Expectation,
+        expectation: Expectation,
         reply: Reply,
     ) -> Result<ReleasedReply, Failure> {
         let bytes = match &reply {
@@ -72,13 +72,17 @@ impl Gateway {
             Reply::List(_) => 0,
         };
         // The server determines the cost of compiling its schema.
-        let bytes = if due.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
+        let bytes =
+            if expectation.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
         let look =
             |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
-                policy.release(facts, caller, due, reply, budget)
+                policy.release(facts, caller, expectation, reply, budget)
             };
         self.inspect(caller, bytes, look).await.map_err(|error| {
-            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "an answer was withheld");
+            tracing::warn!(
+                event = "result.withheld", error = %crate::base::error_chain::ErrorChain(&error),
+                "result withheld"
+            );
             let what = "the answer could not be looked at";
             Failure::Upstream(UpstreamError::Protocol(what))
         })

@@ -73,11 +73,15 @@ impl Gateway {
             let put = put.iter().map(|(method, params)| {
                 (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
             });
-            server.asks().decide_all(put, hint, budget)
+            server.server_requests().decide_all(put, hint, budget)
         };
         let decided = self.inspect(caller, bytes, look).await;
         decided.unwrap_or_else(|error| {
-            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "a question was not judged");
+            tracing::warn!(
+                event = "server_request.uninspected",
+                error = %crate::base::error_chain::ErrorChain(&error),
+                "a server request could not be inspected; it was refused"
+            );
             Err(Refusal::unjudged())
         })
     }
@@ -91,7 +95,7 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Upstream,
         asked: InputRequired,
-        due: Option<&Expectation>,
+        expectation: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<InputRequired<Shown>, Finding> {
         let InputRequired { questions, result } = asked;
@@ -99,7 +103,7 @@ impl Gateway {
         let result = match result {
             Some(result) => {
                 let (name, bytes) = (server.name().clone(), result.value().span().len());
-                let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
+                let hidden = expectation.map(Expectation::hidden).cloned().unwrap_or_default();
                 let look = move |policy: &Policy,
                                  facts: &Facts,
                                  caller: &Arc<Principal>,
@@ -117,7 +121,7 @@ impl Gateway {
             let params = match params {
                 Some(said) => {
                     let told = EarlyMessage { part: LabelledPart::Params, said };
-                    self.heard(caller, server, told, due, found).await?
+                    self.heard(caller, server, told, expectation, found).await?
                 }
                 None => None,
             };

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::guardrails::GuardrailSubject;
-use super::unsolicited::{ServerQuestion, denied};
+use super::server_request_records::{ServerQuestion, denied};
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;
 use crate::mcp::wire::{Id, ResponseOutcome};
@@ -36,7 +36,10 @@ impl Gateway {
         let ServerQuestion { server, method } = question;
         let (sent, found) = self.answerable(caller, route, server, method, answer).await;
         for finding in &found {
-            tracing::info!(server = %server.name(), %finding, "found in what a client answered");
+            tracing::info!(
+                event = "client_response.finding", server = %server.name(), %finding,
+                "finding in the response of a client"
+            );
         }
         (sent.ok().map(wrap), found)
     }

@@ -70,7 +70,7 @@ struct LaneGuard<'a> {
 /// A permit for one request, returned on drop.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given back"]
-pub(super) struct IntrospectionPermit<'a> {
+pub(super) struct IntrospectionSlot<'a> {
     _of_asker: OwnedSemaphorePermit,
     _lane: LaneGuard<'a>,
     _new: Option<SemaphorePermit<'a>>,
@@ -87,14 +87,11 @@ impl IntrospectionLimiter {
     }
 
     /// Waits for a permit for a bounded time.
-    pub(super) async fn place(
-        &self,
-        asker: IntrospectionHolder,
-    ) -> Option<IntrospectionPermit<'_>> {
+    pub(super) async fn place(&self, asker: IntrospectionHolder) -> Option<IntrospectionSlot<'_>> {
         timeout(ROOM, self.turn(asker)).await.ok().flatten()
     }
 
-    async fn turn(&self, asker: IntrospectionHolder) -> Option<IntrospectionPermit<'_>> {
+    async fn turn(&self, asker: IntrospectionHolder) -> Option<IntrospectionSlot<'_>> {
         // The asker's own share comes first, so that a request that waits for it holds no common permit.
         let lane = self.enter(asker);
         let of_asker = Arc::clone(&lane.places).acquire_owned().await.ok()?;
@@ -103,7 +100,7 @@ impl IntrospectionLimiter {
             IntrospectionHolder::Token(_) => None,
         };
         let all = self.all.acquire().await.ok()?;
-        Some(IntrospectionPermit { _of_asker: of_asker, _lane: lane, _new: new, _all: all })
+        Some(IntrospectionSlot { _of_asker: of_asker, _lane: lane, _new: new, _all: all })
     }
 
     fn enter(&self, asker: IntrospectionHolder) -> LaneGuard<'_> {
@@ -135,7 +132,7 @@ impl Drop for LaneGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::{
-        EACH, IntrospectionHolder, IntrospectionLimiter, IntrospectionPermit, QUESTIONS, RESERVED,
+        EACH, IntrospectionHolder, IntrospectionLimiter, IntrospectionSlot, QUESTIONS, RESERVED,
     };
     use futures_util::FutureExt as _;
     use std::net::IpAddr;
@@ -143,7 +140,7 @@ mod tests {
     fn now(
         questions: &IntrospectionLimiter,
         asker: IntrospectionHolder,
-    ) -> Option<IntrospectionPermit<'_>> {
+    ) -> Option<IntrospectionSlot<'_>> {
         questions.turn(asker).now_or_never().flatten()
     }
 

@@ -7,6 +7,7 @@ use policy::engine::ask::Refusal;
 use policy_core::subject::principal::Principal;
 
 use super::{Gateway, Route};
+use crate::audit::LostRecord;
 use crate::mcp::protocol::code;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::upstream::Upstream;
@@ -25,7 +26,10 @@ impl Gateway {
     pub(super) fn not_asked(&self, server: &Upstream, refusal: Refusal) -> Finding {
         if let Some(suppressed) = server.may_log(self.clock.instant()) {
             let server = server.name();
-            tracing::warn!(%server, %refusal, suppressed, "a server may not ask this of clients");
+            tracing::warn!(
+                event = "server_request.refused", %server, %refusal, suppressed,
+                "server request refused by the policy"
+            );
         }
         let finding = Finding::unasked(refusal.at, refusal.reason.code());
         self.metrics.content([&finding]);
@@ -46,8 +50,10 @@ impl Gateway {
         record.method = Some(method.into());
         record.found(vec![self.not_asked(server, refusal)]);
         let ending = denied(refusal.reason.code());
-        if let Err(error) = self.journal.unasked(server.name().as_str(), &record, ending) {
-            self.journal.log_lost(&error, "not recorded");
+        if let Err(error) =
+            self.journal.record_server_request(server.name().as_str(), &record, ending)
+        {
+            self.journal.log_lost(&error, LostRecord::ServerRequest);
         }
     }
 
@@ -63,9 +69,9 @@ impl Gateway {
         let mut record = self.listening(caller, route, question.server.name());
         record.method = Some(question.method.into());
         record.found(found);
-        let recorded = self.journal.refused(&record, ending);
+        let recorded = self.journal.record_unopened(&record, ending);
         if let Err(error) = &recorded {
-            self.journal.log_lost(error, "not recorded");
+            self.journal.log_lost(error, LostRecord::ServerRequest);
         }
         recorded.is_ok()
     }
