@@ -287,6 +287,68 @@ fn a_secret_in_an_answer_is_not_sent() {
     assert!(server.calls().iter().all(|call| !call.body.to_string().contains(secret)));
 }
 
+/// The same of guardrails, and what is found is on record, whether it is sent or not.
+#[test]
+fn an_answer_of_a_legacy_client_is_put_to_guardrails_and_what_is_found_in_it_is_on_record() {
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let policy = format!("{RULES}\ncontent: [{{servers: [up], arguments: {{secrets: audit}}}}]");
+    for server_era in ERAS {
+        let (server, heard) = match server_era {
+            Era::Legacy => legacy(),
+            Era::Modern => (modern(), Arc::default()),
+        };
+        let guard = crate::places::guard();
+        let mut config = Config::asked(&server.url()).policy(&policy);
+        let guardrail = format!("{{name: guard, url: '{}', onFailure: deny}}", guard.url());
+        config.routes = format!("- {{path: /mcp, servers: [up], guardrails: [{guardrail}]}}");
+        let gateway = config.start();
+        let ana = able(&gateway, Era::Legacy, ANA);
+        let begun = |id: u8| {
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.call_bytes(&json!(id), &json!({ "name": "ask" }))).unwrap();
+            (stream, String::new())
+        };
+        let (mut stream, mut seen) = begun(1);
+        for (n, text) in ["nasty name", secret].into_iter().enumerate() {
+            // A modern server is told of an answer with another request, which is the last of its call.
+            let message = match server_era {
+                Era::Modern if n > 0 => {
+                    (stream, seen) = begun(2);
+                    "first?"
+                }
+                _ => ["first?", "second?"][n],
+            };
+            let id = asked(&mut stream, &mut seen, message);
+            let result = json!({ "action": "accept", "content": { "name": text } });
+            let body = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+            let taken = e2e::client::raw(ana.address, &ana.bytes("", None, &body.to_string()));
+            assert_eq!(taken.status, 202);
+            if server_era == Era::Modern || n > 0 {
+                eventually("the end of the call", || {
+                    let is_whole = seen.ends_with("\r\n0\r\n\r\n");
+                    if !is_whole {
+                        read_more(&mut stream, &mut seen);
+                    }
+                    is_whole.then_some(())
+                });
+            }
+        }
+        let sent = |text: &str| server.calls().iter().any(|c| c.body.to_string().contains(text));
+        assert!(!sent("nasty name") && sent(secret), "{server_era:?}");
+        assert!(guard.calls().iter().any(|call| call.body["part"] == "answers"));
+        let found: Vec<_> = gateway.exchanges().iter().map(|r| r["found"].to_string()).collect();
+        let found = found.concat();
+        assert!(
+            found.contains("guardrail") && found.contains("secrets"),
+            "{server_era:?}: {found}"
+        );
+        if server_era == Era::Legacy {
+            assert!(heard.lock().unwrap()[0]["error"].is_object(), "{heard:?}");
+        }
+    }
+}
+
 fn read_more(stream: &mut TcpStream, seen: &mut String) {
     use std::io::Read as _;
     let mut buffer = [0; 4096];

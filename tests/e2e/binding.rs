@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
 
 use e2e::client::{Client, raw, until};
-use e2e::gateway::{ANA, Config};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
 use e2e::server::{Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -396,5 +396,52 @@ fn a_request_names_this_host_and_comes_from_a_page_that_may() {
         let shown = answer.header("access-control-allow-origin");
         assert_eq!(shown, allowed.then_some(origin), "{origin}");
         assert_eq!(answer.header("access-control-allow-credentials"), None);
+    }
+}
+
+#[test]
+fn a_page_of_a_listener_that_is_not_on_loopback_may_not_call() {
+    for (era, address) in
+        ERAS.into_iter().flat_map(|era| ["127.0.0.1", "0.0.0.0"].map(|at| (era, at)))
+    {
+        let server = Server::echo(era, &["echo"]);
+        let mut config = Config::of(&server.url());
+        config.listener = "hosts: [gw.example]\norigins: ['https://good.example']".to_owned();
+        let folder = Folder::new();
+        let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+        config.write(&file, &audit);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches("address: 127.0.0.1:0").count(), 1, "{text}");
+        let text = text.replace("address: 127.0.0.1:0", &format!("address: {address}:0"));
+        std::fs::write(&file, text).unwrap();
+        let mut command = std::process::Command::new(binary());
+        command.args(["run", "-c"]).arg(&file);
+        let gateway = Gateway::spawn(command, folder, audit);
+        let port = gateway.address.port();
+        let own = format!("gw.example:{port}");
+        let from = |origin: &str| {
+            let mut client = Client::silent(([127, 0, 0, 1], port).into(), "/mcp", era, &[]);
+            let body = client.message(&json!(1), "tools/list", json!({}));
+            client.headers = vec![
+                ("x-api-key".to_owned(), ANA.to_owned()),
+                ("origin".to_owned(), origin.to_owned()),
+            ];
+            let bytes = match era {
+                Era::Legacy => client.hello_bytes(),
+                Era::Modern => client.bytes("tools/list", None, &body),
+            };
+            let text = String::from_utf8(bytes).unwrap();
+            let host = format!("host: 127.0.0.1:{port}\r\n");
+            assert!(text.contains(&host), "{text}");
+            raw(client.address, text.replace(&host, &format!("host: {own}\r\n")).as_bytes())
+        };
+        let page = from(&format!("http://{own}"));
+        let expected = if address == "127.0.0.1" { 200 } else { 403 };
+        assert_eq!(page.status, expected, "{era:?} {address}: {page:?}");
+        if expected == 403 {
+            assert_eq!(gateway.last()["reason"], "origin-not-allowed", "{era:?}");
+            assert!(server.tool_calls().is_empty());
+        }
+        assert_eq!(from("https://good.example").status, 200, "{era:?} {address}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use e2e::client::{Client, raw};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::issuer::Issuer;
 use e2e::pki::{Files, Leaf, Pki};
 use e2e::server::Server;
@@ -277,6 +277,49 @@ fn a_federated_trust_domain_vouches_for_its_spiffe_ids_and_for_no_other_name() {
         let shaken = |files| shake(gateway.address, client(pki.roots(), Some(files))).is_ok();
         assert!(shaken(&ours));
         assert!(!shaken(&partner), "a name that the partner gave itself");
+    }
+}
+
+#[test]
+fn a_name_that_is_revoked_is_not_that_of_a_partner_who_gave_it_to_itself() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let (pki, other) = (Pki::new("corp"), Pki::new("other"));
+        let own = pki.issue(&Leaf::local());
+        let clients = format!(
+            "certificates: required, authorities: '{}', spiffe: [{{trustDomain: other.example, bundle: '{}'}}]",
+            pki.path(),
+            other.path(),
+        );
+        let file = folder.path().join("revoked.yaml");
+        let put = |text: &str| {
+            let next = file.with_extension("next");
+            fs::write(&next, text).unwrap();
+            fs::rename(next, &file).unwrap();
+        };
+        put("principals: []\n");
+        let mut config = secure(&server, &own, &clients);
+        config.authentication = "[certificate]".to_owned();
+        config.identity = "certificates: [{names: ['dns:admin.corp.example', 'uri:spiffe://other.example/*'], groups: [dev]}]".to_owned();
+        config.more = format!("revocations: {{file: '{}'}}", file.display());
+        let gateway = config.start();
+        let ours = pki.issue(&Leaf { dns: vec!["admin.corp.example".into()], ..Leaf::default() });
+        let partner = partners(&other);
+        let status = |files| {
+            let through = tunnel(gateway.address, client(pki.roots(), Some(files)));
+            taken_for(&gateway, through, era, &[]).0
+        };
+        let served = || (status(&ours), status(&partner));
+        for (revoked, expected) in [
+            ("[]", (200, 200)),
+            ("['dns:admin.corp.example']", (401, 200)),
+            ("['uri:spiffe://other.example/x']", (200, 401)),
+            ("[]", (200, 200)),
+        ] {
+            put(&format!("principals: {revoked}\n"));
+            eventually(revoked, || (served() == expected).then_some(()));
+            assert_eq!(served(), expected, "{era:?} {revoked}");
+        }
     }
 }
 

@@ -1,15 +1,20 @@
 //! A thing has one name: no spelling of a URI, a method or a tool leads past a rule, an approval or a
 //! revocation.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use e2e::client::{Client, raw};
+use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, Config, Folder, binary};
 use e2e::server::{Call, Server};
 use e2e::{ERAS, Era, PATIENCE};
 use serde_json::{Value, json};
+
+use crate::watching::{OPEN, telling};
 
 const FILES: &str = "rules:
 - {id: files, effect: allow, principals: ['group:dev'], servers: [up], resources: ['file:///srv/*', 'file:/*']}
@@ -155,14 +160,36 @@ fn no_spelling_of_a_host_and_no_path_parameter_leads_past_a_forbid() {
 
 #[test]
 fn a_subscription_is_held_to_the_same_form() {
-    let server = files(Era::Legacy, &["file:///srv/a"]);
-    let gateway = Config::of(&server.url()).policy(FILES).start();
-    let ana = gateway.client(Era::Legacy, ANA);
-    for uri in ["file:///srv/../etc/shadow", "file:///srv/secret?x", "file:///srv/%73ecret"] {
-        let answer = ana.ask("resources/subscribe", json!({ "uri": uri })).json();
-        assert!(answer["error"].is_object(), "{uri}: {answer}");
+    let rules = "rules:
+- {id: all, effect: allow, principals: ['group:dev'], servers: [up], resources: ['*']}
+- {id: closed, effect: forbid, principals: ['*'], servers: ['*'], resources: ['file:///closed']}";
+    let spellings = ["file:///srv/../closed", "file:///closed?x", "file:///%63losed"];
+    for (era, server_era) in ERAS.into_iter().flat_map(|era| ERAS.map(|other| (era, other))) {
+        let (_go, wait) = channel();
+        let server = telling(server_era, wait);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        if era == Era::Legacy {
+            for uri in spellings {
+                let answer = ana.ask("resources/subscribe", json!({ "uri": uri })).json();
+                assert!(answer["error"].is_object(), "{uri}: {answer}");
+            }
+        } else {
+            let uris = [&spellings[..], &[OPEN]].concat();
+            let wanted = json!({ "notifications": { "resourceSubscriptions": uris } });
+            let body = ana.message(&json!("listen"), "subscriptions/listen", wanted);
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+            let agreed = until(&mut stream, "\n\n");
+            assert!(agreed.contains("acknowledged") && agreed.contains(OPEN), "{agreed}");
+            assert!(spellings.iter().all(|uri| !agreed.contains(uri)), "{agreed}");
+        }
+        for call in server.calls() {
+            let body = call.body.to_string();
+            assert!(spellings.iter().all(|uri| !body.contains(uri)), "{era:?}: {body}");
+        }
     }
-    assert_eq!(server.count("resources/subscribe"), 0);
 }
 
 #[test]
@@ -295,20 +322,41 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
         let answer = ana.ask(method, json!({ "name": "drop", "arguments": {} }));
         assert_eq!((answer.status, answer.code()), (400, -32600), "{method:?}");
     }
-    for method in
-        ["tools/call", "prompts/get", "resources/read", "tasks/result", "completion/complete"]
-    {
-        let message = json!({ "jsonrpc": "2.0", "method": method,
-            "params": { "name": "drop", "uri": "file:///a", "arguments": {} } });
-        let answer = raw(gateway.address, &ana.bytes(method, None, &message.to_string()));
-        assert_eq!((answer.status, answer.code()), (400, -32600), "{method}");
-        assert_eq!(gateway.last()["reason"], "invalid-message", "{method}");
-    }
     let answer = ana.ask("notifications/cancelled", json!({ "requestId": 1 }));
     assert_eq!((answer.status, answer.code()), (400, -32600));
     assert!(server.tool_calls().is_empty());
     let unknown = server.calls().into_iter().filter(|call| call.body["params"]["name"] == "drop");
     assert_eq!(unknown.count(), 0);
+}
+
+#[test]
+fn a_request_of_the_protocol_without_an_id_is_refused() {
+    let rules = "rules:
+- {id: any, effect: allow, principals: ['group:dev'], servers: ['*'], methods: ['*']}
+- {id: tools, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [read]}";
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "drop"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        for (method, name) in [
+            ("tools/call", "drop"),
+            ("prompts/get", "drop"),
+            ("resources/read", "file:///a"),
+            (if era == Era::Legacy { "tasks/result" } else { "tasks/get" }, "t-1"),
+            ("completion/complete", "drop"),
+        ] {
+            let params =
+                json!({ "name": "drop", "uri": "file:///a", "taskId": "t-1", "arguments": {} });
+            let message = ana.message(&json!(1), method, params);
+            let message = message.replacen("\"id\":1,", "", 1);
+            assert!(!message.contains("\"id\""), "{message}");
+            let answer = raw(gateway.address, &ana.bytes(method, Some(name), &message));
+            assert_eq!((answer.status, answer.code()), (400, -32600), "{method}: {answer:?}");
+            assert_eq!(gateway.last()["reason"], "invalid-message", "{method}");
+            let reached = server.calls().into_iter().filter(|call| call.method() == method);
+            assert_eq!(reached.count(), 0, "{era:?} {method}");
+        }
+    }
 }
 
 #[test]

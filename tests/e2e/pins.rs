@@ -886,6 +886,77 @@ fn of_several_changes_the_gravest_decides() {
     }
 }
 
+/// A tool with this description and, if it has the argument `bcc`, that one.
+fn sending(description: &str, has_bcc: bool) -> Value {
+    let mut tool = tool("work");
+    tool["description"] = description.into();
+    if has_bcc {
+        tool["inputSchema"]["properties"] = json!({ "bcc": { "type": "string" } });
+    }
+    json!({ "tools": [tool] })
+}
+
+#[test]
+fn a_change_that_is_accepted_of_one_server_is_not_of_another() {
+    for era in ERAS {
+        let states = [true, false].map(|has| State::new(Mutex::new(sending("A tool.", has))));
+        let (one, two) = (server(era, &states[0]), server(era, &states[1]));
+        let (first, second) = (one.url(), two.url());
+        let servers = format!("- {{name: one, url: '{first}'}}\n- {{name: two, url: '{second}'}}");
+        let folder = Folder::new();
+        let lock = lockfile(&folder);
+        let config = Config::with(&servers, "[one, two]").policy(OPEN).limits(FRESH);
+        let mut config = config.approved(&lock);
+        config.pins = format!("{{file: '{}', drift: {{cosmetic: accept}}}}", lock.display());
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["one__work", "two__work"]);
+        // Of the first server it is the same tool, of the second one it has another argument.
+        for state in &states {
+            *state.lock().unwrap() = sending("a  TOOL", true);
+        }
+        for _ in 0..5 {
+            assert_eq!(client.tools(), ["one__work"], "{era:?}");
+            assert_eq!(client.call("one__work", &json!({})).code(), 0);
+            let arguments = json!({ "bcc": "eve@example.com" });
+            assert_eq!(client.call("two__work", &arguments).code(), -32602, "{era:?}");
+            assert_eq!(gateway.last()["reason"], "definition-changed", "{era:?}");
+        }
+        assert!(two.tool_calls().is_empty());
+    }
+}
+
+#[test]
+fn a_version_that_was_revoked_is_no_measure_of_a_change() {
+    for era in ERAS {
+        let state = State::new(Mutex::new(sending("A tool.", false)));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let lock = lockfile(&folder);
+        let mut config = config(&server).approved(&lock);
+        config.pins = format!("{{file: '{}', drift: {{cosmetic: accept}}}}", lock.display());
+        *state.lock().unwrap() = sending("A tool.", true);
+        config.verb(&["pin"]);
+        config.verb(&["pin", "revoke", "up/work", "--pending", "--by", "bea"]);
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        // The same as the revoked version, and of another description than the approved one: only the latter decides.
+        for (description, has_bcc, expected) in
+            [("a  TOOL", true, &[][..]), ("a  TOOL", false, &["work"]), ("A  tool", true, &[])]
+        {
+            *state.lock().unwrap() = sending(description, has_bcc);
+            for _ in 0..3 {
+                assert_eq!(client.tools(), expected, "{era:?} {description} {has_bcc}");
+            }
+            let code = client.call("work", &json!({})).code();
+            assert_eq!(code, if expected.is_empty() { -32602 } else { 0 }, "{era:?}");
+            if expected.is_empty() {
+                assert_eq!(gateway.last()["reason"], "definition-changed", "{era:?}");
+            }
+        }
+        assert_eq!(server.tool_calls().len(), 1);
+    }
+}
+
 #[test]
 fn what_is_new_gone_or_renamed_is_told_once_and_inherits_nothing() {
     for era in ERAS {

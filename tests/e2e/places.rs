@@ -201,7 +201,7 @@ fn a_log_level_is_one_of_the_protocols() {
 }
 
 /// A guardrail that remembers what it was asked and denies what has `nasty` in it.
-fn guard() -> Server {
+pub(crate) fn guard() -> Server {
     Server::start(|call, stream| {
         let bad = call.body.to_string().contains("nasty");
         let verdict = if bad { "deny" } else { "allow" };

@@ -240,6 +240,41 @@ fn used_proofs_and_nonces_outlive_a_change_of_the_configuration() {
     }
 }
 
+#[test]
+fn a_nonce_that_is_too_old_is_refused() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let mut config = believing(&server, &issuer.item("corp", ""));
+        config.routes =
+            "- {path: /mcp, servers: [up], oauth: {proof: dpop, dpopNonce: true}}".to_owned();
+        let file = issuer.pki.folder().join("keys");
+        std::fs::write(&file, "ab".repeat(32)).unwrap();
+        config.more = format!("sessions: {{keys: [{{fromFile: {}}}]}}", file.display());
+        let gateway = config.start();
+        let key = Key::es256("mine");
+        let token = bound(&issuer, &json!({ "jkt": key.thumbprint() }));
+        // As the gateway makes one, at another time.
+        let sealer = gateway::crypto::sealer::Sealer::new(&[vec![0xab; 32]]).unwrap();
+        let made = |at: u64| {
+            sealer.seal(&[b"portcullis dpop nonce v1"], at.to_be_bytes().to_vec()).unwrap()
+        };
+        let with = |id: &str, nonce: &str| {
+            let mut claims = said(&token, id);
+            claims["nonce"] = json!(nonce);
+            dpop(&gateway, era, &token, &key.proof(&claims))
+        };
+        assert_eq!(with("a", &made(now() - 200)).status, 200);
+        for (id, at) in [("b", now() - 330), ("c", 0), ("d", now() + 120)] {
+            let answer = with(id, &made(at));
+            assert_eq!(answer.status, 401, "{era:?} {id}");
+            let challenge = answer.header("www-authenticate").unwrap();
+            assert!(challenge.contains("use_dpop_nonce"), "{challenge}");
+        }
+        let fresh = nonce(&gateway, &token, &key.proof(&said(&token, "e")));
+        assert_eq!(with("f", &fresh).status, 200);
+    }
+}
+
 fn nonce(gateway: &Gateway, token: &str, proof: &str) -> String {
     use std::io::{Read as _, Write as _};
     let client = Client::silent(

@@ -381,6 +381,30 @@ fn the_late_answer_of_a_program_that_is_slow_to_start_is_no_fault() {
     assert!(!log.contains("nobody waits for"), "{log}");
 }
 
+#[test]
+fn many_programs_that_start_together_leave_no_answer_to_nobody() {
+    let names: Vec<_> = (0..32).map(|n| format!("s{n}")).collect();
+    let server = |(n, name): (usize, &String)| {
+        let script = format!("sleep {}; exec {} canary", n % 5, binary().display());
+        format!("- {{name: {name}, command: sh, args: [-c, '{script}']}}\n")
+    };
+    let servers: String = names.iter().enumerate().map(server).collect();
+    let config = Config::with(servers.trim_end(), &format!("[{}]", names.join(", ")));
+    let gateway = config.policy(OPEN).limits("listTimeout: 40s\nresponseTimeout: 40s").start();
+    let clients = ERAS.map(|era| gateway.client(era, ANA));
+    let lists = clients.map(|client| thread::spawn(move || client.ask("tools/list", json!({}))));
+    for list in lists {
+        let list = list.join().unwrap();
+        let tools = list.listed("tools", "name");
+        for name in &names {
+            assert!(tools.contains(&format!("{name}__echo")), "{name}: {tools:?}");
+        }
+        assert!(!list.body.contains("dev.portcullis/partial"), "{}", list.body);
+    }
+    let log = gateway.said();
+    assert!(!log.contains("nobody waits for"), "{log}");
+}
+
 /// Programs that are installed when they are started take longer than a legacy one is given to say nothing.
 #[test]
 fn a_program_that_is_slow_to_start_is_spoken_to_in_the_modern_era_wherever_it_is_known_to_speak_it()

@@ -1785,6 +1785,37 @@ fn questions_and_results_of_tasks_are_held_to_the_labels_of_their_tool() {
 }
 
 #[test]
+fn a_question_of_a_legacy_server_is_held_to_the_labels_of_its_tool() {
+    let ssn = "847-55-0192";
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}, fields: [{label: pii, principals: ['group:ops']}]}]";
+    let mut person = tool("person");
+    person["outputSchema"] = json!({ "type": "object", "properties": {
+        "ssn": { "type": "string", "x-sensitive": "pii" } } });
+    let form = json!({ "type": "object", "properties": {
+        "ssn": { "type": "string", "default": ssn }, "ok": { "type": "boolean" } } });
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {
+        "mode": "form", "message": json!({ "ssn": ssn }).to_string(), "requestedSchema": form } });
+    let server = Server::with(Era::Legacy, json!([person]), move |call, stream| {
+        let logged = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {
+            "level": "error", "data": { "ssn": ssn } } });
+        let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": { "content": [] } });
+        crate::places::events(stream, &[question.clone(), logged, done])
+    });
+    let gateway = start(&server, policy);
+    for (who, is_shown) in [(ANA, false), (BOB, true)] {
+        let able = json!({ "elicitation": {} });
+        let client = Client::able(gateway.address, "/mcp", Era::Legacy, Some(who), &able);
+        let shown = client.call("person", &json!({})).body;
+        assert!(shown.contains("elicitation/create"), "{shown}");
+        assert!(shown.contains("notifications/message") && shown.contains(r#""ok":"#), "{shown}");
+        assert_eq!(shown.contains(ssn), is_shown, "{shown}");
+        let record = gateway.last();
+        let found = record["found"].to_string().contains("sensitive-fields");
+        assert_eq!(found, !is_shown, "{record}");
+    }
+}
+
+#[test]
 fn structured_content_that_is_null_is_held_to_the_schema() {
     for era in ERAS {
         let said = Said::default();

@@ -654,6 +654,26 @@ fn a_program_makes_no_namespace_and_still_starts_threads_and_processes() {
 }
 
 #[test]
+fn a_program_for_which_nothing_is_configured_makes_no_call_that_only_administrators_need() {
+    let gateway = boxed("").start();
+    let kept = Tried::of(&gateway, Era::Modern);
+    // What debuggers and browsers need, with an argument with which it does nothing.
+    let spared = [
+        (libc::SYS_ptrace, " 7"), // PTRACE_CONT, of no process
+        (libc::SYS_process_vm_readv, ""),
+        (libc::SYS_process_vm_writev, ""),
+        (libc::SYS_unshare, ""),
+        (libc::SYS_chroot, ""),
+    ];
+    for call in REFUSED {
+        let argument = spared.iter().find(|(spared, _)| *spared == call).map(|(_, first)| first);
+        let (failed, text) = kept.to("call", &format!("{call}{}", argument.unwrap_or(&"")));
+        let is_refused = failed && text.contains("Operation not permitted");
+        assert_eq!(is_refused, argument.is_none(), "{call}: {text}");
+    }
+}
+
+#[test]
 fn the_runners_of_packages_start_threads_and_processes_in_a_sandbox() {
     // Node starts threads before it runs anything, and its package runner is a program of it.
     for (runner, arguments) in [

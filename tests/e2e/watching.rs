@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const RULES: &str = "rules:\n- {id: some, effect: allow, principals: ['group:dev'], servers: ['*'], \
                      resources: ['file:///open']}";
-const OPEN: &str = "file:///open";
+pub(crate) const OPEN: &str = "file:///open";
 const CLOSED: &str = "file:///closed";
 const HEAD: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -34,7 +34,7 @@ fn tell(stream: &mut TcpStream, id: &Value) -> bool {
 }
 
 /// A server that agrees to whatever it is asked to tell, and tells more than that once it is let.
-fn telling(era: Era, go: Receiver<()>) -> Server {
+pub(crate) fn telling(era: Era, go: Receiver<()>) -> Server {
     let go = Mutex::new(go);
     let capabilities = json!({ "resources": { "subscribe": true } });
     let resources = json!([{ "uri": OPEN, "name": "open" }, { "uri": CLOSED, "name": "closed" }]);

@@ -109,6 +109,11 @@ fn era_table() {
             vec![(V, "2026-07-28"), (M, "x")],
             r#"{"jsonrpc":"2.0","method":"x","params":{META}}"#,
         ),
+        (
+            "modern call that wants no answer",
+            call.to_vec(),
+            r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"add",META}}"#,
+        ),
         ("modern response", vec![(V, "2026-07-28")], r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
         (
             "modern unknown method",
