@@ -1,8 +1,8 @@
 //! The audit log: it records every exchange in an append-only, tamper-evident chain. The data path opens a record
 //! before it sends anything upstream and closes it afterwards; a written line is never edited.
 //!
-//! Every exchange leaves one `exchange` line, including requests that are refused before they can be parsed; refusals of
-//! callers that are not authenticated are summarised in `refusals` lines. A call
+//! Every exchange leaves one `exchange` line, including requests that are refused before they can be parsed. Only refusals
+//! that are alike, most of them of callers that are not authenticated, are counted together in `refusals` lines. A call
 //! also leaves an `intent` line, which is written before the call is sent: a crash between the two leaves an intent
 //! without an exchange. The lines form a hash chain and a Merkle tree whose head is signed at intervals, so that a
 //! verifier can detect missing or changed lines: these are the crate [`audit_log`]. `docs/audit.md` describes the format.
@@ -158,7 +158,7 @@ pub enum AuditError {
 /// The audit journal: it writes records to all sinks and hands out [`OpenRecord`] as proof that a record is open.
 pub struct Journal {
     /// A chain has one order, so it has one lock. It is the only lock that all requests share, and it is held for the
-    /// hash of a leaf, on average one node above it, and one `write`.
+    /// hash of a leaf, on average one node above it, and one `write` for each sink.
     ledger: Mutex<Ledger>,
     chain: Box<str>,
     /// Spools whose lack of room blocks calls.
@@ -545,7 +545,7 @@ impl Journal {
                 event = "inspection.budget_exceeded",
                 server = record.server.as_deref(),
                 suppressed,
-                "message withheld: inspecting it exceeds `limits.inspectionWork` and `limits.inspectionWorkPerByte`"
+                "message withheld: inspecting it costs more than `limits.inspectionWorkPerByte` and `limits.inspectionWork` allow"
             );
         }
         self.append(record.exchange(&self.chain, ending, now), None)?;

@@ -195,7 +195,8 @@ struct AuthenticatedRequest {
 }
 
 impl Gateway {
-    /// Runs one exchange. It leaves one `exchange` record, or is counted in a `refusals` record.
+    /// Runs one exchange. It leaves one `exchange` record (a batch one for each message), or is counted in a `refusals`
+    /// record.
     pub async fn exchange<B>(
         self: Arc<Self>,
         admission: Arc<Admission>,

@@ -7,8 +7,8 @@
 //! [`NotificationFilter`] for what is listened for, a [`ServerReply`] for an answer. A permit is for one server, and no
 //! other takes it. Where no caller is the reason, the function sends on behalf of the gateway alone.
 //!
-//! A request is written for the protocol era that the server speaks. The era is detected once and again when it no
-//! longer holds. JSON-RPC ids, progress tokens and sessions towards upstream servers are the gateway's own.
+//! A request is written for the protocol era that the server speaks. The era is detected once, and anew when the server
+//! no longer speaks it. JSON-RPC ids, progress tokens and sessions towards upstream servers are the gateway's own.
 
 mod on_behalf_of;
 pub mod server_identity;
@@ -158,7 +158,7 @@ pub struct Upstream {
     per_caller_credentials: bool,
     /// The generation of the channel for which the era was detected last.
     met: AtomicU64,
-    /// A server that speaks the modern era has refused an `initialize` handshake.
+    /// No `initialize` is tried: the server is configured as modern, or has refused it and speaks the modern era.
     modern_alone: AtomicBool,
     /// The server was found to speak the legacy era only, which is therefore tried first, also after a failure.
     is_legacy: AtomicBool,
@@ -181,7 +181,7 @@ pub struct Upstream {
     capable: CapableCatalogs,
     /// Sessions that the gateway keeps for callers without a session of their own.
     gateway_sessions: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
-    /// The desks of sessions that belong to clients.
+    /// The demultiplexers of sessions that belong to clients, while they are in use.
     desks: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
     /// The number of listeners for a resource, by session.
     watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
@@ -483,7 +483,7 @@ impl Upstream {
     /// # use gateway::{audit::ReadEntry, upstream::{OnBehalfOf, Upstream}};
     /// # use policy::engine::pipeline::ServerPermit;
     /// # async fn ask(upstream: &Upstream, permit: ServerPermit, entry: &ReadEntry, caller: &OnBehalfOf) {
-    /// drop(upstream.hello(permit, entry, caller).await);
+    /// drop(upstream.server_info(permit, entry, caller).await);
     /// # }
     /// ```
     ///
@@ -493,7 +493,7 @@ impl Upstream {
     /// # async fn ask(upstream: &Upstream, policy: &Policy, facts: &Facts, entry: &ReadEntry, caller: &OnBehalfOf) {
     /// # let who = caller.principal.as_ref().unwrap();
     /// let permit = policy.grants_any(facts, who, upstream.name()); // the answer to a question
-    /// drop(upstream.hello(permit, entry, caller).await);
+    /// drop(upstream.server_info(permit, entry, caller).await);
     /// # }
     /// ```
     ///
@@ -724,7 +724,7 @@ impl Upstream {
     /// bytes that the notification holds until it is sent.
     ///
     /// # Errors
-    /// If the server does not take it, or internal error: the permit does not match this server or request.
+    /// If the server does not take it, or the permit is for another server, a list or a request.
     pub async fn tell(
         self: &Arc<Self>,
         permit: Cleared,
@@ -1009,7 +1009,7 @@ impl Upstream {
                 tracing::debug!(server = %self.name, %error, "a response was not read to its end");
             }
             Err(error) if error.is_open() => {}
-            // The server is reachable and does not accept the credential.
+            // The server rejected the credential, or none could be obtained: neither says that it is unreachable.
             Err(
                 error @ (UpstreamError::Unauthorized(_)
                 | UpstreamError::WriteScopes(_)
@@ -1018,7 +1018,7 @@ impl Upstream {
                 let error = crate::base::error_chain::ErrorChain(error);
                 tracing::warn!(
                     event = "server.credential_rejected", server = %self.name, %error,
-                    "upstream rejected the gateway's credential"
+                    "no credential that the upstream accepts"
                 );
             }
             Err(error) => {

@@ -350,14 +350,14 @@ impl Failure {
         }
     }
 
-    /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
+    /// Whether the rest of the body may be read and dropped, so that the connection stays usable after the response.
     #[must_use]
     pub fn comes_before_the_body(&self) -> bool {
         self.effects().comes_before_the_body
     }
 
-    /// Whether such requests are counted instead of recorded one by one when there are many, although their caller is
-    /// known: the caller may use nothing, or used a path nobody may use. Both are decided before the body is read.
+    /// Whether such refusals are summarised even if the caller is known: everything or the caller is revoked, or no
+    /// route has the path. All of it is decided before the body is read.
     #[must_use]
     pub fn is_turned_away(&self) -> bool {
         self.effects().is_turned_away
@@ -480,7 +480,7 @@ impl Failure {
             UpstreamError::Memory(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
-                "response memory limit reached; the call was made and its result is withheld",
+                "response memory limit reached: the answer of the server was discarded, and a call may have been made",
             ),
             UpstreamError::SendQueueFull(_) => {
                 let public = plain(
@@ -658,7 +658,7 @@ fn over_share(quota: Quota) -> PublicError {
         Quota::Parked => "too many calls of this caller wait for its answer",
         Quota::Sessions => "too many sessions of this caller",
         Quota::Streams => "too many event streams of this caller",
-        Quota::Subscriptions => "too many bytes of resources this caller listens for",
+        Quota::Subscriptions => "the URIs that this caller is subscribed to are too long together",
     };
     let message = format!("{message}; try again");
     PublicError::new(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, &message)

@@ -231,7 +231,8 @@ impl Gateway {
         let ours = |parked: &ParkedCall| Arc::ptr_eq(&parked.call.gateway, &self);
         let Some(ParkedCall { mut call, share, .. }) = self.parked_calls.remove(&name).filter(ours)
         else {
-            let gone = Failure::Params("the call this belongs to no longer waits");
+            let gone =
+                Failure::Params("`requestState` belongs to a call that no longer waits for input");
             return self.failed(frame.entry, &gone, Some(&frame.id));
         };
         // The call may be parked again, with a new share.
@@ -271,7 +272,7 @@ impl Gateway {
         Ok(sent.map_err(Failure::Unsent)?.map(Arc::new))
     }
 
-    /// Answers a request that was denied after its record was opened; a tool call gets a result with `isError`.
+    /// Answers a request that failed after its record was opened; a denied tool call gets a result with `isError`.
     fn failed_use<S>(
         &self,
         entry: OpenRecord<S>,
@@ -398,7 +399,7 @@ impl Gateway {
         else {
             return Ok(GuardrailsPassed::nothing_to_judge());
         };
-        // INVARIANT: the parts were parsed by the same reader within the same bounds.
+        // INVARIANT: the parts were parsed by the same reader within the narrower bounds of a message.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
         let chosen = Document::parse(chosen.into(), &JsonBounds::ANSWER).map_err(unread)?;
         let arguments = admitted.permit.arguments().map(Fragment::value);
@@ -454,7 +455,7 @@ impl Gateway {
         self.rate_limiter.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
     }
 
-    /// The lowest log level to request from a modern server.
+    /// The least severe log level that the client wants: as the request says, or as its session does.
     fn level(&self, arrived: &DecodedRequest, said: Option<Box<str>>) -> Option<Box<str>> {
         let Some(session) = &arrived.session else { return said };
         let kept = self.session_states.find(session.key).and_then(|kept| kept.level());
@@ -595,7 +596,8 @@ impl Gateway {
         let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
         let bound = RequestStateBinding::new(principal, route, call);
         let state = bound.open(&self.sealer, text, self.clock.now());
-        state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
+        state
+            .ok_or(Failure::Params("`requestState` was not given for this request, or has expired"))
     }
 
     /// The server that a name leads to, with its index and the name there; `None` if there is none. If the lookup

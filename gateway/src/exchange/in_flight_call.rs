@@ -109,7 +109,7 @@ pub(super) struct WaitingExchange {
     pub(super) progress: Option<Id>,
     pub(super) level: Option<Box<str>>,
     pub(super) session: Option<SessionKey>,
-    /// The entry of the session among those with streams, until a stream is opened.
+    /// The session's reservation of an entry in `session_states`, until a stream is opened.
     pub(super) session_slot: Option<SessionSlot>,
     pub(super) cancelled: CancellationEntry,
     pub(super) started: Instant,
@@ -303,7 +303,7 @@ impl InFlightCall {
         match first {
             FirstAnswer::Opened(opened) => self.stream(*opened),
             FirstAnswer::Asks(body, ending) => {
-                // For a modern server this is its own result; requests of a legacy server are charged already.
+                // The body holds the result of a modern server. Requests of a legacy server were charged by `count_waiting`.
                 let unsent = self.call.answer.unsent(body.length());
                 self.object(body.counted(unsent), ending)
             }
@@ -890,7 +890,7 @@ enum FirstAnswer {
 enum StreamEnd {
     /// With a response as the last event.
     Response(Result<(Body, ExchangeEnd), Failure>),
-    /// Without a response: the client has cancelled or disconnected for good. Missed events could not be kept, so the
+    /// Without a response: the client has cancelled, or is gone or too slow, so that events could not be kept for it. The
     /// stream ends rather than continue with a gap.
     Cancelled,
 }

@@ -388,8 +388,8 @@ impl CallAnswer {
         Some(self.end(last))
     }
 
-    /// The next message on the session's stream that precedes the connection's own. A response there that found no
-    /// room is skipped.
+    /// The next message on the session's stream that precedes the connection's own. A response there that was
+    /// dropped for lack of memory is skipped.
     fn said_before(&mut self) -> Option<Message> {
         while self.ahead > 0 {
             self.ahead -= 1;
@@ -752,8 +752,8 @@ fn questions(result: &Fragment) -> Result<Vec<InputRequest>, UpstreamError> {
     Ok(questions)
 }
 
-/// Whether a notification that arrived in answer to the request `id`, or was delivered to it, is progress of that
-/// request. One without a token is.
+/// Whether a notification that belongs to the request `id` is progress of that request, and not of another one that its
+/// token names. Progress without a token counts as its own.
 #[must_use]
 pub fn is_progress(told: &Notification, id: i64) -> bool {
     let named = || match ProgressTarget::of(told) {

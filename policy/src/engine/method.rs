@@ -1,5 +1,5 @@
-//! The methods of MCP: one table with what each method is. The gateway decodes messages, mirrors names in headers and writes
-//! requests by it, and the policy reports by it where a name was found.
+//! The methods of MCP: one table of their properties. The gateway uses it to decode messages, to compare headers with names
+//! and to write requests; the policy uses it to report where a name was found.
 //!
 //! SPEC <https://modelcontextprotocol.io/specification/2026-07-28> and the revisions before it.
 

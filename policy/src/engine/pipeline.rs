@@ -332,7 +332,7 @@ struct SeenItem<'a> {
 }
 
 impl Policy {
-    /// A policy with these rules and detectors; `contact` is named in denials. Nothing is approved until
+    /// A policy with these rules and this treatment of findings in definitions; `contact` is named in denials. Nothing is approved until
     /// [`Self::pin`] is called.
     #[must_use]
     pub fn new(access: RuleSet, definitions: DefinitionPolicy, contact: Option<Arc<str>>) -> Self {
@@ -616,8 +616,8 @@ impl Policy {
         self.admit_with(facts, principal, catalog, call, &RequestExtras::default(), budget)
     }
 
-    /// Like [`Self::admit`], for a call sent in one message with `beside`. The parts of that are inspected
-    /// individually elsewhere; here they are inspected for data that is split across the whole message.
+    /// Like [`Self::admit`], for a call that is sent in one message with `beside`. Each part of `beside` is
+    /// inspected elsewhere; here the message is inspected as a whole, for data that is split across its parts.
     pub fn admit_with(
         &self,
         facts: &Facts,

@@ -125,7 +125,7 @@ const RENAMED: &[RenamedKeys] = &[
 ];
 
 /// Replaces former names of keys in `root`, and returns a warning with place and help for each. Where a mapping has
-/// both names nothing is replaced, and the schema check reports the former one as an unknown key.
+/// both names of a key, the former one stays, and the schema check reports it as unknown.
 pub(super) fn replace(file: &str, text: &str, root: &mut YamlNode) -> Vec<Box<str>> {
     let mut found = Vec::new();
     for RenamedKeys { section, names } in RENAMED {

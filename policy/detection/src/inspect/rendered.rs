@@ -108,7 +108,7 @@ impl RenderedText {
         Some(out)
     }
 
-    /// Where what stands at `at` in the text stands in the source.
+    /// The offset in the source of the offset `at` in the text.
     fn place(&self, at: usize) -> usize {
         let part = self.parts.partition_point(|(start, _)| *start <= offset(at));
         let part = part.checked_sub(1).and_then(|part| self.parts.get(part));
@@ -124,7 +124,7 @@ impl RenderedText {
     }
 }
 
-/// A place in a text. No text of a message is longer.
+/// An offset as `u32`: no text of a message is longer.
 fn offset(at: usize) -> u32 {
     at.try_into().unwrap_or(u32::MAX)
 }
@@ -135,11 +135,11 @@ struct Reader<'a> {
     is_markdown: bool,
     /// Whether a tag has begun. Where it ends depends on the reader: on comments, on code in Markdown, on elements of text.
     has_tags: bool,
-    /// Whether a link of Markdown leads to what comes next: behind `](` or `]:` and blanks.
+    /// Whether the target of a Markdown link begins here: after `](` or `]:`, and blanks.
     leads: bool,
     /// The end of the quoted value of an attribute.
     value: usize,
-    /// The end of a target of Markdown in `<>`; `None` if none ends any more.
+    /// The end of the last Markdown target in `<>`; `None` once no `>` follows. Rename: `target_end`.
     target: Option<usize>,
     /// The end of what was read.
     done: usize,
@@ -192,7 +192,7 @@ impl Reader<'_> {
                     self.target = memchr(b'>', behind).map(|end| at + 1 + end);
                 }
             }
-            // Also within a value: what seems to open it may stand in a comment, and then this one is read.
+            // Also within a value: its opening quote may be in a comment, and then this is the one that counts.
             b'=' if self.has_tags => {
                 let blanks = behind.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
                 let Some(quote @ (b'"' | b'\'')) = behind.get(blanks) else { return };
