@@ -89,7 +89,7 @@ const MISTAKES: [Mistake; 38] = [
     Mistake {
         edits: &[("9901", "9901\n  token: {fromFile: /no/such/token}")],
         at: "/no/such/token",
-        message: "the secret is to be in the file `/no/such/token`: No such file or directory (os error 2)",
+        message: "secret not found in the file `/no/such/token`: No such file or directory (os error 2)",
         help: "put it there; `validate --elsewhere` checks a configuration for another machine",
     },
     Mistake {

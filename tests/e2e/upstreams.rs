@@ -640,7 +640,7 @@ fn a_program_gets_what_it_was_given_and_no_more() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         said.contains(
-            "the secret is to be in the environment variable `PORTCULLIS_TEST_SECRET`: it is not set"
+            "secret not found in the environment variable `PORTCULLIS_TEST_SECRET`: it is not set"
         ),
         "{said}"
     );
