@@ -1072,7 +1072,9 @@ fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
         }
         assert_eq!(upstream.tool_calls().len(), before);
         // It is said which settings bound it.
-        gateway.says("exceeds `limits.inspectionWork` and `limits.inspectionWorkPerByte`");
+        gateway.says(
+            "costs more than `limits.inspectionWorkPerByte` and `limits.inspectionWork` allow",
+        );
         // What comes back.
         for result in [&text(&long), &listed] {
             let (gateway, _server) = open(result, little);

@@ -476,7 +476,7 @@ fn by_nearness(answer: &DryRunAnswer) -> Vec<&RuleExplanation> {
         Applicability::Depends
         | Applicability::Lacks(_)
         | Applicability::Fails
-        | Applicability::Error => 1,
+        | Applicability::Error(_) => 1,
         Applicability::Caller
         | Applicability::Server
         | Applicability::Thing

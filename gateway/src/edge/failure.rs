@@ -515,6 +515,7 @@ impl Failure {
             | UpstreamError::TooLong(_)
             | UpstreamError::Message(_)
             | UpstreamError::Protocol(_)
+            | UpstreamError::ListError(_)
             | UpstreamError::Processes(_)
             | UpstreamError::SessionLimit
             | UpstreamError::Refused

@@ -227,6 +227,7 @@ impl UpstreamError {
             | Self::TooLong(_)
             | Self::Message(_)
             | Self::Protocol(_)
+            | Self::ListError(_)
             | Self::Refused => HealthSignal::Answered,
             // A session can be gone without the server having been asked.
             Self::SessionGone

@@ -710,8 +710,9 @@ fn page(
     match outcome {
         ResponseOutcome::Result(result) => Ok(Some(result)),
         ResponseOutcome::Error(error) if cursor.is_none() && is_unknown(&error) => Ok(None),
-        ResponseOutcome::Error(_) => {
-            Err(UpstreamError::Protocol("the server answered the list with an error"))
+        ResponseOutcome::Error(error) => {
+            let code = error.value().get("code").and_then(json::Value::as_i64);
+            Err(UpstreamError::ListError(code.unwrap_or_default()))
         }
     }
 }

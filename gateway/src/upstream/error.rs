@@ -89,6 +89,9 @@ pub enum UpstreamError {
     /// The message violates the protocol.
     #[error("{0}")]
     Protocol(&'static str),
+    /// The server answered a list with this JSON-RPC error code. Its message is not repeated: the server chose it.
+    #[error("the server answered the list with the error {0}")]
+    ListError(i64),
     /// Too many bytes of answers are in memory: of this server, of this caller, or in total.
     #[error("response memory limit reached (`limits.responseMemory`)")]
     Memory(#[source] ShareError),
@@ -187,6 +190,7 @@ impl UpstreamError {
             | Self::TooLong(_)
             | Self::Message(_)
             | Self::Protocol(_)
+            | Self::ListError(_)
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
             Self::Memory(_) => "upstream-memory-limit",

@@ -491,6 +491,7 @@ const fn may_be_other_era(error: &UpstreamError) -> bool {
             | UpstreamError::ContentType
             | UpstreamError::Message(_)
             | UpstreamError::Protocol(_)
+            | UpstreamError::ListError(_)
             | UpstreamError::Refused
     )
 }

@@ -407,7 +407,7 @@ impl PageCollector {
         let member = self.kind.list();
         let list = page.get(member).filter(|list| list.kind() == json::JsonKind::Array);
         let Some(list) = list else {
-            return Err(UpstreamError::Protocol("the list is not where it should be"));
+            return Err(UpstreamError::Protocol(missing(self.kind)));
         };
         let document: Arc<Document> = result.document();
         for definition in list.items() {
@@ -476,5 +476,16 @@ impl PageCollector {
             epoch: AtomicU64::new(0),
             views: ArcSwap::default(),
         }
+    }
+}
+
+/// Says which member a list result of this kind lacks.
+const fn missing(kind: ItemKind) -> &'static str {
+    match kind {
+        ItemKind::Tool => "the list result has no list `tools`",
+        ItemKind::Prompt => "the list result has no list `prompts`",
+        ItemKind::Resource => "the list result has no list `resources`",
+        ItemKind::Template => "the list result has no list `resourceTemplates`",
+        ItemKind::Method => "the list result has no list",
     }
 }

@@ -158,6 +158,12 @@ impl Rule {
         self.when.as_ref().map_or(ConditionOutcome::Holds, |when| when.evaluate(subject))
     }
 
+    /// Why the condition of the rule could not be evaluated, for the author of the policy.
+    pub(crate) fn evaluation_error(&self, subject: AccessRequest<'_>) -> Box<str> {
+        let error = self.when.as_ref().and_then(|when| when.try_evaluate(subject).err());
+        error.map_or_else(Box::default, |error| error.to_string().into())
+    }
+
     /// The reason for a denial because the condition of the rule could not be evaluated.
     fn condition_error(&self) -> Reason {
         let remedy = self.when.as_ref().map_or(ConditionRemedy::Rule, Condition::remedy);

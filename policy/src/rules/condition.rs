@@ -130,6 +130,28 @@ pub enum ConditionOutcome {
     Error,
 }
 
+/// Why an expression has no value.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluationError {
+    /// A member of this name does not exist.
+    #[error("there is no `{0}`; write `has(...)` before it")]
+    Missing(Arc<String>),
+    /// Reading the arguments costs more than the budget of the message allows.
+    #[error("reading the arguments for it exceeds the inspection budget")]
+    Budget,
+    /// The arguments are too long for an expression with a macro that repeats.
+    #[error(
+        "the arguments are longer than {LOOP_INPUT} bytes, which is too long for `all`, `exists` and the like"
+    )]
+    TooLong,
+    /// The value is not a boolean.
+    #[error("its value is neither true nor false")]
+    NotBoolean,
+    /// The interpreter gave another error.
+    #[error("{0}")]
+    Other(ExecutionError),
+}
+
 /// The request that an expression is evaluated for.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
@@ -210,20 +232,32 @@ impl Condition {
     /// Evaluates the expression. Reading the arguments is charged to their budget; an exhausted budget is an error.
     #[must_use]
     pub fn evaluate(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
+        self.try_evaluate(subject).unwrap_or(ConditionOutcome::Error)
+    }
+
+    /// Evaluates the expression as [`Self::evaluate`] does, and says why it has no value.
+    ///
+    /// # Errors
+    /// If it cannot be evaluated, or its value is not a boolean.
+    pub fn try_evaluate(
+        &self,
+        subject: AccessRequest<'_>,
+    ) -> Result<ConditionOutcome, EvaluationError> {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         let matched = Arc::new(AtomicUsize::new(0));
         let matches = matches(Arc::clone(&self.patterns), Arc::clone(&matched));
         if context.add_function("matches", matches).is_err() {
-            return ConditionOutcome::Error;
+            let error = ExecutionError::function_error("matches", "cannot be added");
+            return Err(EvaluationError::Other(error));
         }
         if self.reads_arguments {
             let arguments = match subject.arguments {
-                KnownArguments::Unknown => return ConditionOutcome::Depends,
+                KnownArguments::Unknown => return Ok(ConditionOutcome::Depends),
                 KnownArguments::None => map([]),
                 KnownArguments::Given(value, _)
                     if self.loops.count > 0 && value.span().len() > LOOP_INPUT =>
                 {
-                    return ConditionOutcome::Error;
+                    return Err(EvaluationError::TooLong);
                 }
                 KnownArguments::Given(value, budget) => {
                     let read = value.span().len().saturating_mul(READ);
@@ -232,7 +266,7 @@ impl Condition {
                     let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
                     let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
                     if !budget.spend(read.saturating_add(turns)) {
-                        return ConditionOutcome::Error;
+                        return Err(EvaluationError::Budget);
                     }
                     from_json(value)
                 }
@@ -257,12 +291,14 @@ impl Condition {
         if let KnownArguments::Given(_, budget) = subject.arguments
             && !budget.spend(matched.load(Ordering::Relaxed))
         {
-            return ConditionOutcome::Error;
+            return Err(EvaluationError::Budget);
         }
         match came_to {
-            Ok(Cel::Bool(true)) => ConditionOutcome::Holds,
-            Ok(Cel::Bool(false)) => ConditionOutcome::Fails,
-            Ok(_) | Err(_) => ConditionOutcome::Error,
+            Ok(Cel::Bool(true)) => Ok(ConditionOutcome::Holds),
+            Ok(Cel::Bool(false)) => Ok(ConditionOutcome::Fails),
+            Ok(_) => Err(EvaluationError::NotBoolean),
+            Err(ExecutionError::NoSuchKey(name)) => Err(EvaluationError::Missing(name)),
+            Err(error) => Err(EvaluationError::Other(error)),
         }
     }
 }

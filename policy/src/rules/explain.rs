@@ -1,6 +1,8 @@
 //! Explains what each rule says about one request, and reviews the rules themselves. Decides nothing:
 //! [`RuleSet::decide`] does, by the same rules.
 
+use std::borrow::Cow;
+
 use policy_core::subject::name::RuleId;
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::principal::PrincipalSelector;
@@ -34,8 +36,8 @@ pub enum Applicability {
     Lacks(Reason),
     /// The condition of the rule does not hold.
     Fails,
-    /// The condition of the rule could not be evaluated: an `allow` does not grant, a `forbid` denies.
-    Error,
+    /// The condition of the rule could not be evaluated, for this reason: an `allow` does not grant, a `forbid` denies.
+    Error(Box<str>),
     /// The rule is for other principals.
     Caller,
     /// The rule is for other servers.
@@ -49,18 +51,20 @@ pub enum Applicability {
 impl Applicability {
     /// Describes the value in a few words.
     #[must_use]
-    pub const fn note(&self) -> &'static str {
-        match self {
+    pub fn note(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Error(why) => {
+                return format!("its condition could not be evaluated: {why}").into();
+            }
             Self::Yes => "applies",
             Self::Depends => "applies with some arguments",
             Self::Lacks(_) => "would apply with another credential",
             Self::Fails => "its condition does not hold",
-            Self::Error => "its condition could not be evaluated",
             Self::Caller => "is for other callers",
             Self::Server => "is about other servers",
             Self::Thing => "is about other things",
             Self::Off => "is switched off",
-        }
+        })
     }
 }
 
@@ -187,7 +191,7 @@ fn applies(rule: &Rule, subject: AccessRequest<'_>) -> Applicability {
     }
     match rule.outcome(subject) {
         ConditionOutcome::Fails => Applicability::Fails,
-        ConditionOutcome::Error => Applicability::Error,
+        ConditionOutcome::Error => Applicability::Error(rule.evaluation_error(subject)),
         ConditionOutcome::Holds | ConditionOutcome::Depends
             if rule.says == RuleEffect::Allow && rule.lack(principal).is_some() =>
         {

@@ -6,7 +6,9 @@ use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::name::{GroupName, PrincipalId, ServerName};
 use policy_core::subject::principal::Principal;
 
-use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
+use super::{
+    AccessRequest, Condition, ConditionError, ConditionOutcome, EvaluationError, KnownArguments,
+};
 use crate::definition::offer::ItemKind;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
@@ -14,6 +16,14 @@ fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
 }
 
 fn within(expression: &str, arguments: Option<&str>, budget: &WorkBudget) -> ConditionOutcome {
+    tried(expression, arguments, budget).unwrap_or(ConditionOutcome::Error)
+}
+
+fn tried(
+    expression: &str,
+    arguments: Option<&str>,
+    budget: &WorkBudget,
+) -> Result<ConditionOutcome, EvaluationError> {
     let condition = Condition::compile(expression).unwrap();
     let principal = Principal::new(
         PrincipalId::parse("ana").unwrap(),
@@ -26,7 +36,7 @@ fn within(expression: &str, arguments: Option<&str>, budget: &WorkBudget) -> Con
         Some(_) => KnownArguments::Given(document.root(), budget),
         None => KnownArguments::Unknown,
     };
-    condition.evaluate(AccessRequest {
+    condition.try_evaluate(AccessRequest {
         principal: &principal,
         server: &server,
         kind: ItemKind::Tool,
@@ -58,6 +68,18 @@ fn an_expression_that_cannot_be_evaluated_is_an_error_and_no_answer() {
     for expression in ["arguments.missing == 1", "arguments.path.startsWith('/')", "arguments.path"]
     {
         assert_eq!(evaluate(expression, given), ConditionOutcome::Error, "{expression}");
+    }
+}
+
+#[test]
+fn it_is_said_why_an_expression_has_no_value() {
+    let given = Some(r#"{"path":7}"#);
+    for (expression, why) in [
+        ("arguments.missing == 1", "there is no `missing`; write `has(...)` before it"),
+        ("arguments.path", "its value is neither true nor false"),
+    ] {
+        let error = tried(expression, given, &WorkBudget::unlimited()).unwrap_err();
+        assert_eq!(error.to_string(), why, "{expression}");
     }
 }
 
