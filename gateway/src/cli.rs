@@ -557,6 +557,9 @@ fn invalid(problems: &ConfigProblems) -> ExitCode {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
     };
+    for warning in problems.warnings() {
+        say(&format!("warning: {warning}"));
+    }
     let shown = if coloured() { problems.styled() } else { problems.human() };
     let text = format!("{shown}{count}; nothing was started");
     if coloured() {

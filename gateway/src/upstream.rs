@@ -38,9 +38,10 @@ mod catalog;
 mod capability_lists;
 mod notifications;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -114,8 +115,10 @@ pub use subscription::{
 /// in the id, at a fixed offset.
 const FIRST_ID: i64 = 1_000_000_000;
 
-/// At most one line about what a sandbox denies to calls is logged in this time.
+/// At most one line about what a sandbox denies to calls for one reason, such as one folder, is logged in this time.
 const DENIAL: Duration = Duration::from_secs(10);
+/// The number of failed results in a second whose denied path is looked up, which inspects files; and in a burst.
+const DENIAL_LOOKUPS: (u32, u32) = (2, 16);
 /// The number of texts of a failed result that are searched for a denied path, and of lines in each.
 const DENIAL_TEXTS: usize = 4;
 const DENIAL_LINES: usize = 32;
@@ -136,8 +139,11 @@ pub struct Upstream {
     identity: Box<str>,
     /// The sandbox of its program, to explain what it denies.
     sandbox: Option<Arc<SandboxPlan>>,
-    /// Limits the log lines about what the sandbox denies to calls.
-    denials: LogLimit,
+    /// Limits how often a path that may have been denied to a call is looked up.
+    denial_lookups: LogLimit,
+    /// Limits the log lines about what the sandbox denies to calls, by the reason. There are as many reasons as there
+    /// are folders that hold files of the gateway, and a few more.
+    denials: Arc<Mutex<BTreeMap<String, LogLimit>>>,
     /// What the server may ask of clients: elicitation, sampling, roots.
     server_requests: ServerRequestPolicy,
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
@@ -315,7 +321,8 @@ impl Upstream {
             limits,
             identity: identity(server),
             sandbox: sandbox(server),
-            denials: LogLimit::every(DENIAL),
+            denial_lookups: LogLimit::new(DENIAL_LOOKUPS.0, DENIAL_LOOKUPS.1),
+            denials: Arc::default(),
             server_requests: server.server_requests.clone(),
             overrides: Arc::clone(&server.overrides),
             about: ServerLog::about(Arc::clone(&counts)),
@@ -393,13 +400,22 @@ impl Upstream {
     pub fn explain_denial(&self, tool: &str, result: Value<'_>, now: std::time::Instant) {
         let Some(plan) = self.sandbox.clone() else { return };
         let Some(path) = denied_path(result) else { return };
-        let Some(suppressed) = self.denials.allow(now) else { return };
+        if self.denial_lookups.allow(now).is_none() {
+            return;
+        }
         let (server, tool) = (self.name.clone(), masking::secrets(tool));
+        let limits = Arc::clone(&self.denials);
         self.tasks.spawn(async move {
             // It looks at files.
             let denied = tokio::task::spawn_blocking(move || plan.closes(&path)).await;
             let Some(denied) = denied.ok().flatten() else { return };
             let DenialAdvice { why, mend } = denied.at_a_call();
+            let allowed = {
+                let mut limits = limits.lock().unwrap_or_else(PoisonError::into_inner);
+                let limit = limits.entry(why.clone()).or_insert_with(|| LogLimit::every(DENIAL));
+                limit.allow(now)
+            };
+            let Some(suppressed) = allowed else { return };
             tracing::warn!(
                 event = "sandbox.denied", %server, tool = %tool.escape_debug(), why = %why,
                 mend = %mend, suppressed,

@@ -296,6 +296,34 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
 }
 
 #[test]
+fn init_warns_of_a_second_server_among_the_arguments_of_the_first() {
+    let folder = Folder::new();
+    for (config, argument, is_warned) in
+        [("a.yaml", "--server", true), ("b.yaml", "--url=http://x", true), ("c.yaml", "-u", false)]
+    {
+        let arguments = [
+            "init",
+            "-c",
+            config,
+            "--server",
+            "notes",
+            "--command",
+            "cat",
+            "--",
+            argument,
+            "clock",
+        ];
+        let made = portcullis(folder.path(), &arguments);
+        let told = printed(&made);
+        assert!(made.status.success(), "{told}");
+        let warning = format!(
+            "warning: `{argument}` after `--` became an argument of the program of `notes`. `init` writes one server"
+        );
+        assert_eq!(told.contains(&warning), is_warned, "{told}");
+    }
+}
+
+#[test]
 fn init_says_which_variables_have_to_be_set() {
     let folder = Folder::new();
     let made = portcullis(
@@ -328,6 +356,33 @@ fn init_and_doctor_say_that_a_server_cannot_write_in_the_folder_with_the_files_o
     let looked = printed(&portcullis(&project, &["doctor", "--timeout", "1s"]));
     assert!(looked.contains(&sealed("whole")) && looked.contains(&apart), "{looked}");
     assert!(!looked.contains("`part` is given"), "{looked}");
+}
+
+#[test]
+fn init_and_doctor_say_that_a_program_lies_beside_the_configuration() {
+    let folder = Folder::new();
+    let note = "is in the folder of the configuration, where its program can create no files";
+    for (config, script, is_noted) in [
+        ("portcullis.yaml", "notes.py", true),
+        ("portcullis.yaml", "own/notes.py", false),
+        ("elsewhere/portcullis.yaml", "notes.py", false),
+    ] {
+        let place = folder.path().join(config.replace(['/', '.'], "-") + &script.replace('/', "-"));
+        fs::create_dir_all(place.join("own")).unwrap();
+        fs::create_dir_all(place.join("elsewhere")).unwrap();
+        fs::write(place.join(script), "").unwrap();
+        let arguments =
+            ["init", "-c", config, "--server", "notes", "--command", "cat", "--", script];
+        let told = printed(&portcullis(&place, &arguments));
+        assert!(told.contains("written: "), "{told}");
+        assert_eq!(
+            told.contains(&format!("note: `{script}` of the server `notes` {note}")),
+            is_noted,
+            "{told}"
+        );
+        let looked = printed(&portcullis(&place, &["doctor", "-c", config, "--timeout", "1s"]));
+        assert_eq!(looked.contains(note), is_noted, "{looked}");
+    }
 }
 
 #[test]

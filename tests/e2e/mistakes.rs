@@ -73,7 +73,10 @@ const API_KEYS: &str = "  apiKeys:
 /// What is done about a line that is indented too far.
 const DEEPER: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
-const MISTAKES: [Mistake; 38] = [
+/// What is done about a value that begins with a character of YAML.
+const QUOTED: &str = "a value that begins with `*`, `!`, `&`, `|`, `>`, `@`, `%` or a backquote must be in quotes: `'*'`";
+
+const MISTAKES: [Mistake; 46] = [
     Mistake {
         edits: &[("9000/mcp", "9000/mcp\n    credential: {header: hunter2}")],
         at: "hunter2}",
@@ -325,6 +328,54 @@ const MISTAKES: [Mistake; 38] = [
         at: "'127",
         message: "not YAML: the quote that is opened here is not closed",
         help: "close it on the same line; in `'..'` a quote itself is written twice",
+    },
+    Mistake {
+        edits: &[("9000/mcp", "9000/mcp\n    serverRequests: {roots: true}")],
+        at: "true}",
+        message: "`true` is not a mapping",
+        help: "write `roots: {}` to allow it, or keys and values",
+    },
+    Mistake {
+        edits: &[("audit:\n", "limits: {answerTime: 10s, responseTimeout: 20s}\naudit:\n")],
+        at: "answerTime",
+        message: "`answerTime` is the former name of `responseTimeout`, which is given too",
+        help: "remove it",
+    },
+    Mistake {
+        edits: &[("audit:\n", "limits: {answertime: 10s}\naudit:\n")],
+        at: "answertime",
+        message: "unknown key `answertime`",
+        help: "did you mean `responseTimeout`?",
+    },
+    Mistake {
+        edits: &[("[get_ticket]", "[*]")],
+        at: "*]",
+        message: "not YAML: a value without quotes begins with `*`",
+        help: QUOTED,
+    },
+    Mistake {
+        edits: &[("[get_ticket]", "[*.example.com]")],
+        at: "*.example",
+        message: "not YAML: a value without quotes begins with `*`",
+        help: QUOTED,
+    },
+    Mistake {
+        edits: &[("arguments.x == 1", "!has(arguments.x) || arguments.x == 1")],
+        at: "!has",
+        message: "not YAML: a value without quotes begins with `!`",
+        help: QUOTED,
+    },
+    Mistake {
+        edits: &[("command: cat", "command: cat\n    env: [API_TOKEN]")],
+        at: "API_TOKEN",
+        message: "an item of `env` is a mapping",
+        help: "an item of `env` is `{name: TOKEN, fromEnv: TOKEN}`",
+    },
+    Mistake {
+        edits: &[("effect: allow", "effect: deny")],
+        at: "deny",
+        message: "`deny` is not known here",
+        help: "did you mean `forbid`? It is one of `allow`, `forbid`",
     },
 ];
 
@@ -635,6 +686,18 @@ fn a_former_name_of_a_key_is_accepted_with_a_warning_that_says_the_current_one()
     );
     assert!(said.contains(&warning), "{said}");
     assert!(said.contains("`streams` is the former name of `maxConcurrentStreams`"), "{said}");
+    // The warning is not lost where the value is wrong, and an unknown key is not told all names that there are.
+    write(&folder, &GOOD.replacen("audit:\n", "limits: {answerTime: 30, zzz: 1}\naudit:\n", 1));
+    let wrong = printed(&portcullis(&folder, &["validate"]));
+    for part in [
+        "`answerTime` is the former name",
+        "`30` is not a time",
+        "unknown key `zzz`",
+        " more, which docs/keys.md has",
+    ] {
+        assert!(wrong.contains(part), "{part}\nis not in\n{wrong}");
+    }
+    write(&folder, &former);
     // The value counts under either name.
     let effective = printed(&portcullis(&folder, &["config", "show", "--effective"]));
     assert!(effective.contains("responseTimeout: 30s"), "{effective}");

@@ -199,8 +199,21 @@ fn the_log_says_at_a_call_that_the_sandbox_denied_the_file() {
             line.contains(&why) && line.contains("keep the gateway's files elsewhere"),
             "{line}"
         );
+        assert!(line.contains("start the gateway again"), "{line}");
         // The path is part of what the caller and the server say to each other.
         assert!(!line.contains("minutes"), "{line}");
+    }
+}
+
+#[test]
+fn the_log_says_for_each_folder_that_the_sandbox_denied_a_file_there() {
+    let gateway = boxed("").start();
+    let kept = Tried::of(&gateway, Era::Modern);
+    let folder = gateway.audit().parent().unwrap().canonicalize().unwrap();
+    for place in [&*folder, folder.parent().unwrap()] {
+        let (failed, text) = kept.to("write", &place.join("minutes.txt").display().to_string());
+        assert!(failed, "{text}");
+        gateway.says(&format!("created or replaced directly in `{}`", place.display()));
     }
 }
 

@@ -178,7 +178,7 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     let mut looks = DoctorReport::default();
     configuration(&mut looks, file, &text);
     clock(&mut looks, file);
-    sandboxes(&mut looks, &settings);
+    sandboxes(&mut looks, &settings, file);
     folders(&mut looks, &settings);
     logs(&mut looks, source, &settings);
     ports(&mut looks, &settings);
@@ -275,7 +275,7 @@ fn day(time: SystemTime) -> String {
 }
 
 /// Checks that the kernel can enforce each sandbox.
-fn sandboxes(looks: &mut DoctorReport, settings: &Settings) {
+fn sandboxes(looks: &mut DoctorReport, settings: &Settings, file: &Path) {
     for server in &settings.servers {
         let ServerTransport::Stdio(program) = &server.reach else { continue };
         let thing = format!("sandbox {}", server.name);
@@ -287,7 +287,11 @@ fn sandboxes(looks: &mut DoctorReport, settings: &Settings) {
         match plan.check() {
             Ok(()) => {
                 let sealed = given::SealedFolder::all(server);
-                if sealed.is_empty() {
+                let beside = given::beside(server, file).filter(|_| sealed.is_empty());
+                if let Some(said) = beside {
+                    let mend = "nothing, if it writes no files";
+                    looks.warn(&thing, format!("this kernel can enforce it; but {said}"), mend);
+                } else if sealed.is_empty() {
                     looks.ok(&thing, "this kernel can enforce it");
                 }
                 for sealed in sealed {

@@ -2,9 +2,11 @@
 //! because files of the gateway are there: `portcullis init` and `portcullis doctor` name them.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use gateway::config::settings::{Program, ServerSettings, ServerTransport, VariableValue};
+use policy::definition::drift::visible;
 
 /// A folder that a server was given to work in, and in which it can create no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,30 @@ impl SealedFolder {
             _ => PathBuf::from("/etc/portcullis"),
         }
     }
+}
+
+/// The note on a program that is a script in the folder of the configuration, or is given a file there, and can create
+/// no files beside it; `None` if there is no such file.
+pub(super) fn beside(server: &ServerSettings, config: &Path) -> Option<String> {
+    let ServerTransport::Stdio(program) = &server.reach else { return None };
+    let plan = program.sandbox.as_ref()?;
+    let config = fs::canonicalize(config).ok()?;
+    let folder = config.parent()?;
+    if plan.sealed_among(&[folder.to_owned()]).is_empty() {
+        return None;
+    }
+    let base = program.directory.clone().or_else(|| env::current_dir().ok())?;
+    let is_beside = |word: &&String| {
+        let found = fs::canonicalize(base.join(word)).ok();
+        found.is_some_and(|file| file.is_file() && file.parent() == Some(folder))
+    };
+    let word = program.args.iter().find(is_beside)?;
+    Some(format!(
+        "`{}` of the server `{}` is in the folder of the configuration, where its program can create no files and open no \
+         new ones; if it writes files, put the server into a folder of its own (docs/sandbox.md, \"A folder to write in\")",
+        visible(word),
+        server.name
+    ))
 }
 
 /// The folders that a program is given and in which it can create no file, without those within another one of them.

@@ -9,12 +9,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::base::masking;
+use gateway::config::settings::ServerSettings;
 use policy::definition::drift::visible;
 use policy_core::subject::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::export::KEY;
-use super::given::SealedFolder;
+use super::given::{self, SealedFolder};
 use super::import::{self, ANONYMOUS, ImportArgs};
 use super::{NewApiKey, USUAL, complain, hints, invalid, load, pin, print, say};
 
@@ -76,8 +77,8 @@ fn written(init: &InitArgs) -> Result<ExitCode, ExitCode> {
     let revoked = RevocationsFile::beside(&init.config)?;
     // A configuration that cannot run is not written. Unset variables of an import are tolerated: the user was told
     // which they are, and can set them later.
-    let (unset, sealed) = match load(&init.config, &yaml) {
-        Ok(settings) => (Vec::new(), settings.servers.iter().flat_map(SealedFolder::all).collect()),
+    let (unset, servers) = match load(&init.config, &yaml) {
+        Ok(settings) => (Vec::new(), settings.servers),
         Err(problems) if init.from.is_some() && problems.are_unset_variables() => {
             (problems.each(), Vec::new())
         }
@@ -96,9 +97,37 @@ fn written(init: &InitArgs) -> Result<ExitCode, ExitCode> {
     {
         say(&format!("warning: {warning}"));
     }
-    let files = [init.config.clone(), init.config.with_file_name(REVOKED)];
-    sealed.iter().for_each(|sealed| say(&of_sealed(sealed, &files)));
+    if let Some(warning) = of_options(init) {
+        say(&format!("warning: {warning}"));
+    }
+    servers.iter().for_each(|server| of_folders(server, init));
     Ok(printed)
+}
+
+/// The warning about options of this verb among the arguments of the program, which are probably meant as another
+/// server.
+fn of_options(init: &InitArgs) -> Option<String> {
+    let name = init.server.as_deref()?.escape_debug();
+    let is_option = |arg: &&String| {
+        let option = arg.split_once('=').map_or(arg.as_str(), |(option, _)| option);
+        ["--server", "--command", "--url"].contains(&option)
+    };
+    let option = visible(init.args.iter().find(is_option)?);
+    Some(format!(
+        "`{option}` after `--` became an argument of the program of `{name}`. `init` writes one server: if another one is \
+         meant, take it out of `args`, and add the server under `servers`, `routes` and `policy.rules`, or give several \
+         with `--from`"
+    ))
+}
+
+/// Prints in which folders a server cannot work because the gateway's files are there.
+fn of_folders(server: &ServerSettings, init: &InitArgs) {
+    let files = [init.config.clone(), init.config.with_file_name(REVOKED)];
+    let sealed = SealedFolder::all(server);
+    sealed.iter().for_each(|sealed| say(&of_sealed(sealed, &files)));
+    if let (true, Some(note)) = (sealed.is_empty(), given::beside(server, &init.config)) {
+        say(&format!("note: {note}"));
+    }
 }
 
 /// The warning about a server that cannot work in the folder that it is given, because the gateway's files are in it.

@@ -743,9 +743,11 @@ fn compiled(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(Settings, UnneededServers), ConfigProblems> {
     let wrong = |found| ConfigProblems::new(file, text, found);
-    let mut warnings = former_keys::replace(file, text, &mut root);
+    let former_keys::FormerKeys { mut warnings, mut problems } =
+        former_keys::replace(file, text, &mut root);
+    let former = warnings.clone();
+    let wrong = |found| wrong(found).with_warnings(former.clone());
     warnings.extend(in_clear::warnings(file, text, &root));
-    let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
     let noted = |name: &str| {
         named.borrow_mut().insert(name.to_owned());

@@ -284,8 +284,8 @@ pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "can create, rename or replace no file directly in {}: these folders hold files of the gateway, or a folder \
-             that does. This is normal, and everywhere else it writes as its user may. If it needs files there, give it a \
+            "can create, rename or replace no file directly in {}, and cannot open files that are put there after it \
+             started: these folders hold files of the gateway, or a folder that does. This is normal, and everywhere else it writes as its user may. If it needs files there, give it a \
              folder below that has none of the gateway's: docs/sandbox.md, \"A folder to write in\"",
             names.join(", ")
         )

@@ -124,22 +124,43 @@ const RENAMED: &[RenamedKeys] = &[
     },
 ];
 
-/// Replaces former names of keys in `root`, and returns a warning with place and help for each. Where a mapping has
-/// both names of a key, the former one stays, and the schema check reports it as unknown.
-pub(super) fn replace(file: &str, text: &str, root: &mut YamlNode) -> Vec<Box<str>> {
-    let mut found = Vec::new();
+/// What [`replace`] found.
+#[derive(Debug, Default)]
+pub(super) struct FormerKeys {
+    /// A warning with place and help for each former name that was replaced.
+    pub(super) warnings: Vec<Box<str>>,
+    /// A problem for each former name beside the current one.
+    pub(super) problems: Vec<ConfigProblem>,
+}
+
+/// Replaces former names of keys in `root`. Where a mapping has both names of a key, the former one is removed, which
+/// is a problem.
+pub(super) fn replace(file: &str, text: &str, root: &mut YamlNode) -> FormerKeys {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
     for RenamedKeys { section, names } in RENAMED {
-        replace_in(root, section, names, &mut found);
+        replace_in(root, section, names, &mut (&mut found, &mut problems));
     }
     let warnings = ConfigProblems::new(file, text, found).each().into_iter();
-    warnings.map(|(said, help)| format!("{said}; {help}").into()).collect()
+    let warnings = warnings.map(|(said, help)| format!("{said}; {help}").into()).collect();
+    FormerKeys { warnings, problems }
+}
+
+/// The former and the current names of the keys in the mapping at a JSON Pointer.
+pub(super) fn names_at(pointer: &str) -> &'static [(&'static str, &'static str)] {
+    let at: Vec<&str> = pointer.split('/').skip(1).collect();
+    let is_at = |renamed: &&RenamedKeys| {
+        let mut pairs = renamed.section.iter().zip(&at);
+        renamed.section.len() == at.len()
+            && pairs.all(|(wanted, key)| *wanted == "*" || wanted == key)
+    };
+    RENAMED.iter().find(is_at).map(|renamed| renamed.names).unwrap_or_default()
 }
 
 fn replace_in(
     node: &mut YamlNode,
     section: &[&str],
     names: &[(&str, &str)],
-    found: &mut Vec<ConfigProblem>,
+    found: &mut (&mut Vec<ConfigProblem>, &mut Vec<ConfigProblem>),
 ) {
     match (&mut node.kind, section) {
         (NodeKind::Sequence(items), ["*", rest @ ..]) => {
@@ -155,6 +176,11 @@ fn replace_in(
         (NodeKind::Mapping(members), []) => {
             for (former, current) in names {
                 if members.iter().any(|(key, _)| key.text == *current) {
+                    let message =
+                        format!("`{former}` is the former name of `{current}`, which is given too");
+                    for (key, _) in members.extract_if(.., |(key, _)| key.text == *former) {
+                        found.1.push(ConfigProblem::new(key.span, &*message, "remove it"));
+                    }
                     continue;
                 }
                 for (key, _) in members.iter_mut().filter(|(key, _)| key.text == *former) {
@@ -162,7 +188,7 @@ fn replace_in(
                     let message = format!("`{former}` is the former name of `{current}`");
                     let help =
                         format!("write `{current}`; version 1.0 will not accept the former name");
-                    found.push(ConfigProblem::new(key.span.clone(), message, help));
+                    found.0.push(ConfigProblem::new(key.span.clone(), message, help));
                 }
             }
         }
@@ -209,7 +235,7 @@ mod tests {
     fn a_former_name_is_replaced_with_a_warning_that_has_its_place() {
         let text = "limits:\n  answerTime: 5s\n  http2: {streams: 3}\nselftest: {every: 1h}\n";
         let mut root = yaml::parse(text).unwrap();
-        let warnings = replace("gateway.yaml", text, &mut root);
+        let warnings = replace("gateway.yaml", text, &mut root).warnings;
         assert_eq!(
             warnings.first().unwrap().as_ref(),
             "gateway.yaml:2:3: `answerTime` is the former name of `responseTimeout`; write `responseTimeout`; version \
@@ -227,7 +253,17 @@ mod tests {
     fn nothing_is_replaced_where_both_names_are_given() {
         let text = "limits: {answerTime: 5s, responseTimeout: 6s}\n";
         let mut root = yaml::parse(text).unwrap();
-        assert_eq!(replace("gateway.yaml", text, &mut root), []);
-        assert_eq!(root.json()["limits"]["answerTime"], "5s");
+        let found = replace("gateway.yaml", text, &mut root);
+        assert_eq!((found.warnings.len(), found.problems.len()), (0, 1));
+        assert_eq!(root.json(), serde_json::json!({ "limits": { "responseTimeout": "6s" } }));
+    }
+
+    #[test]
+    fn the_names_of_a_section_are_found_by_its_pointer() {
+        let first = |pointer| super::names_at(pointer).first().copied();
+        assert_eq!(first("/limits"), Some(("answerTime", "responseTimeout")));
+        assert_eq!(first("/servers/3/serverRequests"), Some(("forms", "formElicitation")));
+        assert_eq!(first("/servers/3"), None);
+        assert_eq!(first(""), None);
     }
 }

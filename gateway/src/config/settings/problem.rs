@@ -50,6 +50,8 @@ pub struct ConfigProblems {
     /// The text of the file with `*` in place of each masked byte, so that positions stay the same.
     text: String,
     found: Vec<ConfigProblem>,
+    /// Warnings about the same file.
+    warnings: Vec<Box<str>>,
 }
 
 #[derive(Serialize)]
@@ -169,7 +171,19 @@ impl ConfigProblems {
         let shown =
             found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
         hidden.extend(shown.filter_map(|line| secret_in(text, &line)));
-        Self { file: file.to_owned(), text: masked(text, hidden), found }
+        Self { file: file.to_owned(), text: masked(text, hidden), found, warnings: Vec::new() }
+    }
+
+    /// Adds warnings about the same file.
+    pub(super) fn with_warnings(mut self, warnings: Vec<Box<str>>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
+    /// The warnings about the same file.
+    #[must_use]
+    pub fn warnings(&self) -> &[Box<str>] {
+        &self.warnings
     }
 
     /// The number of problems.

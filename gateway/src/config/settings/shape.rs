@@ -12,6 +12,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::bounds::Unit;
+use super::former_keys;
 use super::problem::ConfigProblem;
 use super::raw::RawSettings;
 use super::yaml::{NodeKind, YamlNode};
@@ -19,6 +20,10 @@ use crate::base::masking;
 
 /// The key that names the variable of a secret. An object with this key is a reference to a secret.
 const FROM_ENV: &str = "fromEnv";
+/// The most keys that are listed for an unknown one.
+const LISTED: usize = 12;
+/// What others write for the effect `forbid` of a rule.
+const FORBIDS: [&str; 5] = ["block", "deny", "disallow", "refuse", "reject"];
 
 /// The JSON Schema of the configuration.
 #[must_use]
@@ -133,9 +138,10 @@ fn explain(
             for key in unexpected {
                 let place = root.key_place(&at, key);
                 let message = format!("unknown key `{}`", key.escape_debug());
-                let near = nearest(key, known.iter().map(String::as_str))
-                    .map(|near| format!("{at}/{}", escaped(near)));
-                let problem = ConfigProblem::new(place, message, suggest(key, &known));
+                let near = nearest_key(key, &known, &at);
+                let help = suggest(near, &known);
+                let near = near.map(|near| format!("{at}/{}", escaped(near)));
+                let problem = ConfigProblem::new(place, message, help);
                 let problem = problem.of_unknown_key(root.place(&at), near);
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
                 // An unknown key beside a reference to a secret may hold the secret itself, and so may `value`.
@@ -210,7 +216,7 @@ fn only_value<'a>(schema: &'a Value, object: &'a Value, key: &str) -> Option<&'a
 fn misfit(error: &ValidationError<'_>, root: &YamlNode, schema: &Value, at: &str) -> ConfigProblem {
     let place = root.place(at);
     let is_secret = masking::is_secret(at.rsplit('/').next().unwrap_or_default());
-    let (message, help, hides) = special(error, schema).unwrap_or_else(|| {
+    let (message, help, hides) = special(error, schema, at).unwrap_or_else(|| {
         let (mut message, help) = words(error);
         if is_secret {
             message = message.replace(&shown(error.instance()), "what is written here");
@@ -234,9 +240,13 @@ enum ValueMasking {
     Nothing,
 }
 
-/// The message and help for common mistakes: a plaintext secret, a mapping in place of a list of variables, and a
-/// time or size without a unit.
-fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, String, ValueMasking)> {
+/// The message and help for common mistakes: a plaintext secret, the bare name of a variable, a mapping in place of a
+/// list of variables, `true` in place of a section, and a time or size without a unit.
+fn special(
+    error: &ValidationError<'_>,
+    schema: &Value,
+    at: &str,
+) -> Option<(String, String, ValueMasking)> {
     let leaves = leaves(error);
     leaves.into_iter().find_map(|leaf| {
         let place = leaf.schema_path().to_string();
@@ -245,6 +255,12 @@ fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, Strin
             schema.get("properties").is_some_and(|keys| keys.get(key).is_some())
         };
         let instance = leaf.instance();
+        if has(wanted, FROM_ENV) && has(wanted, "name") && is_name_in_env(instance, at) {
+            // What is written may be a secret all the same, so that it is not repeated.
+            let message = "an item of `env` is a mapping";
+            let help = "an item of `env` is `{name: TOKEN, fromEnv: TOKEN}`";
+            return Some((message.to_owned(), help.to_owned(), ValueMasking::Values));
+        }
         if has(wanted, FROM_ENV) && !instance.is_object() && !instance.is_null() {
             let help = "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; use a new \
                         secret, because this one has been in a file";
@@ -263,10 +279,34 @@ fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, Strin
             );
             return Some(("a mapping is not a list".to_owned(), help, ValueMasking::Values));
         }
+        if instance.as_bool() == Some(true) && is_optional_section(wanted) {
+            let (section, key) = at.rsplit_once('/').unwrap_or(("", at));
+            let purpose =
+                if section.ends_with("/serverRequests") { "to allow it" } else { "for its defaults" };
+            let help = format!("write `{key}: {{}}` {purpose}, or keys and values");
+            return Some(("`true` is not a mapping".to_owned(), help, ValueMasking::Nothing));
+        }
         let unit = wanted.get("description").and_then(Value::as_str).and_then(Unit::of_examples)?;
         let (message, help) = unit.missing(&instance.as_u64()?.to_string());
         Some((message, help, ValueMasking::Nothing))
     })
+}
+
+/// Whether the value looks like the name of a variable, and is an item of `env`.
+fn is_name_in_env(value: &Value, at: &str) -> bool {
+    let is_item = at.rsplit_once('/').is_some_and(|(list, _)| list.ends_with("/env"));
+    let is_name = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
+            && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+            && masking::secrets(text) == text
+    };
+    is_item && value.as_str().is_some_and(is_name)
+}
+
+/// Whether a schema is an object with known keys, none of which is required.
+fn is_optional_section(schema: &Value) -> bool {
+    let required = schema.get("required").and_then(Value::as_array);
+    schema.get("properties").is_some_and(Value::is_object) && required.is_none_or(Vec::is_empty)
 }
 
 fn words(error: &ValidationError<'_>) -> (String, String) {
@@ -274,10 +314,12 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
     let options: Vec<String> = leaves.iter().flat_map(|leaf| options(leaf)).collect();
     if !options.is_empty() {
         let message = format!("{} is not known here", shown(error.instance()));
-        let near = error
-            .instance()
-            .as_str()
-            .and_then(|text| nearest(text, options.iter().map(String::as_str)));
+        let near = error.instance().as_str().and_then(|text| {
+            let forbids = FORBIDS.contains(&&*text.to_lowercase());
+            let forbid = options.iter().find(|option| forbids && *option == "forbid");
+            let forbid = forbid.map(String::as_str);
+            forbid.or_else(|| nearest(text, options.iter().map(String::as_str)))
+        });
         let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
         let help = near.map_or_else(
             || format!("use one of {list}"),
@@ -412,17 +454,35 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     found.unwrap_or(part)
 }
 
-fn suggest(key: &str, known: &[String]) -> String {
-    if let Some(near) = nearest(key, known.iter().map(String::as_str)) {
-        return format!("did you mean `{near}`?");
-    }
-    let list = known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
-    format!("remove it; the keys here are {list}")
+/// The closest of the `known` keys of the mapping at a JSON Pointer, also by their former names.
+fn nearest_key<'a>(key: &str, known: &'a [String], at: &str) -> Option<&'a str> {
+    let former = former_keys::names_at(at);
+    let names = known.iter().map(String::as_str).chain(former.iter().map(|(former, _)| *former));
+    let near = nearest(key, names)?;
+    let current = former.iter().find(|(former, _)| *former == near);
+    let near = current.map_or(near, |(_, current)| *current);
+    known.iter().map(String::as_str).find(|known| *known == near)
 }
 
-/// The closest of the `known` strings, if it differs from `text` in a few letters only.
+fn suggest(near: Option<&str>, known: &[String]) -> String {
+    if let Some(near) = near {
+        return format!("did you mean `{near}`?");
+    }
+    let listed = known.iter().take(LISTED).map(|known| format!("`{known}`"));
+    let list = listed.collect::<Vec<_>>().join(", ");
+    match known.len().checked_sub(LISTED) {
+        Some(more @ 1..) => {
+            format!("remove it; the keys here are {list} and {more} more, which docs/keys.md has")
+        }
+        Some(0) | None => format!("remove it; the keys here are {list}"),
+    }
+}
+
+/// The closest of the `known` strings, if it differs from `text` in a few letters only. Upper and lower case are the
+/// same.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let distance = |known: &&str| strsim::damerau_levenshtein(text, known);
+    let lower = text.to_lowercase();
+    let distance = |known: &&str| strsim::damerau_levenshtein(&lower, &known.to_lowercase());
     known.min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
 }
 

@@ -30,6 +30,10 @@ const STEP: usize = 64;
 const DEEPER: &str = "this line is not indented as the keys beside it are";
 /// The help for a key at the wrong depth, and for a value that contains a colon.
 const LEVEL: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
+/// Characters with a meaning of their own at the beginning of a value.
+const SPECIAL: &str = "*!&|>@%`";
+/// What is done about a value that begins with one of these.
+const QUOTED: &str = "a value that begins with `*`, `!`, `&`, `|`, `>`, `@`, `%` or a backquote must be in quotes: `'*'`";
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -106,6 +110,23 @@ fn parse_within(text: &str, bytes: usize) -> Result<YamlNode, Vec<ConfigProblem>
         }
         (_, false) => Err(builder.problems),
     }
+}
+
+/// The first value in a line that begins with a character that means something else to YAML: its column, and the
+/// character.
+fn special_start(line: &str) -> Option<(usize, char)> {
+    let mut before = ('-', ' ');
+    for (column, c) in line.chars().enumerate() {
+        let begins = matches!(before, (':' | '-' | ',' | '[', ' ') | (_, '[' | ','));
+        if begins && SPECIAL.contains(c) {
+            return Some((column, c));
+        }
+        // More blanks leave the value where it begins.
+        if !(c == ' ' && before.1 == ' ') {
+            before = (before.1, c);
+        }
+    }
+    None
 }
 
 impl YamlNode {
@@ -483,6 +504,14 @@ impl LineIndex {
         }
         if info.contains("did not find expected key") {
             return told(line, column, DEEPER, LEVEL);
+        }
+        let scanned = ["anchor", "alias", "block scalar", "tag", "TAG", "directive", "character"];
+        let text = self.lines.get(line.saturating_sub(1)).map_or("", |line| line.text.as_str());
+        let special =
+            special_start(text).filter(|_| scanned.iter().any(|part| info.contains(part)));
+        if let Some((column, first)) = special {
+            let message = format!("a value without quotes begins with `{first}`");
+            return told(line, column, &message, QUOTED);
         }
         // The place is reported separately; the parser's message would repeat it.
         told(line, column, info, "check the indentation and the quotes around this place")

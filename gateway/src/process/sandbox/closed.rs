@@ -218,8 +218,8 @@ impl DeniedPath {
                 folder.display()
             ),
             SandboxDenial::Sealed(folder) => format!(
-                "make a folder in `{}` beforehand and have the program write there, or keep the gateway's files elsewhere, \
-                 such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
+                "make a folder in `{}`, start the gateway again (the sandbox is fixed when the program starts) and have the \
+                 program write there; or keep the gateway's files elsewhere, such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
                 folder.display()
             ),
             SandboxDenial::System => format!(
