@@ -1369,6 +1369,34 @@ fn records_are_found_and_shown() {
     assert!(said(&["audit", "export"]).contains("\"class_uid\":6003"));
 }
 
+#[test]
+fn records_of_a_tool_are_found_by_its_name_at_its_server_too() {
+    let server = Server::echo(Era::Modern, &["now", "clock__now"]);
+    let servers =
+        format!("- {{name: clock, url: '{0}'}}\n- {{name: other, url: '{0}'}}", server.url());
+    let gateway = Config::with(&servers, "[clock, other]").start();
+    let ana = gateway.client(Era::Modern, ANA);
+    for name in ["clock__now", "other__now", "other__clock__now"] {
+        assert_eq!(ana.call(name, &json!({})).status, 200, "{name}");
+    }
+    let found = |tool: &str| {
+        let query = ["audit", "query", "--event", "exchange", "--format", "jsonl", "--tool", tool];
+        let said = String::from_utf8(run(&query, &[&gateway.audit()]).stdout).unwrap();
+        let tools = said.lines().map(|line| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            record["tool"].as_str().unwrap().to_owned()
+        });
+        tools.collect::<Vec<_>>()
+    };
+    assert_eq!(found("now"), ["clock__now", "other__now"]);
+    assert_eq!(found("clock/now"), ["clock__now"]);
+    // Only the name of the record's own server is left out.
+    assert_eq!(found("clock__now"), ["clock__now", "other__clock__now"]);
+    assert_eq!(found("other/clock__now"), ["other__clock__now"]);
+    assert_eq!(found("other/clock/now"), Vec::<String>::new());
+    assert_eq!(found("clock/other__now"), Vec::<String>::new());
+}
+
 /// Whether a terminal that is shown this does nothing but show it.
 fn is_inert(text: &str) -> bool {
     let acts = |c: char| {

@@ -1483,8 +1483,38 @@ fn a_definition_that_is_held_is_told_with_what_to_do_and_explained_by_the_lockfi
         assert!(differs.contains("up tools/work: definition-changed"), "{differs}");
         // The commands of the line show it again.
         config.verb(&["pin"]);
+        // A version that is proposed is in the lockfile, so that it is known here.
+        let explained = || {
+            let explain =
+                ["policy", "explain", "--principal", "ana", "--server", "up", "--tool", "work"];
+            String::from_utf8(config.verb(&explain).stdout).unwrap()
+        };
+        let proposed = "another definition of it is proposed in the lockfile, not approved";
+        assert!(explained().contains(proposed), "{}", explained());
         config.verb(&["pin", "approve", "up/work", "--reason", "upgraded"]);
         eventually("the approval", || (client.tools() == ["work"]).then_some(()));
+        assert!(!explained().contains(proposed), "{}", explained());
+    }
+}
+
+#[test]
+fn an_approval_of_nothing_says_why_there_is_nothing() {
+    let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work")] })));
+    let (server, folder) = (server(Era::Modern, &state), Folder::new());
+    let config = config(&server).approved(&lockfile(&folder));
+    for (named, part) in [
+        (&["--yes"][..], "nothing was approved: nothing is pending in `"),
+        (&["up/work"], "nothing was approved: nothing that is named is pending in `"),
+        (&["up"], "nothing was approved: nothing that is named is pending in `"),
+        (&["up/wrok"], "` has no `up/wrok` (did you mean `up/work`?); `portcullis pin list"),
+        (&["up/prompts/ask"], "` has no `up/prompts/ask`; `portcullis pin list"),
+        (&["down/work"], "` has nothing of the server `down`, but of `up`; `portcullis pin"),
+        (&["--tool", "other"], "` has nothing of what is named; `portcullis pin list"),
+    ] {
+        let output = config.tried(&[&["pin", "approve", "--by", "ana"], named].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{named:?}: {said}");
+        assert!(said.contains(part), "{named:?}: {part}\nis not in\n{said}");
     }
 }
 

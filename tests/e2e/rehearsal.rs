@@ -182,6 +182,24 @@ fn a_name_on_a_route_is_explained_as_what_it_stands_for() {
 }
 
 #[test]
+fn a_caller_that_there_cannot_be_is_explained_with_a_note() {
+    let server = Server::echo(Era::Modern, &TOOLS);
+    let config = Config::of(&server.url()).policy(RULES);
+    let note = "note: no caller can be `anna`: the API keys are those of `ana`, `bob`; correct it (did you mean `ana`?), or \
+                describe it with `--group`, `--role` or `--scope`";
+    let output = explain(&config, "anna", "read_file", &[]);
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(note), "{said}");
+    // A caller who is described may be anybody, and one who is known is not doubted.
+    for (who, more) in [("anna", &["--group", "ops"][..]), ("ana", &[])] {
+        let output = explain(&config, who, "read_file", more);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && !said.contains("no caller can be"), "{who}: {said}");
+    }
+}
+
+#[test]
 fn cases_are_decided_and_mistakes_in_them_are_shown() {
     let server = Server::echo(Era::Modern, &TOOLS);
     let config = Config::of(&server.url()).policy(RULES);
@@ -382,6 +400,60 @@ fn what_another_policy_would_change_is_known_before() {
         printed(&output)
     );
     assert!(!printed(&output).contains("`dev-reads`"), "{}", printed(&output));
+}
+
+#[test]
+fn a_call_of_a_renamed_tool_is_decided_again_by_the_name_at_its_server() {
+    let rules = "rules:
+- {id: both, effect: allow, principals: ['group:dev'], servers: [up, other], tools: [now, read]}
+- {id: no-read, effect: forbid, principals: ['*'], servers: [other], tools: [read]}";
+    let server = Server::echo(Era::Modern, &["now", "read"]);
+    let servers =
+        format!("- {{name: up, url: '{0}'}}\n- {{name: other, url: '{0}'}}", server.url());
+    let routed = |prefix: &str| {
+        let mut config = Config::with(&servers, "[up, other]").policy(rules);
+        config.routes = format!("- {{path: /mcp, servers: [up, other], prefix: {prefix}}}");
+        config
+    };
+    let lock = Folder::new();
+    for prefix in ["auto", "always", "onConflict"] {
+        let config = routed(prefix).approved(&lock.path().join(prefix));
+        let gateway = config.start();
+        let ana = gateway.client(Era::Modern, ANA);
+        let first = if prefix == "auto" { "now" } else { "up__now" };
+        for (name, decision) in [(first, "allow"), ("other__now", "allow"), ("other__read", "deny")]
+        {
+            let answer = ana.call(name, &json!({}));
+            let record = gateway.last();
+            let recorded = (&record["tool"], &record["decision"]);
+            assert_eq!(recorded, (&json!(name), &json!(decision)), "{prefix}: {answer:?}");
+        }
+        let log = gateway.audit().to_str().unwrap().to_owned();
+        let simulated = |config: &Config| {
+            let simulate = ["policy", "simulate", "--strict", "--format", "json"];
+            let output = config.tried(&[&simulate[..], &["--against", &log]].concat());
+            (output.status.code(), json_of(&output))
+        };
+        // With a lockfile and without one.
+        let bare = routed(prefix);
+        for config in [&config, &bare] {
+            let (code, shown) = simulated(config);
+            assert_eq!(code, Some(0), "{prefix}: {shown}");
+            let counts = (&shown["same"], &shown["dependOnArguments"], &shown["notByRules"]);
+            assert_eq!(counts, (&json!(3), &json!(0), &json!(0)), "{prefix}: {shown}");
+        }
+        // A real change is found, and shown by the name in the record.
+        let (code, shown) =
+            simulated(&bare.clone().policy(&rules.replace("[now, read]", "[read]")));
+        assert_eq!(code, Some(5), "{prefix}: {shown}");
+        assert_eq!(shown["flips"].as_array().unwrap().len(), 2, "{prefix}: {shown}");
+        assert!(shown.to_string().contains("tool other__now"), "{prefix}: {shown}");
+        // A route that renames nothing does not tell what the name stood for.
+        let (code, shown) = simulated(&routed("never"));
+        assert_eq!((code, &shown["flips"]), (Some(0), &json!([])), "{prefix}: {shown}");
+        let open = if prefix == "auto" { 2 } else { 3 };
+        assert_eq!(shown["dependOnArguments"], open, "{prefix}: {shown}");
+    }
 }
 
 #[test]

@@ -21,9 +21,10 @@ use gateway::audit::lines::finding_in_words;
 use gateway::audit::ocsf;
 use gateway::config::settings::file_of_process;
 use gateway::config::settings::selftest::PATH;
+use gateway::mcp::tool_naming::prefixed;
 use gateway::metrics::outcome::ExchangeOutcome;
 use json::{Document, JsonBounds, Value, write_ascii};
-use policy_core::subject::name::RESERVED;
+use policy_core::subject::name::{RESERVED, ServerName};
 
 use super::printable::{in_a_line, printable, with_quotes};
 use super::{FAILED, OutputFormat, complain, hints, print, say};
@@ -171,7 +172,7 @@ struct RecordFilter {
     /// Only records about this server.
     #[arg(long)]
     server: Option<String>,
-    /// Only records about this tool.
+    /// Only records about this tool, by its name on the route or at its server: `git__log`, or `log`, or `git/log`.
     #[arg(long)]
     tool: Option<String>,
     /// Only records with this method.
@@ -248,7 +249,7 @@ impl RecordFilter {
             && is("event", &self.event)
             && is("principal", &self.principal)
             && is("server", &self.server)
-            && is("tool", &self.tool)
+            && self.tool.as_deref().is_none_or(|wanted| is_of_tool(record, wanted))
             && is("method", &self.method)
             && is("outcome", &self.outcome)
             && self.reason.as_deref().is_none_or(|reason| {
@@ -271,6 +272,22 @@ impl RecordFilter {
                 && self.until.is_none_or(|until| time < until.time(now))
         })
     }
+}
+
+/// Whether the record is about a tool that is named as in the record, as at its server, or as `SERVER/NAME`. Records
+/// have the name on the route, which may be the one at the server with the name of the server before it.
+fn is_of_tool(record: Value<'_>, wanted: &str) -> bool {
+    let text = |name: &str| record.get(name).and_then(|value| value.as_str());
+    let Some(tool) = text("tool") else { return false };
+    if tool == wanted {
+        return true;
+    }
+    let server = text("server").and_then(|server| ServerName::parse(&server).ok());
+    server.is_some_and(|server| {
+        let is = |own: &str| tool == own || tool == prefixed(&server, own);
+        let of_server = wanted.strip_prefix(server.as_str());
+        is(wanted) || of_server.and_then(|rest| rest.strip_prefix('/')).is_some_and(is)
+    })
 }
 
 /// Whether the record is of an exchange of the self-test, or of an event about its server. The self-test calls from

@@ -12,12 +12,12 @@ use std::{fs, io};
 
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::base::error_chain::ErrorChain;
-use gateway::config::settings::Settings;
 use gateway::config::settings::cases::{
     self, CallerDescription, ExpectedDecision, TestCase, TestRequest,
 };
+use gateway::config::settings::{RouteSettings, Settings};
 use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
-use gateway::mcp::tool_naming::{NameForm, Naming, prefixed};
+use gateway::mcp::tool_naming::{NameForm, Naming, is_prefixed, prefixed};
 use gateway::serve::generation::ConfiguredNames;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::drift::visible;
@@ -197,6 +197,7 @@ fn rehearsal(file: &Path) -> Result<(Settings, DryRun), ExitCode> {
 
 fn explain(explain: &ExplainArgs) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&explain.config)?;
+    say_unknown(explain, &settings);
     if explain.thing.named().is_none() {
         return listed(explain, &settings, &rehearsal).map_err(|why| complain(&why));
     }
@@ -282,34 +283,108 @@ fn question(explain: &ExplainArgs, settings: &Settings) -> Result<TestRequest, S
 /// `None` if it is named as its server does.
 fn own_name(settings: &Settings, rehearsal: &DryRun, question: &TestRequest) -> Option<Box<str>> {
     let TestRequest { server, kind, name: shown, .. } = question;
-    let offers = rehearsal.offers().filter(|(of, offer)| *of == server && offer.kind() == *kind);
-    let known: Vec<_> = offers.map(|(_, offer)| offer.name().as_str()).collect();
-    if known.contains(&&**shown) {
+    if known_names(rehearsal, server, *kind).any(|own| own == &**shown) {
         return None;
     }
     settings.routes.iter().find_map(|route| {
+        let own = RouteNaming::of(settings, route, server)?.own(rehearsal, *kind, shown);
+        own.filter(|own| **own != **shown)
+    })
+}
+
+/// The names of the items of a server in the lockfile.
+fn known_names<'a>(
+    rehearsal: &'a DryRun,
+    server: &'a ServerName,
+    kind: ItemKind,
+) -> impl Iterator<Item = &'a str> {
+    let offers = rehearsal.offers();
+    let offers = offers.filter(move |(of, offer)| *of == server && offer.kind() == kind);
+    offers.map(|(_, offer)| offer.name().as_str())
+}
+
+/// How the items of one server are named on one route.
+struct RouteNaming<'a> {
+    server: &'a ServerName,
+    form: NameForm,
+    naming: Naming,
+}
+
+impl<'a> RouteNaming<'a> {
+    /// `None` if the route does not lead to the server.
+    fn of(settings: &Settings, route: &RouteSettings, server: &'a ServerName) -> Option<Self> {
         let servers = route.servers.iter().filter_map(|index| settings.servers.get(*index));
         let servers: Arc<[_]> = servers.map(|server| server.name.clone()).collect();
         let place = servers.iter().position(|name| name == server)?;
         let form = NameForm::of(route.prefix, place, servers.len());
-        let naming = Naming::new(form, servers, Arc::default());
+        Some(Self { server, form, naming: Naming::new(form, servers, Arc::default()) })
+    }
+
+    /// The name at the server of what the route shows as `shown`; `None` if it cannot be derived.
+    fn own(&self, rehearsal: &DryRun, kind: ItemKind, shown: &str) -> Option<Box<str>> {
+        let Self { server, form, naming } = self;
         let own = match kind {
             ItemKind::Resource | ItemKind::Template => naming.own_uri(server, shown),
             // A long name is cut on the route, so that it is found among those that are known.
             ItemKind::Tool | ItemKind::Prompt if rehearsal.knows(server) => {
-                let can_be = |own: &str| match form {
-                    NameForm::OnConflict => prefixed(server, own) == **shown,
+                let can_be = |own: &&str| match form {
+                    NameForm::OnConflict => prefixed(server, own) == shown,
                     NameForm::Own | NameForm::First | NameForm::Prefixed | NameForm::Unshared => {
-                        naming.show(server, *kind, own).as_deref() == Some(&**shown)
+                        naming.show(server, kind, own).as_deref() == Some(shown)
                     }
                 };
-                known.iter().copied().find(|own| can_be(own))
+                known_names(rehearsal, server, kind).find(can_be)
             }
             ItemKind::Tool | ItemKind::Prompt => naming.own_name(server, shown),
             ItemKind::Method => None,
         };
-        own.filter(|own| *own != &**shown).map(Into::into)
-    })
+        own.map(Into::into)
+    }
+}
+
+/// The name at its server of a tool or prompt that a record names as the route of that time showed it. `None` if that
+/// cannot be told, because the name looks like one that a route made, and the route with the path `route` makes none
+/// such of a name that is known.
+fn recorded_name(
+    settings: &Settings,
+    rehearsal: &DryRun,
+    server: &ServerName,
+    kind: ItemKind,
+    (shown, route): (&str, Option<&str>),
+) -> Option<Box<str>> {
+    let route = settings.routes.iter().find(|known| Some(&*known.path) == route);
+    let naming = route.and_then(|route| RouteNaming::of(settings, route, server));
+    let own = naming.and_then(|naming| {
+        // What the lockfile does not have was still called by its name on the route.
+        let derived = || match kind {
+            ItemKind::Tool | ItemKind::Prompt => naming.naming.own_name(server, shown),
+            ItemKind::Resource | ItemKind::Template | ItemKind::Method => None,
+        };
+        naming.own(rehearsal, kind, shown).or_else(|| derived().map(Into::into))
+    });
+    let is_named = matches!(kind, ItemKind::Tool | ItemKind::Prompt);
+    let is_known = |name: &str| known_names(rehearsal, server, kind).any(|known| known == name);
+    match own {
+        Some(own) if *own != *shown || is_known(&own) => Some(own),
+        // The route of that time may have renamed what this one does not.
+        Some(_) | None if is_named && is_prefixed(server, shown) => None,
+        Some(_) | None => Some(shown.into()),
+    }
+}
+
+/// Says that no caller can be the one that the command line names, unless its groups, roles or scopes describe one.
+fn say_unknown(explain: &ExplainArgs, settings: &Settings) {
+    let ExplainArgs { principal, group, role, scope, .. } = explain;
+    let is_described = [group, role, scope].iter().any(|given| !given.is_empty());
+    let names = ConfiguredNames::of(settings);
+    if !is_described && !names.may_be(principal) {
+        let why = names.unknown_caller(principal);
+        let near = names.nearest_principal(principal);
+        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        say(&format!(
+            "note: {why}; correct it{near}, or describe it with `--group`, `--role` or `--scope`, if it stands for others"
+        ));
+    }
 }
 
 /// The principal and the server that the command line describes.
@@ -392,7 +467,7 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     let is_allowed = matches!(answer.decision.effect, Effect::Allow(_));
     // What is allowed by the lockfile is denied if the server has changed it since.
     if is_allowed && answer.known != ItemKnowledge::Nothing {
-        line("but", "what the server offers now was not asked: `portcullis pin diff` asks it");
+        line("but", unasked(rehearsal.has_proposal(server, *kind, name)));
     }
     let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
     line("caller", &format!("{} ({groups})", principal.id));
@@ -443,6 +518,16 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         line("then", "rates, guardrails and what is done about the answer are not decided here");
     }
     out
+}
+
+/// What may be otherwise at the server, of a call that is allowed by the lockfile.
+const fn unasked(has_proposal: bool) -> &'static str {
+    if has_proposal {
+        "another definition of it is proposed in the lockfile, not approved: while the server offers that one, the call can be \
+         denied (definition-changed); `portcullis pin diff` asks the server"
+    } else {
+        "what the server offers now was not asked: `portcullis pin diff` asks it"
+    }
 }
 
 /// Describes what the client is told.

@@ -131,6 +131,18 @@ impl DryRun {
         self.catalogs.keys().any(|(known, _)| known == server)
     }
 
+    /// Whether the lockfile has an approved definition of an item and another one that is proposed, with which the item
+    /// would be denied.
+    #[must_use]
+    pub fn has_proposal(&self, server: &ServerName, kind: ItemKind, name: &str) -> bool {
+        let locked = self.pins.lock.servers.get(server.as_str());
+        let versions = locked.map(|locked| locked.versions(kind, name)).unwrap_or_default();
+        let has = |state| versions.iter().any(|version| version.state == state);
+        self.pins.mode == Mode::Enforce
+            && has(ApprovalState::Approved)
+            && has(ApprovalState::Pending)
+    }
+
     /// The item of a server in the lockfile whose name is closest to `name`.
     #[must_use]
     pub fn nearest(&self, server: &ServerName, kind: ItemKind, name: &str) -> Option<&str> {

@@ -229,7 +229,8 @@ pub fn could_be_of(server: &ServerName, shown: &str) -> bool {
 
 /// Whether `shown` begins with the name of `server` and the separator, as [`prefixed`] writes them. Server names are
 /// short, so both are present even if the rest was truncated.
-fn is_prefixed(server: &ServerName, shown: &str) -> bool {
+#[must_use]
+pub fn is_prefixed(server: &ServerName, shown: &str) -> bool {
     let rest = shown.get(server.as_str().len()..);
     could_be_of(server, shown) && rest.is_some_and(|rest| rest.starts_with(BETWEEN))
 }

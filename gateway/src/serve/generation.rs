@@ -13,7 +13,7 @@ use policy_core::subject::revoked::RevocationList;
 
 use crate::base::task::Tasks;
 use crate::config::settings::selftest::SelftestSettings;
-use crate::config::settings::{AuthScheme, Program, ServerTransport, Settings};
+use crate::config::settings::{AuthScheme, Program, ServerTransport, Settings, nearest};
 use crate::edge::admission::Admission;
 use crate::exchange::Gateway;
 use crate::identity::SERVICE;
@@ -110,6 +110,13 @@ impl ConfiguredNames {
         self.others
             || self.principals.contains(id)
             || issuer.is_some_and(|issuer| self.issuers.contains(issuer))
+    }
+
+    /// The principal with an API key whose id differs from this one in a few letters only.
+    #[must_use]
+    pub fn nearest_principal(&self, id: &str) -> Option<&str> {
+        let known = self.principals.iter().map(|known| &**known);
+        nearest(id, known.filter(|known| !known.starts_with(RESERVED)))
     }
 
     /// Says that no principal can have this id, and which ids there are.

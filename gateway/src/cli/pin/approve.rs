@@ -3,11 +3,12 @@
 mod asking;
 
 use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use detection::inspect::{self, AcceptedDetectors, Detector, Finding};
-use gateway::config::settings::{Settings, UNREADABLE};
+use gateway::config::settings::{Settings, UNREADABLE, nearest};
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
@@ -124,6 +125,7 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     }
     if count == 0 && !approve.identity {
         not_revoked(&lock, &named)?;
+        return Err(complain(&nothing_approved(&settings.pins.file, &lock, &named)));
     }
     let mut done = told(&settings.policy, &candidates, &consents);
     done.extend(remade(&settings, &candidates, &consents));
@@ -171,6 +173,50 @@ fn is_left(settings: &Settings, candidates: &[ApprovalCandidate<'_>]) -> bool {
 fn not_revoked(lock: &Lockfile, named: &PinSelector) -> Result<(), ExitCode> {
     let why = if named.is_of_all() { None } else { was_revoked(lock, named) };
     why.map_or(Ok(()), |why| Err(complain(&why)))
+}
+
+/// Says why nothing was approved: nothing is pending, or the lockfile does not have what is named.
+fn nothing_approved(file: &Path, lock: &Lockfile, named: &PinSelector) -> String {
+    let file = file.display();
+    let adds = "`portcullis pin` adds what the servers offer now";
+    if lock.servers.is_empty() {
+        return format!("nothing was approved: there is nothing in `{file}`; {adds}");
+    }
+    if is_in(lock, named) || named.is_everything() {
+        let of = if named.is_everything() { "" } else { "that is named " };
+        return format!("nothing was approved: nothing {of}is pending in `{file}`; {adds}");
+    }
+    let server = named.server.as_deref().unwrap_or_default();
+    let locked = lock.servers.get(server);
+    if locked.is_none() && !server.is_empty() {
+        let servers: Vec<_> = lock.servers.keys().map(|known| format!("`{known}`")).collect();
+        let (server, servers) = (in_a_line(server), servers.join(", "));
+        return format!(
+            "nothing was approved: `{file}` has nothing of the server `{server}`, but of {servers}; {adds}"
+        );
+    }
+    let thing = named.thing.as_deref().map(|thing| format!("no `{}`", in_a_line(thing)));
+    let thing = thing.unwrap_or_else(|| "nothing of what is named".to_owned());
+    let offers = locked.into_iter().flat_map(|locked| locked.offers.keys());
+    let tools = offers.filter(|(kind, _)| *kind == ItemKind::Tool).map(|(_, name)| &**name);
+    let near = named.tool.first().and_then(|name| nearest(name, tools));
+    let near = near.map(|near| format!(" (did you mean `{server}/{}`?)", in_a_line(near)));
+    format!(
+        "nothing was approved: `{file}` has {thing}{}; `portcullis pin list` shows what it has, and {adds}",
+        near.unwrap_or_default()
+    )
+}
+
+/// Whether the lockfile has any version, in whatever state, of what is named.
+fn is_in(lock: &Lockfile, named: &PinSelector) -> bool {
+    lock.servers.iter().any(|(server, locked)| {
+        let own = locked.server.iter().map(|version| (None, "", version));
+        let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
+            versions.iter().map(move |version| (Some(*kind), &**name, version))
+        });
+        own.chain(offers)
+            .any(|(kind, name, version)| named.wants(server, kind, name, version.digest))
+    })
 }
 
 fn is_terminal() -> bool {

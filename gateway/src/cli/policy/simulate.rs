@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::super::printable::in_a_line;
 use super::super::{OutputFormat, audit, complain, print, say};
-use super::{DENIED, allowed, denied, rehearsal, verdict};
+use super::{DENIED, allowed, denied, recorded_name, rehearsal, verdict};
 
 /// Reason code of a caller that the configuration would not authenticate.
 const NOBODY: &str = "unknown-caller";
@@ -58,7 +58,7 @@ struct SimulationResult {
     same: u64,
     /// Exchanges that were not decided by rules, but by findings or pins.
     others: u64,
-    /// Exchanges whose decision depends on arguments, which are not recorded.
+    /// Exchanges whose decision depends on what is not recorded: on arguments, or on the server's name of a renamed tool.
     open: u64,
     /// The changed decisions, each with the number of exchanges and the time of the last one.
     flips: BTreeMap<ChangedDecision, (u64, String)>,
@@ -172,13 +172,15 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
             RecordSubject::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
             // The rule may depend on the part of the name that the record cut off.
             RecordSubject::Thing(_, name) if name.len() + 4 > FOREIGN => None,
-            RecordSubject::Thing(kind, name) => rehearsal.by_rules(&TestRequest {
-                principal: *principal,
-                server,
-                kind: *kind,
-                name: name.as_str().into(),
-                arguments: None,
-            }),
+            RecordSubject::Thing(kind, name) => {
+                let route = text("route");
+                let recorded = (name.as_str(), route.as_deref());
+                // The rules are about the server's names, and the record has the one on the route.
+                recorded_name(settings, rehearsal, &server, *kind, recorded).and_then(|name| {
+                    let (principal, kind, arguments) = (*principal, *kind, None);
+                    rehearsal.by_rules(&TestRequest { principal, server, kind, name, arguments })
+                })
+            }
         },
         (RecordedCaller::Cut, _) => None,
         (RecordedCaller::Nobody, _) | (_, Err(_)) => {
@@ -286,7 +288,7 @@ fn words(tally: &SimulationResult) -> String {
     let flips: u64 = tally.flips.values().map(|(count, _)| count).sum();
     writeln!(
         out,
-        "{flips} would come out otherwise, {} the same; {} depend on arguments, which are not on record; \
+        "{flips} would come out otherwise, {} the same; {} depend on arguments or names that are not on record; \
          {} were not decided by rules",
         tally.same, tally.open, tally.others
     )
