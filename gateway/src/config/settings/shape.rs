@@ -303,10 +303,11 @@ fn is_name_in_env(value: &Value, at: &str) -> bool {
     is_item && value.as_str().is_some_and(is_name)
 }
 
-/// Whether a schema is an object with known keys, none of which is required.
+/// Whether a schema is an object with known keys only, none of which is required. It may have no keys at all.
 fn is_optional_section(schema: &Value) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
-    schema.get("properties").is_some_and(Value::is_object) && required.is_none_or(Vec::is_empty)
+    let is_closed = schema.get("additionalProperties").and_then(Value::as_bool) == Some(false);
+    is_closed && required.is_none_or(Vec::is_empty)
 }
 
 fn words(error: &ValidationError<'_>) -> (String, String) {
