@@ -127,7 +127,7 @@ fn a_method_that_only_the_two_ends_know_passes_where_a_rule_names_it() {
             let refused = ana.ask("org.example/odd", json!({}));
             let status = if client_era == Era::Modern { 404 } else { 200 };
             assert_eq!((refused.status, refused.code()), (status, -32601));
-            assert_eq!(gateway.last()["reason"], "not-granted");
+            assert_eq!(gateway.last()["reason"], "method-not-granted");
             if client_era == Era::Legacy && era == Era::Legacy {
                 for name in ["com.example/told", "org.example/told"] {
                     let body = json!({ "jsonrpc": "2.0", "method": name, "params": { "n": 1 } });

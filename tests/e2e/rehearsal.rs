@@ -250,7 +250,7 @@ fn cases_are_decided_and_mistakes_in_them_are_shown() {
         (
             "tests:\n- {name: x, principal: ana, server: up, expect: allow}\n",
             "2:3",
-            "not clear what this case is about",
+            "a case is about exactly one item",
         ),
         (
             "tests:\n- {name: x, principal: ana, server: up, tool: t, expect: maybe}\n",
