@@ -718,7 +718,7 @@ fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
         config.write(&file, gateway.audit());
         gateway.hang_up();
         let changes = |count: usize| {
-            let said = gateway.said().matches("another configuration").count();
+            let said = gateway.said().matches("configuration applied").count();
             (said >= count).then_some(())
         };
         eventually("the change", || changes(1));

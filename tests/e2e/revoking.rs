@@ -865,10 +865,10 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         // A file that cannot be read changes nothing, and says so. Each is put in place whole, so that it is
         // complained about once, and each round waits for a complaint of its own.
         for broken in ["principals: ana\n", "principal: [ana]\n", "tools: [no-slash]\n", ":\n"] {
-            let before = complaints("revocations cannot be read");
+            let before = complaints("revocations file cannot be read");
             put(&file, broken);
             eventually("the complaint", || {
-                (complaints("revocations cannot be read") > before).then_some(())
+                (complaints("revocations file cannot be read") > before).then_some(())
             });
             assert_eq!(ana(), 401, "{broken}");
         }

@@ -404,7 +404,7 @@ fn dropped(gateway: &Gateway) -> u64 {
 }
 
 fn logged(gateway: &Gateway) -> usize {
-    gateway.said().matches("progress was dropped").count()
+    gateway.said().matches("progress dropped").count()
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn progress_without_a_token_is_of_the_only_call_and_else_is_dropped_counted_and_
     assert!(!seen.contains("\"progress\":1") && !seen.contains("\"progress\":2"), "{seen}");
     go.send(()).unwrap();
     until(&mut second, "\r\n0\r\n");
-    gateway.says("progress was dropped");
+    gateway.says("progress dropped");
     assert_eq!((dropped(&gateway), logged(&gateway)), (5, 1));
 }
 
@@ -510,7 +510,7 @@ fn progress_of_one_session_never_reaches_a_call_of_another() {
                 until(stream, "\r\n0\r\n");
             }
         }
-        gateway.says("progress was dropped");
+        gateway.says("progress dropped");
         assert_eq!(logged(&gateway), 1);
     }
 }
