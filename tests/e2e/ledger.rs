@@ -1381,8 +1381,9 @@ fn records_of_a_tool_are_found_by_its_name_at_its_server_too() {
     }
     let found = |tool: &str| {
         let query = ["audit", "query", "--event", "exchange", "--format", "jsonl", "--tool", tool];
-        let said = String::from_utf8(run(&query, &[&gateway.audit()]).stdout).unwrap();
+        let said = String::from_utf8(run(&query, &[gateway.audit()]).stdout).unwrap();
         let tools = said.lines().map(|line| {
+            #[expect(clippy::disallowed_methods, reason = "our own output")]
             let record: Value = serde_json::from_str(line).unwrap();
             record["tool"].as_str().unwrap().to_owned()
         });
