@@ -20,7 +20,7 @@ use gateway::config::quota::Quotas;
 use gateway::config::settings::{self, AuthScheme, IssuerSettings, KeySource, Limits, RouteOauth};
 use gateway::crypto::jwk::Algorithm;
 use gateway::crypto::sealer::Sealer;
-use gateway::identity::resource::ProtectedResource;
+use gateway::identity::resource::{CertificateBinding, ProtectedResource};
 use gateway::identity::{Authenticator, AuthnRequest};
 use gateway::metrics::Metrics;
 use gateway::outbound::environment::Environment;
@@ -85,7 +85,7 @@ static WORLD: LazyLock<Gate> = LazyLock::new(|| {
         "/mcp",
         &oauth,
         std::slice::from_ref(&issuer),
-        false,
+        CertificateBinding::Unverifiable,
     );
     let settings = settings::IdentitySettings {
         issuers: vec![issuer],
