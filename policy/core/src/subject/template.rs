@@ -21,7 +21,7 @@ enum TemplatePart {
     Segment(Option<usize>),
     /// One or more characters of any kind: `{+name}`, or at most so many.
     Anything(Option<usize>),
-    /// Up to as many parameters as there are names, each with one of the names: `{;name}`.
+    /// Parameters with these names, in this order, each once or not at all: `{;name}` (RFC 6570, section 3.2.7).
     Parameters(Vec<Box<str>>),
     /// Up to `most` times the mark and a part of a segment: `{/name}`, `{.name}`, `{;name*}`.
     Repeated {
@@ -113,19 +113,24 @@ fn expression_of(expression: &str) -> Option<TemplatePart> {
     Some(part)
 }
 
-/// The most characters of the value of an expression with one variable (RFC 6570, section 2.4.1).
+/// The most characters of the value of an expression with one variable.
 fn length(names: &[&str]) -> Option<usize> {
     let [name] = names else { return None };
-    name.split_once(':').and_then(|(_, length)| length.parse().ok())
+    name.split_once(':').and_then(|(_, length)| max_length(length))
+}
+
+/// The number of a prefix modifier; `None` if it is invalid (RFC 6570, section 2.4.1).
+fn max_length(digits: &str) -> Option<usize> {
+    let is_number = matches!(digits.as_bytes(), [b'1'..=b'9', rest @ ..] if rest.len() < 4);
+    digits.parse().ok().filter(|_| is_number)
 }
 
 /// The name of a variable without modifiers; `None` if it is invalid.
 fn variable(text: &str) -> Option<Box<str>> {
     let name = text.strip_suffix('*').unwrap_or(text);
     let (name, length) = name.split_once(':').unwrap_or((name, "1"));
-    let counts = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
     let named = !name.is_empty() && name.bytes().all(is_name);
-    (named && counts).then(|| name.into())
+    (named && max_length(length).is_some()).then(|| name.into())
 }
 
 /// Whether a byte may occur in a variable name. RFC 6570 excludes the hyphen, but it is in use.
@@ -149,23 +154,14 @@ impl TemplatePart {
             Self::Anything(Some(most)) => after_short_run(text, starts, *most, |_| true),
             Self::Parameters(names) => {
                 let is_value = |byte| is_inner(byte) && byte != b';';
-                let mut all = starts.to_vec();
-                let mut last = starts.to_vec();
-                for _ in names {
-                    let mut next = vec![false; starts.len()];
-                    for name in names {
-                        let bare = after_literal(text, &last, format!(";{name}").as_bytes());
-                        let given = after_run(text, &after_literal(text, &bare, b"="), is_value);
-                        next.iter_mut().zip(bare).for_each(|(next, more)| *next |= more);
-                        next.iter_mut().zip(given).for_each(|(next, more)| *next |= more);
-                    }
-                    if !next.contains(&true) {
-                        break;
-                    }
-                    all.iter_mut().zip(&next).for_each(|(all, more)| *all |= more);
-                    last = next;
+                let mut ends = starts.to_vec();
+                for name in names {
+                    let bare = after_literal(text, &ends, format!(";{name}").as_bytes());
+                    let given = after_run(text, &after_literal(text, &bare, b"="), is_value);
+                    let more = bare.into_iter().zip(given).map(|(bare, given)| bare | given);
+                    ends.iter_mut().zip(more).for_each(|(end, more)| *end |= more);
                 }
-                all
+                ends
             }
             Self::Repeated { mark, most: usize::MAX } => after_runs(text, starts, *mark),
             Self::Repeated { mark, most } => {
@@ -368,6 +364,11 @@ mod tests {
             ("note://results/x{;a,b}", "note://results/x;a=1;z=2"),
             ("note://results/x{;a,b}", "note://results/x;ab=1"),
             ("note://results/x{;a,b}", "note://results/x;a;b;a"),
+            ("note://results/x{;a,b}", "note://results/x;b=1;a=2"),
+            ("note://results/{id:0}", "note://results/a"),
+            ("note://results/{id:03}", "note://results/a"),
+            ("note://results/{id:10000}", "note://results/a"),
+            ("note://results/{id:99999999999999999999}", "note://results/a"),
             ("note://results/{id}", "note://results/a?x=1"),
             ("note://results/{id}", "note://other/a"),
             ("note://results/{id}", "notes://results/a"),
@@ -403,11 +404,15 @@ mod tests {
             ("{+b}{?q*}", "?".repeat(2000)),
             ("{+b}{;p*}", ";".repeat(2000)),
             ("{+b}{;p,q}", ";p=;q".repeat(400)),
+            ("{;a,a,a,a}", ";a".repeat(1000)),
             ("{a:9}{b:9}", "a".repeat(2000)),
         ] {
             let template = format!("note://x/y{}end", parts.repeat(200));
             assert!(UriTemplate::read(&template).is_some(), "{parts}");
             assert!(!matches(&template, &format!("note://x/y{rest}")), "{parts}");
         }
+        let names = format!("note://x/y{{;{}a}}end", "a,".repeat(950));
+        assert!(UriTemplate::read(&names).is_some());
+        assert!(!matches(&names, &format!("note://x/y{}", ";a".repeat(950))));
     }
 }
