@@ -410,9 +410,10 @@ impl InFlightCall {
             // Some clients read the members of an object as items.
             return Some(Err(misspelled()));
         }
-        let items: Vec<_> = list.into_iter().flat_map(Value::items).collect();
-        let put = items.iter().take(AT_ONCE + 1);
-        let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
+        // One more than may be asked is refused, and no more than that is kept.
+        let items: Vec<_> = list.into_iter().flat_map(Value::items).take(AT_ONCE + 1).collect();
+        let put =
+            items.iter().map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let mut put: Vec<_> = put.collect();
         // A page that stands elsewhere, or nowhere, is asked for all the same.
         let names_none = put.is_empty();

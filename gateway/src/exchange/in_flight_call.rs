@@ -931,9 +931,6 @@ fn judged(
     if wire::is_misspelled(value, &RESULT) {
         return broken("the result has a member in another spelling");
     }
-    if blocks(value).any(|block| wire::is_misspelled(block, &BLOCK)) {
-        return broken("the result has content with a member in another spelling");
-    }
     let kind = value.get("resultType").and_then(Value::as_str);
     let known = |kind: &str| kind == "complete" || kind == "task" && client.takes_tasks();
     if kind.is_some_and(|kind| !known(&kind)) {
@@ -946,6 +943,12 @@ fn judged(
 /// A value that is an object, and the items of one that is a list.
 fn one_or_each(value: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     std::iter::once(value).filter(|one| one.is_object()).chain(value.items())
+}
+
+/// Whether a block of content in a result has a member that a lenient client takes for one of the protocol. The cost is
+/// proportional to the length of the result.
+pub(super) fn has_misspelled_content(result: Value<'_>) -> bool {
+    blocks(result).any(|block| wire::is_misspelled(block, &BLOCK))
 }
 
 /// The blocks of content of a result, of its messages and of its resources, and the resources in them.

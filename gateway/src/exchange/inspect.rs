@@ -9,6 +9,7 @@ use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
 use super::Gateway;
+use super::in_flight_call::has_misspelled_content;
 use crate::base::offload::{OffloadError, OffloadHolder};
 use crate::edge::failure::Failure;
 use crate::upstream::UpstreamError;
@@ -58,7 +59,7 @@ impl Gateway {
     /// Inspects a reply and returns what `caller` may see of it.
     ///
     /// # Errors
-    /// If the reply could not be inspected; then it is withheld.
+    /// If the reply could not be inspected, or has content with a misspelled member; then it is withheld.
     pub(super) async fn inspected(
         &self,
         caller: &Arc<Principal>,
@@ -76,15 +77,22 @@ impl Gateway {
             if expectation.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
         let look =
             |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
-                policy.release(facts, caller, expectation, reply, budget)
+                if let Reply::Result(said) = &reply
+                    && budget.spend(said.value().span().len())
+                    && has_misspelled_content(said.value())
+                {
+                    return Err("the result has content with a member in another spelling");
+                }
+                // An exhausted budget withholds the reply there.
+                Ok(policy.release(facts, caller, expectation, reply, budget))
             };
-        self.inspect(caller, bytes, look).await.map_err(|error| {
+        let looked = self.inspect(caller, bytes, look).await.map_err(|error| {
             tracing::warn!(
                 event = "result.withheld", error = %crate::base::error_chain::ErrorChain(&error),
                 "result withheld"
             );
-            let what = "the answer could not be looked at";
-            Failure::Upstream(UpstreamError::Protocol(what))
-        })
+            Failure::Upstream(UpstreamError::Protocol("the result could not be inspected"))
+        })?;
+        looked.map_err(|what| Failure::Upstream(UpstreamError::Protocol(what)))
     }
 }
