@@ -59,9 +59,12 @@ impl ToolDenial {
 #[must_use]
 pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
     let contact = rule_contact(failure).or(contact);
-    let mut text = cause_clause(failure)?;
+    let (mut text, next_step) = cause_and_step(failure)?;
+    if let Some(wait) = failure.retry_after() {
+        write!(text, "; try again in {wait} s").unwrap_or_default();
+    }
     text.push_str(". ");
-    text.push_str(next_step(failure));
+    text.push_str(next_step);
     if let (Some(contact), None) = (contact, failure.retry_after()) {
         write!(text, " If it should be allowed, ask {contact}.").unwrap_or_default();
     }
@@ -76,11 +79,19 @@ fn rule_contact(failure: &Failure) -> Option<&str> {
     contact.as_deref()
 }
 
-/// The reason of the denial as one clause.
-fn cause_clause(failure: &Failure) -> Option<String> {
-    let cause = match failure {
+/// The text for what the model can do about arguments that the schema or the rule does not accept.
+const CORRECT: &str = "Correct the arguments and call the tool again.";
+/// The same for contents that must not be sent.
+const LEAVE_OUT: &str = "Leave out what may not be sent, and call the tool again.";
+/// The same where nothing that the model can change helps.
+const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
+
+/// The reason of the denial as one clause, and the fixed wording for what the model can do. `None` for failures that are
+/// reported as errors.
+fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
+    Some(match failure {
         Failure::Denied(ItemKind::Tool, Denial { reason, told: Disclosure::Rule { rule, .. } }) => {
-            match reason {
+            let cause = match reason {
                 Reason::Arguments(finding) | Reason::Content(finding) => {
                     format!("denied: {}", finding_clause(finding))
                 }
@@ -88,16 +99,21 @@ fn cause_clause(failure: &Failure) -> Option<String> {
                     Some(rule) => format!("denied by rule `{rule}`: {}", reason_clause(reason)),
                     None => format!("denied: {}", reason_clause(reason)),
                 },
-            }
+            };
+            (cause, next_step(reason))
         }
-        Failure::Rate(_) => "denied: this tool was called more often than it may be".to_owned(),
-        Failure::Unsent(finding) => format!("denied: {}", finding_clause(finding)),
+        Failure::Rate(_) => (
+            "denied: this tool was called more often than it may be".to_owned(),
+            "Wait that long before the next call of this tool, or go on without it.",
+        ),
+        Failure::Unsent(finding) => (format!("denied: {}", finding_clause(finding)), LEAVE_OUT),
         Failure::Withheld(finding) => {
             let detector = finding.detector.name();
-            format!("denied: the server's result was withheld: {detector}")
+            (format!("denied: the server's result was withheld: {detector}"), GO_ON)
         }
         Failure::Refused(refusal) => {
-            format!("denied: the server request is not allowed: {}", refusal.reason.note())
+            let note = refusal.reason.note();
+            (format!("denied: the server request is not allowed: {note}"), GO_ON)
         }
         // These are reported as errors.
         Failure::Denied(..)
@@ -122,10 +138,6 @@ fn cause_clause(failure: &Failure) -> Option<String> {
         | Failure::Unanswered
         | Failure::Audit(_)
         | Failure::Upstream(_) => return None,
-    };
-    Some(match failure.retry_after() {
-        Some(wait) => format!("{cause}; try again in {wait} s"),
-        None => cause,
     })
 }
 
@@ -153,57 +165,22 @@ const fn reason_clause(reason: &Reason) -> &'static str {
 }
 
 /// The fixed wording for what the model can do.
-const fn next_step(failure: &Failure) -> &'static str {
-    const ARGUMENTS: &str = "Correct the arguments and call the tool again.";
-    const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
-    match failure {
-        Failure::Rate(_) => {
-            "Wait that long before the next call of this tool, or go on without it."
-        }
-        Failure::Unsent(_) => "Leave out what may not be sent, and call the tool again.",
-        Failure::Denied(_, Denial { reason, .. }) => match reason {
-            Reason::Arguments(_) | Reason::ConditionError(_, ConditionRemedy::Arguments) => {
-                ARGUMENTS
-            }
-            Reason::Content(_) => "Leave out what may not be sent, and call the tool again.",
-            Reason::NotGranted => {
-                "Other arguments may be allowed; the same ones will be denied again."
-            }
-            Reason::Forbidden(_)
-            | Reason::ConditionError(_, ConditionRemedy::Rule)
-            | Reason::Unknown(_)
-            | Reason::Definition(_)
-            | Reason::Shadowed(_)
-            | Reason::Scope(..)
-            | Reason::Proof(..)
-            | Reason::Revoked
-            | Reason::Pin(_)
-            | Reason::Approval
-            | Reason::Uri(_) => GO_ON,
-        },
-        Failure::Withheld(_)
-        | Failure::Refused(_)
-        | Failure::Http(_)
-        | Failure::Authn(_)
-        | Failure::StepUp(..)
-        | Failure::Everything
-        | Failure::Route(_)
-        | Failure::Overload
-        | Failure::Share(_)
-        | Failure::Decode(_)
-        | Failure::Shape(_)
-        | Failure::HeaderMismatch(_)
-        | Failure::Version { .. }
-        | Failure::Params(_)
-        | Failure::Removed
-        | Failure::Method
-        | Failure::Session(_)
-        | Failure::Replay
-        | Failure::Duplicate
-        | Failure::Unasked(_)
-        | Failure::Unanswered
-        | Failure::Audit(_)
-        | Failure::Upstream(_) => GO_ON,
+const fn next_step(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Arguments(_) | Reason::ConditionError(_, ConditionRemedy::Arguments) => CORRECT,
+        Reason::Content(_) => LEAVE_OUT,
+        Reason::NotGranted => "Other arguments may be allowed; the same ones will be denied again.",
+        Reason::Forbidden(_)
+        | Reason::ConditionError(_, ConditionRemedy::Rule)
+        | Reason::Unknown(_)
+        | Reason::Definition(_)
+        | Reason::Shadowed(_)
+        | Reason::Scope(..)
+        | Reason::Proof(..)
+        | Reason::Revoked
+        | Reason::Pin(_)
+        | Reason::Approval
+        | Reason::Uri(_) => GO_ON,
     }
 }
 
