@@ -22,7 +22,7 @@ mod server_request_records;
 mod client_responses;
 mod server_requests;
 mod checked_clients;
-mod disclosed_client;
+mod client_description;
 mod offload;
 mod elicitation;
 mod capture;
