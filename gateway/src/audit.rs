@@ -153,6 +153,9 @@ pub enum AuditError {
     /// Checkpoints cannot be signed or written.
     #[error("checkpoints cannot be made: {0}")]
     Checkpoint(Box<str>),
+    /// The operating system gives no random bytes.
+    #[error("the operating system gave no random bytes")]
+    Random,
 }
 
 /// The audit journal: it writes records to all sinks and hands out [`OpenRecord`] as proof that a record is open.
@@ -280,13 +283,9 @@ impl JournalSeed {
     /// # Errors
     /// If there are no random bytes.
     fn generate() -> Result<Self, AuditError> {
-        let failed = |_: aws_lc_rs::error::Unspecified| AuditError::Sink {
-            sink: "random".into(),
-            cause: io::Error::other("the machine gave no random bytes"),
-        };
         let (mut process, mut chain, mut key) = ([0; 8], [0; 8], [0; 32]);
         for part in [&mut process[..], &mut chain, &mut key] {
-            rand::fill(part).map_err(failed)?;
+            rand::fill(part).map_err(|_unspecified| AuditError::Random)?;
         }
         Ok(Self { process: u64::from_be_bytes(process), chain: hex::encode(&chain), key })
     }

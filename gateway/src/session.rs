@@ -324,20 +324,19 @@ mod tests {
         Sessions::new(sealer, Duration::from_secs(60), &limits, clock)
     }
 
+    /// The id of a new session.
+    fn sealed(sessions: &Sessions, who: &Principal) -> String {
+        let client = DisclosedClient::gateway();
+        sessions.seal(who, "/mcp", ProtocolVersion::V2025June, &client, &[]).unwrap()
+    }
+
     #[test]
     fn a_session_can_always_be_ended_and_stays_ended() {
         let clock = Arc::default();
         let sessions = sessions(&[], &clock);
         let (ana, bob, eve) = (who("ana"), who("bob"), who("eve"));
         let open = |who: &Principal| {
-            let id = sessions.seal(
-                who,
-                "/mcp",
-                ProtocolVersion::V2025June,
-                &DisclosedClient::gateway(),
-                &[],
-            );
-            let id = id.unwrap();
+            let id = sealed(&sessions, who);
             (sessions.open(&id, who, "/mcp").unwrap(), id)
         };
         let lives = |who: &Principal, id: &str| sessions.open(id, who, "/mcp").is_ok();
@@ -377,14 +376,7 @@ mod tests {
         let sessions = sessions(&[], &clock);
         let (ana, bob) = (who("ana"), who("bob"));
         let ended = |who: &Arc<Principal>| {
-            let id = sessions.seal(
-                who,
-                "/mcp",
-                ProtocolVersion::V2025June,
-                &DisclosedClient::gateway(),
-                &[],
-            );
-            let id = id.unwrap();
+            let id = sealed(&sessions, who);
             sessions.end(&sessions.open(&id, who, "/mcp").unwrap(), who);
             id
         };
@@ -439,9 +431,7 @@ mod tests {
         let clock = Arc::default();
         let (old, new) = (vec![1; 32], vec![2; 32]);
         let ana = who("ana");
-        let id = sessions(std::slice::from_ref(&old), &clock)
-            .seal(&ana, "/mcp", ProtocolVersion::V2025June, &DisclosedClient::gateway(), &[])
-            .unwrap();
+        let id = sealed(&sessions(std::slice::from_ref(&old), &clock), &ana);
         assert!(sessions(&[new.clone(), old], &clock).open(&id, &ana, "/mcp").is_ok());
         assert!(sessions(&[new], &clock).open(&id, &ana, "/mcp").is_err());
     }

@@ -268,14 +268,16 @@ fn a_rule_for_a_uri_that_can_never_be_asked_for_does_not_start() {
     }
 }
 
-#[test]
-fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
-    let rules = "rules:
+/// Every unknown method is allowed, and one tool.
+const UNKNOWN_METHODS: &str = "rules:
 - {id: any, effect: allow, principals: ['group:dev'], servers: ['*'], methods: ['*']}
 - {id: tools, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [read]}";
+
+#[test]
+fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
     for era in ERAS {
         let server = Server::echo(era, &["read", "drop"]);
-        let gateway = Config::of(&server.url()).policy(rules).start();
+        let gateway = Config::of(&server.url()).policy(UNKNOWN_METHODS).start();
         let ana = gateway.client(era, ANA);
         let params = json!({ "name": "drop", "arguments": {} });
         // What the gateway asks of itself is known; everything else was a client's.
@@ -310,7 +312,7 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
     }
     // Headers cannot carry these, so only a legacy client can send them.
     let server = Server::echo(Era::Legacy, &["read", "drop"]);
-    let gateway = Config::of(&server.url()).policy(rules).start();
+    let gateway = Config::of(&server.url()).policy(UNKNOWN_METHODS).start();
     let ana = gateway.client(Era::Legacy, ANA);
     for method in [
         "tools/call ",
@@ -331,12 +333,9 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
 
 #[test]
 fn a_request_of_the_protocol_without_an_id_is_refused() {
-    let rules = "rules:
-- {id: any, effect: allow, principals: ['group:dev'], servers: ['*'], methods: ['*']}
-- {id: tools, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [read]}";
     for era in ERAS {
         let server = Server::echo(era, &["read", "drop"]);
-        let gateway = Config::of(&server.url()).policy(rules).start();
+        let gateway = Config::of(&server.url()).policy(UNKNOWN_METHODS).start();
         let ana = gateway.client(era, ANA);
         for (method, name) in [
             ("tools/call", "drop"),

@@ -136,13 +136,13 @@ pub(super) struct FormerKeys {
 /// Replaces former names of keys in `root`. Where a mapping has both names of a key, the former one is removed, which
 /// is a problem.
 pub(super) fn replace(file: &str, text: &str, root: &mut YamlNode) -> FormerKeys {
-    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    let mut found = FoundKeys::default();
     for RenamedKeys { section, names } in RENAMED {
-        replace_in(root, section, names, &mut (&mut found, &mut problems));
+        replace_in(root, section, names, &mut found);
     }
-    let warnings = ConfigProblems::new(file, text, found).each().into_iter();
+    let warnings = ConfigProblems::new(file, text, found.replaced).each().into_iter();
     let warnings = warnings.map(|(said, help)| format!("{said}; {help}").into()).collect();
-    FormerKeys { warnings, problems }
+    FormerKeys { warnings, problems: found.beside }
 }
 
 /// The former and the current names of the keys in the mapping at a JSON Pointer.
@@ -156,11 +156,20 @@ pub(super) fn names_at(pointer: &str) -> &'static [(&'static str, &'static str)]
     RENAMED.iter().find(is_at).map(|renamed| renamed.names).unwrap_or_default()
 }
 
+/// The places of former names.
+#[derive(Default)]
+struct FoundKeys {
+    /// Those that were replaced.
+    replaced: Vec<ConfigProblem>,
+    /// Those that stood beside the current name.
+    beside: Vec<ConfigProblem>,
+}
+
 fn replace_in(
     node: &mut YamlNode,
     section: &[&str],
     names: &[(&str, &str)],
-    found: &mut (&mut Vec<ConfigProblem>, &mut Vec<ConfigProblem>),
+    found: &mut FoundKeys,
 ) {
     match (&mut node.kind, section) {
         (NodeKind::Sequence(items), ["*", rest @ ..]) => {
@@ -179,7 +188,7 @@ fn replace_in(
                     let message =
                         format!("`{former}` is the former name of `{current}`, which is given too");
                     for (key, _) in members.extract_if(.., |(key, _)| key.text == *former) {
-                        found.1.push(ConfigProblem::new(key.span, &*message, "remove it"));
+                        found.beside.push(ConfigProblem::new(key.span, &*message, "remove it"));
                     }
                     continue;
                 }
@@ -188,7 +197,7 @@ fn replace_in(
                     let message = format!("`{former}` is the former name of `{current}`");
                     let help =
                         format!("write `{current}`; version 1.0 will not accept the former name");
-                    found.0.push(ConfigProblem::new(key.span.clone(), message, help));
+                    found.replaced.push(ConfigProblem::new(key.span.clone(), message, help));
                 }
             }
         }

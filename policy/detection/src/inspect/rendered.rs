@@ -69,9 +69,9 @@ impl RenderedText {
             source,
             is_markdown,
             has_tags: false,
-            leads: false,
-            value: 0,
-            target: Some(0),
+            is_target_start: false,
+            value_end: 0,
+            target_end: Some(0),
             done: 0,
             read: Self { text: String::new(), parts: Vec::new() },
         };
@@ -136,11 +136,11 @@ struct Reader<'a> {
     /// Whether a tag has begun. Where it ends depends on the reader: on comments, on code in Markdown, on elements of text.
     has_tags: bool,
     /// Whether the target of a Markdown link begins here: after `](` or `]:`, and blanks.
-    leads: bool,
+    is_target_start: bool,
     /// The end of the quoted value of an attribute.
-    value: usize,
-    /// The end of the last Markdown target in `<>`; `None` once no `>` follows. Rename: `target_end`.
-    target: Option<usize>,
+    value_end: usize,
+    /// The end of the last Markdown target in `<>`; `None` once no `>` follows.
+    target_end: Option<usize>,
     /// The end of what was read.
     done: usize,
     read: RenderedText,
@@ -151,7 +151,7 @@ impl Reader<'_> {
         let bytes = self.source.as_bytes();
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
-            let is_inside = at < self.value || self.target.is_some_and(|end| at < end);
+            let is_inside = at < self.value_end || self.target_end.is_some_and(|end| at < end);
             let read = match byte {
                 b'&' => reference(self.source.get(at..).unwrap_or_default(), self.opens(at)),
                 b'\\' => self.escape(at),
@@ -162,9 +162,9 @@ impl Reader<'_> {
                 }
             };
             let before = at.checked_sub(1).and_then(|at| bytes.get(at));
-            self.leads = match byte {
+            self.is_target_start = match byte {
                 b'(' | b':' => before == Some(&b']'),
-                blank => self.leads && blank.is_ascii_whitespace(),
+                blank => self.is_target_start && blank.is_ascii_whitespace(),
             };
             let Some((length, instead)) = read else {
                 at += 1;
@@ -188,8 +188,8 @@ impl Reader<'_> {
         match byte {
             b'<' => {
                 self.has_tags |= behind.first().is_some_and(u8::is_ascii_alphabetic);
-                if self.leads && self.target.is_some_and(|end| end <= at) {
-                    self.target = memchr(b'>', behind).map(|end| at + 1 + end);
+                if self.is_target_start && self.target_end.is_some_and(|end| end <= at) {
+                    self.target_end = memchr(b'>', behind).map(|end| at + 1 + end);
                 }
             }
             // Also within a value: its opening quote may be in a comment, and then this is the one that counts.
@@ -198,7 +198,7 @@ impl Reader<'_> {
                 let Some(quote @ (b'"' | b'\'')) = behind.get(blanks) else { return };
                 let value = behind.get(blanks + 1..).unwrap_or_default();
                 if let Some(end) = memchr(*quote, value) {
-                    self.value = self.value.max(at + 1 + blanks + 1 + end);
+                    self.value_end = self.value_end.max(at + 1 + blanks + 1 + end);
                 }
             }
             _ => {}
