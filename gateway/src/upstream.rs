@@ -188,7 +188,7 @@ pub struct Upstream {
     /// Sessions that the gateway keeps for callers without a session of their own.
     gateway_sessions: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
     /// The demultiplexers of sessions that belong to clients, while they are in use.
-    desks: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
+    demuxes: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
     /// The number of listeners for a resource, by session.
     watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
 }
@@ -351,7 +351,7 @@ impl Upstream {
             answers: Arc::clone(&environment.quotas.answers),
             capable: CapableCatalogs::new(&server.server_requests),
             gateway_sessions: BoundedMap::new(limits.sessions),
-            desks: BoundedMap::new(limits.sessions),
+            demuxes: BoundedMap::new(limits.sessions),
             watched: BoundedMap::new(limits.sessions),
         })
     }

@@ -393,12 +393,12 @@ impl Upstream {
     ) -> Option<Arc<Demux>> {
         upstream_session.id.as_ref()?;
         let key = (on_behalf.session_key(), upstream_session.clone());
-        let known = self.desks.get(&key).and_then(|known| known.0.upgrade());
-        if known.is_some() || self.desks.length() >= self.limits.sessions {
+        let known = self.demuxes.get(&key).and_then(|known| known.0.upgrade());
+        if known.is_some() || self.demuxes.length() >= self.limits.sessions {
             return known;
         }
         let new = self.new_demux(ConnectionScope::Session);
-        let entry = self.desks.update(key, |known| match known.0.strong_count() {
+        let entry = self.demuxes.update(key, |known| match known.0.strong_count() {
             0 => WeakDemux(Arc::downgrade(&new)),
             _ => known,
         });
@@ -411,7 +411,7 @@ impl Upstream {
         let Some(upstream_session) = &answer.upstream_session else { return false };
         let demux = match &answer.on_behalf.upstream_session {
             Some(_) => self
-                .desks
+                .demuxes
                 .get(&(answer.on_behalf.session_key(), upstream_session.clone()))
                 .and_then(|k| k.0.upgrade()),
             None => self
@@ -521,7 +521,7 @@ impl Upstream {
             }
             // Entries of callers that are gone must not fill the cache; the remaining callers cost one more request.
             self.known_by.retain(|_, known| known.known.since.elapsed() < INFO_TTL);
-            self.desks.retain(|_, known| known.0.strong_count() > 0);
+            self.demuxes.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients disappear without closing their session.
             self.catalogs.retain(|_, cached| !cached.is_spent(self.limits.catalog_age, IDLE));
             self.same.retain(|_, listing| listing.strong_count() > 0);
