@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use e2e::client::Answer;
-use e2e::gateway::{ANA, BOB, Config};
+use e2e::gateway::{ANA, BOB, Config, binary, printed};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -64,6 +64,45 @@ fn the_list_and_the_calls_follow_the_rules() {
         let reached: Vec<_> =
             server.tool_calls().iter().map(|call| call.tool().to_owned()).collect();
         assert_eq!(reached, ["read_file", "argued"], "{era:?}");
+    }
+}
+
+#[test]
+fn the_record_names_the_member_that_a_condition_lacks_but_no_name_that_the_caller_chose() {
+    let policy = RULES.to_owned()
+        + "
+- {id: chosen, effect: forbid, principals: ['*'], servers: ['*'], tools: [read_file], when: 'arguments[arguments.key] == 1'}";
+    for era in ERAS {
+        let server = Server::echo(era, &TOOLS);
+        let gateway = Config::of(&server.url()).policy(&policy).start();
+        let ana = gateway.client(era, ANA);
+        for (tool, arguments, rule, missing) in [
+            ("argued", json!({}), "small", json!("n")),
+            ("argued", json!({ "n": "six" }), "small", Value::Null),
+            ("read_file", json!({}), "chosen", json!("key")),
+            ("read_file", json!({ "key": "\u{1b}[31mmine" }), "chosen", Value::Null),
+        ] {
+            let answer = ana.call(tool, &arguments);
+            assert!(!answer.body.contains("without"), "{answer:?}");
+            let record = gateway.last();
+            let of = |name: &str| record[name].clone();
+            assert_eq!(
+                (of("reason"), of("rule"), of("missing")),
+                (json!("condition-error"), json!(rule), missing),
+                "{record}"
+            );
+        }
+        let log = std::fs::read_to_string(gateway.audit()).unwrap();
+        assert!(!log.contains("31mmine"), "{log}");
+        let query = std::process::Command::new(binary())
+            .args(["audit", "query"])
+            .arg(gateway.audit())
+            .args(["--reason", "condition-error"])
+            .output()
+            .unwrap();
+        let query = printed(&query);
+        assert!(query.contains("(condition-error, small, without `n`)"), "{query}");
+        assert!(server.tool_calls().is_empty());
     }
 }
 

@@ -201,6 +201,7 @@ fn why(record: Value<'_>) -> String {
         (None, None) => {}
     }
     parts.extend(text("detail").map(|detail| format!("({})", clipped(&detail, NAME))));
+    parts.extend(text("missing").map(|name| format!("without `{}`", clipped(&name, NAME))));
     let found = ["findings", "found"]
         .iter()
         .filter_map(|key| record.get(key))
@@ -253,6 +254,10 @@ mod tests {
             (
                 r#""answered","durationMicros":{"total":2100},"httpMethod":"DELETE","principal":"ana","route":"/tickets""#,
                 "11:02:52 OK     ana DELETE /tickets 2ms",
+            ),
+            (
+                r#""denied","missing":"owner","principal":"ana","reason":"condition-error","rule":"own","server":"up","tool":"drop""#,
+                "11:02:52 DENY   ana up/drop condition-error own without `owner`",
             ),
             (
                 r#""denied","found":["server-requests at ``: server-request-not-configured"],"principal":"ana","reason":"server-request-not-configured","server":"up","tool":"work""#,

@@ -377,6 +377,14 @@ impl Record {
         rule.map(|rule| rule.as_str())
     }
 
+    /// The member that the condition of that rule reads and that the request lacks.
+    pub(super) fn missing(&self) -> Option<&str> {
+        match &self.decision()?.effect {
+            Effect::Allow(_) => None,
+            Effect::Deny(denial) => denial.reason.missing(),
+        }
+    }
+
     /// The exchange as an MCP operation, for metrics.
     pub(super) fn operated(&self, ending: ExchangeEnd) -> OperationLabels<'_> {
         let named = self

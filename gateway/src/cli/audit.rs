@@ -860,6 +860,8 @@ fn words(record: Value<'_>) -> Vec<u8> {
     }
     let why: Vec<_> =
         ["reason", "detail", "rule", "what"].iter().filter_map(|name| text(name)).collect();
+    let missing = text("missing").map(|name| format!("without `{name}`"));
+    let why: Vec<_> = why.into_iter().chain(missing).collect();
     let why = (!why.is_empty()).then(|| why.join(", "));
     let found = findings(record).map(|finding| finding_in_words(&finding));
     let why: Vec<_> = why.into_iter().chain(found).collect();

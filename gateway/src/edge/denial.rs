@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 use detection::inspect::{Detector, Finding};
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
-use policy::rules::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
+use policy::rules::decision::{
+    ConditionFault, ConditionRemedy, Denial, DenialFormat, Disclosure, Reason,
+};
 
 use crate::audit::RecordId;
 use crate::edge::failure::Failure;
@@ -146,10 +148,12 @@ const fn reason_clause(reason: &Reason) -> &'static str {
     match reason {
         Reason::NotGranted => "no rule allows this with these arguments",
         Reason::Forbidden(_) => "the policy forbids this call",
-        Reason::ConditionError(_, ConditionRemedy::Arguments) => {
+        Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Arguments, .. }) => {
             "its condition cannot be evaluated with these arguments"
         }
-        Reason::ConditionError(_, ConditionRemedy::Rule) => "its condition cannot be evaluated",
+        Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. }) => {
+            "its condition cannot be evaluated"
+        }
         Reason::Approval => "a person has to approve each call, and there is nobody to ask here",
         Reason::Scope(..) => "it needs a token with more scopes",
         Reason::Proof(..) => "it needs a token with proof of possession",
@@ -167,11 +171,14 @@ const fn reason_clause(reason: &Reason) -> &'static str {
 /// The fixed wording for what the model can do.
 const fn next_step(reason: &Reason) -> &'static str {
     match reason {
-        Reason::Arguments(_) | Reason::ConditionError(_, ConditionRemedy::Arguments) => CORRECT,
+        Reason::Arguments(_)
+        | Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Arguments, .. }) => {
+            CORRECT
+        }
         Reason::Content(_) => LEAVE_OUT,
         Reason::NotGranted => "Other arguments may be allowed; the same ones will be denied again.",
         Reason::Forbidden(_)
-        | Reason::ConditionError(_, ConditionRemedy::Rule)
+        | Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. })
         | Reason::Unknown(_)
         | Reason::Definition(_)
         | Reason::Shadowed(_)
@@ -280,7 +287,7 @@ fn meta(
 mod tests {
     use detection::inspect::{Detector, Finding};
     use policy::definition::offer::ItemKind;
-    use policy::rules::decision::{ConditionRemedy, Denial, Disclosure, Reason};
+    use policy::rules::decision::{ConditionFault, ConditionRemedy, Denial, Disclosure, Reason};
     use policy_core::subject::name::RuleId;
 
     use super::text;
@@ -318,7 +325,8 @@ mod tests {
     #[test]
     fn arguments_are_only_to_be_corrected_where_that_can_help() {
         let told = |remedy| {
-            let reason = Reason::ConditionError(RuleId::parse("odd").unwrap(), remedy);
+            let fault = ConditionFault { remedy, missing: None };
+            let reason = Reason::ConditionError(RuleId::parse("odd").unwrap(), fault);
             let told = Disclosure::Rule { rule: None, contact: None };
             text(&denied(reason, told), None).unwrap()
         };

@@ -10,9 +10,11 @@ use policy_core::subject::principal::{Principal, PrincipalSelector, RequiredProo
 use policy_core::subject::uri;
 
 use crate::definition::offer::ItemKind;
-use crate::rules::condition::{AccessRequest, Condition, ConditionOutcome};
+use crate::rules::condition::{AccessRequest, Condition, ConditionOutcome, EvaluationError};
 use crate::rules::control::{Control, ControlSet};
-use crate::rules::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
+use crate::rules::decision::{
+    ConditionFault, ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason,
+};
 
 use index::RuleIndex;
 
@@ -154,20 +156,18 @@ impl Rule {
     }
 
     /// Evaluates the condition of the rule; a rule without one holds.
-    pub(crate) fn outcome(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
-        self.when.as_ref().map_or(ConditionOutcome::Holds, |when| when.evaluate(subject))
-    }
-
-    /// Why the condition of the rule could not be evaluated, for the author of the policy.
-    pub(crate) fn evaluation_error(&self, subject: AccessRequest<'_>) -> Box<str> {
-        let error = self.when.as_ref().and_then(|when| when.try_evaluate(subject).err());
-        error.map_or_else(Box::default, |error| error.to_string().into())
+    pub(crate) fn outcome(
+        &self,
+        subject: AccessRequest<'_>,
+    ) -> Result<ConditionOutcome, EvaluationError> {
+        self.when.as_ref().map_or(Ok(ConditionOutcome::Holds), |when| when.evaluate(subject))
     }
 
     /// The reason for a denial because the condition of the rule could not be evaluated.
-    fn condition_error(&self) -> Reason {
-        let remedy = self.when.as_ref().map_or(ConditionRemedy::Rule, Condition::remedy);
-        Reason::ConditionError(self.id.clone(), remedy)
+    fn condition_error(&self, error: &EvaluationError) -> Reason {
+        let other = || ConditionFault { remedy: ConditionRemedy::Rule, missing: None };
+        let fault = self.when.as_ref().map_or_else(other, |when| when.fault(error));
+        Reason::ConditionError(self.id.clone(), fault)
     }
 }
 
@@ -234,14 +234,11 @@ impl RuleSet {
         let mut worst = OutcomeTally::default();
         for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
             let outcome = match (rule.outcome(subject), rule.says) {
-                (ConditionOutcome::Depends, RuleEffect::Forbid) => ConditionOutcome::Holds,
-                (ConditionOutcome::Depends, RuleEffect::Allow) => ConditionOutcome::Fails,
-                (
-                    outcome @ (ConditionOutcome::Holds
-                    | ConditionOutcome::Fails
-                    | ConditionOutcome::Error),
-                    _,
-                ) => outcome,
+                (Ok(ConditionOutcome::Depends), RuleEffect::Forbid) => Ok(ConditionOutcome::Holds),
+                (Ok(ConditionOutcome::Depends), RuleEffect::Allow) => Ok(ConditionOutcome::Fails),
+                (outcome @ (Ok(ConditionOutcome::Holds | ConditionOutcome::Fails) | Err(_)), _) => {
+                    outcome
+                }
             };
             worst.count(rule, outcome, subject.principal);
         }
@@ -326,8 +323,8 @@ struct OutcomeTally<'a> {
     denied: Option<(&'a Rule, Reason)>,
     /// What the credential lacks for an `allow` that would otherwise grant.
     lacks: Option<Reason>,
-    /// An `allow` whose condition failed to evaluate. It explains a denial but never overrules a grant.
-    failed: Option<&'a Rule>,
+    /// The reason for a denial because the condition of an `allow` could not be evaluated. It never overrules a grant.
+    failed: Option<Reason>,
     would_grant: Vec<&'a Rule>,
     would_deny: Vec<&'a Rule>,
     /// Whether the condition of some rule depends on the unknown arguments.
@@ -337,17 +334,23 @@ struct OutcomeTally<'a> {
 }
 
 impl<'a> OutcomeTally<'a> {
-    fn count(&mut self, rule: &'a Rule, outcome: ConditionOutcome, principal: &Principal) {
+    fn count(
+        &mut self,
+        rule: &'a Rule,
+        outcome: Result<ConditionOutcome, EvaluationError>,
+        principal: &Principal,
+    ) {
         self.is_named = true;
         let audit = rule.mode == Mode::Audit;
         let lack = || if rule.says == RuleEffect::Allow { rule.lack(principal) } else { None };
-        self.depends |= outcome == ConditionOutcome::Depends;
+        self.depends |= matches!(outcome, Ok(ConditionOutcome::Depends));
         match (rule.says, outcome) {
-            (_, ConditionOutcome::Fails) | (RuleEffect::Forbid, ConditionOutcome::Depends) => {}
-            (RuleEffect::Allow, ConditionOutcome::Error) => {
-                self.failed = self.failed.or(Some(rule))
+            (_, Ok(ConditionOutcome::Fails))
+            | (RuleEffect::Forbid, Ok(ConditionOutcome::Depends)) => {}
+            (RuleEffect::Allow, Err(error)) => {
+                self.failed.get_or_insert_with(|| rule.condition_error(&error));
             }
-            (RuleEffect::Allow, ConditionOutcome::Holds | ConditionOutcome::Depends) => {
+            (RuleEffect::Allow, Ok(ConditionOutcome::Holds | ConditionOutcome::Depends)) => {
                 match (lack(), audit) {
                     (None, true) => self.would_grant.push(rule),
                     (None, false) => self.granted = self.granted.or(Some(rule)),
@@ -356,14 +359,14 @@ impl<'a> OutcomeTally<'a> {
                     (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
                 }
             }
-            (RuleEffect::Forbid, ConditionOutcome::Holds | ConditionOutcome::Error) if audit => {
+            (RuleEffect::Forbid, Ok(ConditionOutcome::Holds) | Err(_)) if audit => {
                 self.would_deny.push(rule)
             }
-            (RuleEffect::Forbid, ConditionOutcome::Holds) => {
+            (RuleEffect::Forbid, Ok(ConditionOutcome::Holds)) => {
                 self.deny(rule, Reason::Forbidden(rule.id.clone()))
             }
-            (RuleEffect::Forbid, ConditionOutcome::Error) => {
-                self.deny(rule, rule.condition_error());
+            (RuleEffect::Forbid, Err(error)) => {
+                self.deny(rule, rule.condition_error(&error));
             }
         }
     }
@@ -399,7 +402,7 @@ impl<'a> OutcomeTally<'a> {
                 deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, None) => {
-                let reason = self.failed.map_or(unnamed, Rule::condition_error);
+                let reason = self.failed.unwrap_or(unnamed);
                 deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, Some(rule)) => Decision {

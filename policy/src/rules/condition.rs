@@ -8,11 +8,13 @@
 mod result_type;
 mod syntax;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
+};
 use cel::extractors::This;
 use cel::objects::Key;
 use cel::{Context, Env, ExecutionError, Program, Value as Cel};
@@ -24,7 +26,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::definition::offer::ItemKind as Sort;
 use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
-use crate::rules::decision::ConditionRemedy;
+use crate::rules::decision::{ConditionFault, ConditionRemedy};
 use result_type::ResultType;
 
 /// Longest expression, in bytes.
@@ -115,9 +117,11 @@ pub struct Condition {
     loops: Loops,
     /// The literal patterns of `matches`, compiled.
     patterns: Arc<BTreeMap<String, Regex>>,
+    /// The names of members that the expression itself writes.
+    members: BTreeSet<Arc<str>>,
 }
 
-/// The result of evaluating an expression.
+/// The value of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionOutcome {
     /// The expression is true.
@@ -126,8 +130,6 @@ pub enum ConditionOutcome {
     Fails,
     /// The expression depends on arguments that are not known yet.
     Depends,
-    /// The expression could not be evaluated, or its value is not a boolean.
-    Error,
 }
 
 /// Why an expression has no value.
@@ -202,16 +204,15 @@ impl Condition {
         }
         let reads_arguments = references.has_variable("arguments");
         let reads_risk = references.has_variable("risk");
-        let mut patterns = BTreeMap::new();
-        let mut shape = ShapeCheck { patterns: &mut patterns, loops: Loops::default() };
+        let mut shape = ShapeCheck::default();
         shape.of(program.expression(), None)?;
-        let loops = shape.loops;
+        let ShapeCheck { patterns, members, loops } = shape;
         let result = ResultType::of(program.expression());
         if let ResultType::Other(what) = result {
             return Err(ConditionError::NotBoolean(what));
         }
         let patterns = Arc::new(patterns);
-        Ok(Self { program, reads_arguments, reads_risk, result, loops, patterns })
+        Ok(Self { program, reads_arguments, reads_risk, result, loops, patterns, members })
     }
 
     /// Whether the result is true or false whenever the expression can be evaluated. Otherwise it depends on the type
@@ -221,25 +222,28 @@ impl Condition {
         self.result == ResultType::Boolean
     }
 
-    /// What has to be corrected if the expression cannot be evaluated.
-    pub(crate) fn remedy(&self) -> ConditionRemedy {
-        match self.reads_arguments && self.is_surely_boolean() {
+    /// What is on record about an expression that could not be evaluated because of `error`.
+    pub(crate) fn fault(&self, error: &EvaluationError) -> ConditionFault {
+        let remedy = match self.reads_arguments && self.is_surely_boolean() {
             true => ConditionRemedy::Arguments,
             false => ConditionRemedy::Rule,
-        }
+        };
+        let missing = match error {
+            // A caller chooses `k` in `arguments[arguments.k]`, so only names that the expression writes are kept.
+            EvaluationError::Missing(name) => self.members.get(name.as_str()).cloned(),
+            EvaluationError::Budget
+            | EvaluationError::TooLong
+            | EvaluationError::NotBoolean
+            | EvaluationError::Other(_) => None,
+        };
+        ConditionFault { remedy, missing }
     }
 
     /// Evaluates the expression. Reading the arguments is charged to their budget; an exhausted budget is an error.
-    #[must_use]
-    pub fn evaluate(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
-        self.try_evaluate(subject).unwrap_or(ConditionOutcome::Error)
-    }
-
-    /// Evaluates the expression as [`Self::evaluate`] does, and says why it has no value.
     ///
     /// # Errors
     /// If it cannot be evaluated, or its value is not a boolean.
-    pub fn try_evaluate(
+    pub fn evaluate(
         &self,
         subject: AccessRequest<'_>,
     ) -> Result<ConditionOutcome, EvaluationError> {
@@ -355,9 +359,11 @@ fn matches(
     }
 }
 
-/// Validates the shape of an expression before its first use, and compiles its patterns.
-struct ShapeCheck<'a> {
-    patterns: &'a mut BTreeMap<String, Regex>,
+/// Validates the shape of an expression before its first use, compiles its patterns, and collects the names of members.
+#[derive(Default)]
+struct ShapeCheck {
+    patterns: BTreeMap<String, Regex>,
+    members: BTreeSet<Arc<str>>,
     loops: Loops,
 }
 
@@ -369,7 +375,7 @@ struct Loops {
     rereads: bool,
 }
 
-impl ShapeCheck<'_> {
+impl ShapeCheck {
     /// The nesting depth of loops, or why the shape is rejected.
     ///
     /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
@@ -386,12 +392,16 @@ impl ShapeCheck<'_> {
                 self.loops.rereads |= scope.is_some() && name == "arguments";
                 known.then_some(0).ok_or_else(|| ConditionError::Variable(name.clone()))
             }
-            Expr::Select(select) => self.of(&select.operand, scope),
+            Expr::Select(select) => {
+                self.members.insert(select.field.as_str().into());
+                self.of(&select.operand, scope)
+            }
             Expr::List(list) => self.deepest(&list.elements, scope),
             Expr::Call(call) => {
                 if call.func_name == "matches" {
                     self.pattern(call.args.last())?;
                 }
+                self.members.extend(member_of(call));
                 self.deepest(call.target.iter().map(AsRef::as_ref).chain(&call.args), scope)
             }
             Expr::Map(map) => self.deepest(map.entries.iter().flat_map(|e| parts(&e.expr)), scope),
@@ -424,19 +434,8 @@ impl ShapeCheck<'_> {
 
     /// Compiles the pattern of a call of `matches`, which has to be a literal.
     fn pattern(&mut self, argument: Option<&IdedExpr>) -> Result<(), ConditionError> {
-        let literal = argument.and_then(|argument| match &argument.expr {
-            Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
-            Expr::Literal(_)
-            | Expr::Unspecified
-            | Expr::Ident(_)
-            | Expr::Select(_)
-            | Expr::List(_)
-            | Expr::Call(_)
-            | Expr::Map(_)
-            | Expr::Struct(_)
-            | Expr::Comprehension(_) => None,
-        });
-        let pattern = literal.ok_or(ConditionError::Pattern)?;
+        let literal = argument.and_then(|argument| literal_text(&argument.expr));
+        let pattern = literal.ok_or(ConditionError::Pattern)?.to_owned();
         if self.patterns.contains_key(&pattern) {
             return Ok(());
         }
@@ -452,6 +451,28 @@ impl ShapeCheck<'_> {
                 Err(ConditionError::Regex { pattern, reason })
             }
         }
+    }
+}
+
+/// The name in `x['name']`.
+fn member_of(call: &CallExpr) -> Option<Arc<str>> {
+    let index = (call.func_name == operators::INDEX).then_some(&call.args.last()?.expr)?;
+    literal_text(index).map(Into::into)
+}
+
+/// The text of a literal string.
+fn literal_text(expression: &Expr) -> Option<&str> {
+    match expression {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        Expr::Literal(_)
+        | Expr::Unspecified
+        | Expr::Ident(_)
+        | Expr::Select(_)
+        | Expr::List(_)
+        | Expr::Call(_)
+        | Expr::Map(_)
+        | Expr::Struct(_)
+        | Expr::Comprehension(_) => None,
     }
 }
 

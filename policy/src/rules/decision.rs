@@ -21,8 +21,8 @@ pub enum Reason {
     NotGranted,
     /// A rule forbids the request.
     Forbidden(RuleId),
-    /// The condition of a rule could not be evaluated; with what has to be corrected.
-    ConditionError(RuleId, ConditionRemedy),
+    /// The condition of a rule could not be evaluated.
+    ConditionError(RuleId, ConditionFault),
     /// The server offers no such thing.
     Unknown(ItemKind),
     /// A detector found something in the definition.
@@ -45,6 +45,16 @@ pub enum Reason {
     Approval,
     /// The URI has no canonical form, so no rule can apply to it.
     Uri(UriError),
+}
+
+/// What is known about a condition that could not be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionFault {
+    /// What has to be corrected.
+    pub remedy: ConditionRemedy,
+    /// The member that the request lacks, by the name that the condition itself writes; `None` if the reason is another
+    /// one, or if the caller chose the name.
+    pub missing: Option<Arc<str>>,
 }
 
 /// What has to be corrected before a condition can be evaluated.
@@ -118,6 +128,27 @@ impl Reason {
             | Self::Revoked
             | Self::Content(_)
             | Self::Arguments(_)
+            | Self::Pin(_)
+            | Self::Approval
+            | Self::Uri(_) => None,
+        }
+    }
+
+    /// The member that the condition of the rule reads and that the request lacks, if that is the reason.
+    #[must_use]
+    pub fn missing(&self) -> Option<&str> {
+        match self {
+            Self::ConditionError(_, fault) => fault.missing.as_deref(),
+            Self::NotGranted
+            | Self::Forbidden(_)
+            | Self::Unknown(_)
+            | Self::Definition(_)
+            | Self::Shadowed(_)
+            | Self::Scope(..)
+            | Self::Proof(..)
+            | Self::Revoked
+            | Self::Arguments(_)
+            | Self::Content(_)
             | Self::Pin(_)
             | Self::Approval
             | Self::Uri(_) => None,

@@ -190,15 +190,15 @@ fn applies(rule: &Rule, subject: AccessRequest<'_>) -> Applicability {
         return Applicability::Thing;
     }
     match rule.outcome(subject) {
-        ConditionOutcome::Fails => Applicability::Fails,
-        ConditionOutcome::Error => Applicability::Error(rule.evaluation_error(subject)),
-        ConditionOutcome::Holds | ConditionOutcome::Depends
+        Err(error) => Applicability::Error(error.to_string().into()),
+        Ok(ConditionOutcome::Fails) => Applicability::Fails,
+        Ok(ConditionOutcome::Holds | ConditionOutcome::Depends)
             if rule.says == RuleEffect::Allow && rule.lack(principal).is_some() =>
         {
             rule.lack(principal).map_or(Applicability::Yes, Applicability::Lacks)
         }
-        ConditionOutcome::Holds => Applicability::Yes,
-        ConditionOutcome::Depends => Applicability::Depends,
+        Ok(ConditionOutcome::Holds) => Applicability::Yes,
+        Ok(ConditionOutcome::Depends) => Applicability::Depends,
     }
 }
 

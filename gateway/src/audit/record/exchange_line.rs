@@ -99,6 +99,8 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     ("id", |of, line, key| plain(line, key, &of.record.texts().id)),
     ("listener", |of, line, key| foreign(line, key, Some(&of.record.listener))),
     ("method", |of, line, key| of.record.named(line, key, of.record.method.as_deref())),
+    // Written by the author of the policy, but read where the words of peers are.
+    ("missing", |of, line, key| of.record.named(line, key, of.record.missing())),
     ("outcome", |of, line, key| {
         if let Some(ending) = of.ending() {
             plain(line, key, ending.outcome.as_str().as_bytes());

@@ -11,12 +11,16 @@ use super::{
 };
 use crate::definition::offer::ItemKind;
 
-fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
+fn evaluate(expression: &str, arguments: Option<&str>) -> Option<ConditionOutcome> {
     within(expression, arguments, &WorkBudget::unlimited())
 }
 
-fn within(expression: &str, arguments: Option<&str>, budget: &WorkBudget) -> ConditionOutcome {
-    tried(expression, arguments, budget).unwrap_or(ConditionOutcome::Error)
+fn within(
+    expression: &str,
+    arguments: Option<&str>,
+    budget: &WorkBudget,
+) -> Option<ConditionOutcome> {
+    tried(expression, arguments, budget).ok()
 }
 
 fn tried(
@@ -36,7 +40,7 @@ fn tried(
         Some(_) => KnownArguments::Given(document.root(), budget),
         None => KnownArguments::Unknown,
     };
-    condition.try_evaluate(AccessRequest {
+    condition.evaluate(AccessRequest {
         principal: &principal,
         server: &server,
         kind: ItemKind::Tool,
@@ -50,13 +54,13 @@ fn tried(
 fn it_reads_principal_server_tool_and_arguments() {
     let given = Some(r#"{"path":"/data/x","n":3,"tags":["a","b"]}"#);
     for (expression, expected) in [
-        ("principal.id == 'ana' && 'dev' in principal.groups", ConditionOutcome::Holds),
-        ("server.name == 'files' && tool.name == 'read'", ConditionOutcome::Holds),
-        ("arguments.path.startsWith('/data/')", ConditionOutcome::Holds),
-        ("arguments.path.matches('^/etc')", ConditionOutcome::Fails),
-        ("arguments.n > 2 && arguments.n < 4.5", ConditionOutcome::Holds),
-        ("arguments.tags.all(tag, tag in ['a', 'b'])", ConditionOutcome::Holds),
-        ("has(arguments.missing)", ConditionOutcome::Fails),
+        ("principal.id == 'ana' && 'dev' in principal.groups", Some(ConditionOutcome::Holds)),
+        ("server.name == 'files' && tool.name == 'read'", Some(ConditionOutcome::Holds)),
+        ("arguments.path.startsWith('/data/')", Some(ConditionOutcome::Holds)),
+        ("arguments.path.matches('^/etc')", Some(ConditionOutcome::Fails)),
+        ("arguments.n > 2 && arguments.n < 4.5", Some(ConditionOutcome::Holds)),
+        ("arguments.tags.all(tag, tag in ['a', 'b'])", Some(ConditionOutcome::Holds)),
+        ("has(arguments.missing)", Some(ConditionOutcome::Fails)),
     ] {
         assert_eq!(evaluate(expression, given), expected, "{expression}");
     }
@@ -67,7 +71,7 @@ fn an_expression_that_cannot_be_evaluated_is_an_error_and_no_answer() {
     let given = Some(r#"{"path":7}"#);
     for expression in ["arguments.missing == 1", "arguments.path.startsWith('/')", "arguments.path"]
     {
-        assert_eq!(evaluate(expression, given), ConditionOutcome::Error, "{expression}");
+        assert_eq!(evaluate(expression, given), None, "{expression}");
     }
 }
 
@@ -84,16 +88,36 @@ fn it_is_said_why_an_expression_has_no_value() {
 }
 
 #[test]
+fn a_missing_member_is_on_record_by_the_name_that_the_expression_writes() {
+    let given = Some(r#"{"key":"chosen by a caller"}"#);
+    for (expression, missing) in [
+        ("arguments.owner == 1", Some("owner")),
+        ("arguments['owner'] == 1", Some("owner")),
+        ("arguments.key == 'x' || arguments.a.b == 1", Some("a")),
+        // The caller chooses this name.
+        ("arguments[arguments.key] == 1", None),
+        ("arguments.key", None),
+    ] {
+        let error = tried(expression, given, &WorkBudget::unlimited()).unwrap_err();
+        let fault = Condition::compile(expression).unwrap().fault(&error);
+        assert_eq!(fault.missing.as_deref(), missing, "{expression}");
+    }
+}
+
+#[test]
 fn arguments_that_are_not_known_yet_are_not_guessed() {
-    assert_eq!(evaluate("arguments.n > 2", None), ConditionOutcome::Depends);
-    assert_eq!(evaluate("principal.id == 'eve'", None), ConditionOutcome::Fails);
+    assert_eq!(evaluate("arguments.n > 2", None), Some(ConditionOutcome::Depends));
+    assert_eq!(evaluate("principal.id == 'eve'", None), Some(ConditionOutcome::Fails));
 }
 
 #[test]
 fn a_loop_over_more_than_its_bound_is_an_error() {
     let many = format!("{{\"list\":[{}1]}}", "1,".repeat(20_000));
-    assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), ConditionOutcome::Error);
-    assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), ConditionOutcome::Holds);
+    assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), None);
+    assert_eq!(
+        evaluate("size(arguments.list) == 20001", Some(&many)),
+        Some(ConditionOutcome::Holds)
+    );
 }
 
 #[test]
@@ -102,8 +126,8 @@ fn a_loop_over_what_it_may_be_given_fits_in_what_its_message_may_cost() {
     let with =
         |last: &str| format!(r#"{{"to":[{}"{last}"]}}"#, r#""ana@corp.example","#.repeat(780));
     for (last, expected) in [
-        ("bob@corp.example", ConditionOutcome::Holds),
-        ("bob@else.example", ConditionOutcome::Fails),
+        ("bob@corp.example", Some(ConditionOutcome::Holds)),
+        ("bob@else.example", Some(ConditionOutcome::Fails)),
     ] {
         let given = with(last);
         assert!((14_000..16_000).contains(&given.len()), "{}", given.len());
@@ -114,10 +138,7 @@ fn a_loop_over_what_it_may_be_given_fits_in_what_its_message_may_cost() {
     // With an item in every second byte, the iterations exceed the budget of the message.
     let given = format!(r#"{{"to":[{}1]}}"#, "1,".repeat(7_500));
     let budget = WorkBudget::for_bytes(given.len(), USUAL_MOST);
-    assert_eq!(
-        within("arguments.to.all(n, n == 1)", Some(&given), &budget),
-        ConditionOutcome::Error
-    );
+    assert_eq!(within("arguments.to.all(n, n == 1)", Some(&given), &budget), None);
     assert!(budget.is_exhausted());
 }
 
@@ -134,11 +155,11 @@ fn what_is_read_and_matched_is_taken_from_the_budget() {
     let with = |limit, expression| within(expression, Some(&arguments), &WorkBudget::new(limit));
     // Reading costs 16 units a byte, and matching 64 units a byte of what is matched.
     let reads = "arguments.path.startsWith('x')";
-    assert_eq!(with(1_000, reads), ConditionOutcome::Error);
-    assert_eq!(with(4_000, reads), ConditionOutcome::Holds);
+    assert_eq!(with(1_000, reads), None);
+    assert_eq!(with(4_000, reads), Some(ConditionOutcome::Holds));
     let matches = "arguments.path.matches('^x+$')";
-    assert_eq!(with(4_000, matches), ConditionOutcome::Error);
-    assert_eq!(with(20_000, matches), ConditionOutcome::Holds);
+    assert_eq!(with(4_000, matches), None);
+    assert_eq!(with(20_000, matches), Some(ConditionOutcome::Holds));
 }
 
 #[test]
