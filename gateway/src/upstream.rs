@@ -22,6 +22,7 @@ mod request;
 mod message;
 mod streamable_http;
 mod server_log;
+mod sandbox_denials;
 mod send_queue;
 mod demux;
 mod channel;
@@ -38,10 +39,8 @@ mod catalog;
 mod capability_lists;
 mod notifications;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -60,8 +59,6 @@ use crate::audit::{Intent, ReadEntry};
 use crate::base::bounded::BoundedMap;
 use crate::base::gcra::Gcra;
 use crate::base::intake::ResponseAccounts;
-use crate::base::log_limit::LogLimit;
-use crate::base::masking;
 use crate::base::share::{Holder, Share, Shares};
 use crate::base::task::Tasks;
 use crate::config::overrides::Overrides;
@@ -76,7 +73,7 @@ use crate::net::connection::{ConnectTarget, ConnectionError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
 use crate::pins::PinMonitor;
-use crate::process::sandbox::{DenialAdvice, DeniedPathFinder, SandboxPlan};
+use crate::process::sandbox::SandboxPlan;
 use crate::session::UpstreamSession;
 
 pub use answer::{AnswerStep, CallAnswer, InputRequest, InputRequired, ReplySender, is_progress};
@@ -102,6 +99,8 @@ pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;
 pub use request::CallOptions;
 use request::{Outgoing, RequestContext};
+pub use sandbox_denials::FailedRequest;
+use sandbox_denials::SandboxDenials;
 pub use server_log::LastOutput;
 use server_log::ServerLog;
 use single_flight::SingleFlight;
@@ -115,16 +114,6 @@ pub use subscription::{
 /// in the id, at a fixed offset.
 const FIRST_ID: i64 = 1_000_000_000;
 
-/// At most one line about what a sandbox denies to calls for one reason, such as one folder, is logged in this time.
-const DENIAL: Duration = Duration::from_secs(10);
-/// The number of failed results in a second whose denied path is looked up, which inspects files; and in a burst.
-const DENIAL_LOOKUPS: (u32, u32) = (2, 16);
-/// The number of texts of a failed result that are searched for a denied path, and of lines in each.
-const DENIAL_TEXTS: usize = 4;
-const DENIAL_LINES: usize = 32;
-/// Longest of these texts that is searched, in bytes of JSON: the search is made on a serving thread.
-const DENIAL_BYTES: usize = 16 * 1024;
-
 /// An upstream server: its transport, and what is known and cached of it.
 #[derive(Debug)]
 pub struct Upstream {
@@ -137,13 +126,8 @@ pub struct Upstream {
     /// The server's name and a digest of its address, so state of one server is never used for another server of the
     /// same name.
     identity: Box<str>,
-    /// The sandbox of its program, to explain what it denies.
-    sandbox: Option<Arc<SandboxPlan>>,
-    /// Limits how often a path that may have been denied to a call is looked up.
-    denial_lookups: LogLimit,
-    /// Limits the log lines about what the sandbox denies to calls, by the reason. There are as many reasons as there
-    /// are folders that hold files of the gateway, and a few more.
-    denials: Arc<Mutex<BTreeMap<String, LogLimit>>>,
+    /// Explains what the sandbox of its program denies; `None` without a sandbox.
+    sandbox_denials: Option<SandboxDenials>,
     /// What the server may ask of clients: elicitation, sampling, roots.
     server_requests: ServerRequestPolicy,
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
@@ -313,6 +297,9 @@ impl Upstream {
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
         let parts = TransportParts { server, environment, limits, counts: &counts };
         let (transport, server_log) = parts.build((credentials, extra), env, &pin_monitor)?;
+        let sandbox_denials = sandbox(server).zip(server_log.clone()).map(|(plan, server_log)| {
+            SandboxDenials::new(name.clone(), plan, server_log, tasks.clone())
+        });
         Ok(Self {
             name,
             protocol: server.protocol,
@@ -320,9 +307,7 @@ impl Upstream {
             server_log,
             limits,
             identity: identity(server),
-            sandbox: sandbox(server),
-            denial_lookups: LogLimit::new(DENIAL_LOOKUPS.0, DENIAL_LOOKUPS.1),
-            denials: Arc::default(),
+            sandbox_denials,
             server_requests: server.server_requests.clone(),
             overrides: Arc::clone(&server.overrides),
             about: ServerLog::about(Arc::clone(&counts)),
@@ -395,33 +380,17 @@ impl Upstream {
         self.per_caller_credentials
     }
 
-    /// Looks for a path that the sandbox of the server's program denies in the failed `result` of a call of `tool`, and
-    /// logs the reason: the result goes to the client, and says no more than that access was denied.
-    pub fn explain_denial(&self, tool: &str, result: Value<'_>, now: std::time::Instant) {
-        let Some(plan) = self.sandbox.clone() else { return };
-        let Some(path) = denied_path(result) else { return };
-        if self.denial_lookups.allow(now).is_none() {
-            return;
+    /// Logs why the server failed a request, if `said`, its failed result or its error, names a path that the sandbox of
+    /// its program denies.
+    pub fn explain_denial(
+        &self,
+        request: FailedRequest<'_>,
+        said: Value<'_>,
+        now: std::time::Instant,
+    ) {
+        if let Some(denials) = &self.sandbox_denials {
+            denials.explain(request, said, now);
         }
-        let (server, tool) = (self.name.clone(), masking::secrets(tool));
-        let limits = Arc::clone(&self.denials);
-        self.tasks.spawn(async move {
-            // It looks at files.
-            let denied = tokio::task::spawn_blocking(move || plan.closes(&path)).await;
-            let Some(denied) = denied.ok().flatten() else { return };
-            let DenialAdvice { why, mend } = denied.at_a_call();
-            let allowed = {
-                let mut limits = limits.lock().unwrap_or_else(PoisonError::into_inner);
-                let limit = limits.entry(why.clone()).or_insert_with(|| LogLimit::every(DENIAL));
-                limit.allow(now)
-            };
-            let Some(suppressed) = allowed else { return };
-            tracing::warn!(
-                event = "sandbox.denied", %server, tool = %tool.escape_debug(), why = %why,
-                mend = %mend, suppressed,
-                "call failed: the sandbox of the server denied a file"
-            );
-        });
     }
 
     /// The last lines on the error output of the program that ended last, and the path its sandbox refused. Empty for
@@ -1154,23 +1123,11 @@ pub async fn certificate_end(
 }
 
 /// The sandbox of the server's program; `None` for one without a sandbox, or at a URL.
-fn sandbox(server: &ServerSettings) -> Option<Arc<SandboxPlan>> {
+fn sandbox(server: &ServerSettings) -> Option<SandboxPlan> {
     match &server.reach {
-        ServerTransport::Stdio(program) => program.sandbox.clone().map(Arc::new),
+        ServerTransport::Stdio(program) => program.sandbox.clone(),
         ServerTransport::Http(_) | ServerTransport::HttpSse(_) => None,
     }
-}
-
-/// The path to which access was denied, as the texts of a failed result report it.
-fn denied_path(result: Value<'_>) -> Option<PathBuf> {
-    let mut finder = DeniedPathFinder::default();
-    let content = result.get("content");
-    for item in content.into_iter().flat_map(Value::items).take(DENIAL_TEXTS) {
-        let text = item.get("text").filter(|text| text.raw().len() <= DENIAL_BYTES);
-        let text = text.and_then(Value::as_str).unwrap_or_default();
-        text.lines().take(DENIAL_LINES).for_each(|line| finder.read(line));
-    }
-    finder.path()
 }
 
 fn identity(server: &ServerSettings) -> Box<str> {

@@ -217,6 +217,57 @@ fn the_log_says_for_each_folder_that_the_sandbox_denied_a_file_there() {
     }
 }
 
+/// The line of the log that says which file the sandbox denied, once it is there.
+fn denial(gateway: &Gateway) -> String {
+    let told = "request failed: the sandbox of the server denied a file";
+    gateway.says(told).lines().find(|line| line.contains(told)).unwrap().to_owned()
+}
+
+#[test]
+fn the_log_says_that_the_sandbox_denied_the_file_of_a_list_and_of_an_error() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let folder = folder.path().canonicalize().unwrap();
+        let minutes = folder.join("minutes.txt").display().to_string();
+        let why = format!("created or replaced directly in `{}`", folder.display());
+        let mut listing = boxed("");
+        listing.servers =
+            listing.servers.replacen("boxed.py'", &format!("boxed.py', list, write, '{minutes}'"), 1);
+        let gateway = listing.start_at(&folder.join("gateway.yaml"));
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.ask("tools/list", json!({})).code(), -32603);
+        let line = denial(&gateway);
+        assert!(line.contains(&why) && line.contains("list=\"tools\""), "{line}");
+        drop(gateway);
+
+        let gateway = boxed("").start_at(&folder.join("gateway.yaml"));
+        let given = json!({ "what": "write", "arg": minutes, "as": "error" });
+        let answer = gateway.client(era, ANA).call("try", &given);
+        assert_eq!(answer.code(), -32603, "{answer:?}");
+        let line = denial(&gateway);
+        assert!(line.contains(&why) && line.contains("tool=\"try\""), "{line}");
+        assert!(!line.contains("minutes"), "{line}");
+    }
+}
+
+#[test]
+fn the_log_says_that_a_file_is_newer_than_the_program_that_may_not_open_it() {
+    for era in ERAS {
+        let gateway = boxed("").start();
+        let kept = Tried::of(&gateway, era);
+        let folder = gateway.audit().parent().unwrap().canonicalize().unwrap();
+        // Once it answers, its sandbox is made.
+        assert!(!kept.to("list", "/").0);
+        fs::write(folder.join("minutes.txt"), "new").unwrap();
+        let (failed, text) = kept.to("read", &folder.join("minutes.txt").display().to_string());
+        assert!(failed && text.contains("Permission denied"), "{text}");
+        let line = denial(&gateway);
+        let why = format!("replaced directly in `{}` while the program runs", folder.display());
+        assert!(line.contains(&why) && line.contains("start the gateway again"), "{line}");
+        assert!(!line.contains("minutes"), "{line}");
+    }
+}
+
 #[test]
 fn what_a_sandbox_lacks_is_said_before_the_start() {
     let folder = Folder::new();

@@ -338,14 +338,22 @@ for line in sys.stdin:
         answer["result"] = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
                             "serverInfo": {"name": "boxed", "version": "1"}}
     elif message["method"] == "tools/list":
-        answer["result"] = {"tools": [TOOL]}
+        try:
+            if sys.argv[1:2] == ["list"]:
+                attempt(*sys.argv[2:])
+            answer["result"] = {"tools": [TOOL]}
+        except OSError as error:
+            answer["error"] = {"code": -32603, "message": str(error)}
     elif message["method"] == "tools/call":
         arguments = message["params"]["arguments"]
         try:
             text, failed = attempt(arguments["what"], arguments.get("arg", "")), False
         except Exception as error:
             text, failed = f"{type(error).__name__}: {error}", True
-        answer["result"] = {"content": [{"type": "text", "text": str(text)}], "isError": failed}
+        if failed and arguments.get("as") == "error":
+            answer["error"] = {"code": -32603, "message": text}
+        else:
+            answer["result"] = {"content": [{"type": "text", "text": str(text)}], "isError": failed}
     else:
         answer["error"] = {"code": -32601, "message": "method not found"}
     print(json.dumps(answer), flush=True)

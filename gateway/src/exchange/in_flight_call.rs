@@ -37,7 +37,9 @@ use crate::session::SessionKey;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::state::{AnswerReceipt, AnsweredCall, SessionSlot};
 use crate::stream::body::{Body, PIECE};
-use crate::upstream::{self, AnswerStep, CallAnswer, InputRequest, Upstream, UpstreamError};
+use crate::upstream::{
+    self, AnswerStep, CallAnswer, FailedRequest, InputRequest, Upstream, UpstreamError,
+};
 
 /// How long an answer may take before a resumable stream is opened for it: most answers are one JSON object, and need
 /// no stream.
@@ -754,6 +756,24 @@ impl InFlightCall {
         }
     }
 
+    /// Logs whether the sandbox of the server's program explains what the server `said` about its failure. The URI of a
+    /// resource is left out: it can hold the path.
+    fn explain_denial(&self, said: Value<'_>) {
+        let call = &self.call;
+        let request = match call.answer.verb() {
+            RequestOperation::Call => FailedRequest::Tool(&call.tool),
+            RequestOperation::Get
+            | RequestOperation::Read
+            | RequestOperation::Subscribe
+            | RequestOperation::Unsubscribe
+            | RequestOperation::CompletePrompt
+            | RequestOperation::CompleteTemplate
+            | RequestOperation::Task(_)
+            | RequestOperation::Other => FailedRequest::Other,
+        };
+        call.server.explain_denial(request, said, call.gateway.clock.instant());
+    }
+
     /// Inspects the outcome and encodes what is released, with the ending for the record.
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
         let (reply, ending) = match outcome {
@@ -761,8 +781,7 @@ impl InFlightCall {
                 let verb = self.call.answer.verb();
                 let ending = judged(&result, verb, &self.call.client)?;
                 if ending.outcome == Ended::ToolError {
-                    let now = self.call.gateway.clock.instant();
-                    self.call.server.explain_denial(&self.call.tool, result.value(), now);
+                    self.explain_denial(result.value());
                 }
                 self.asks_in(&result).await?;
                 (Reply::Result(result), ending)
@@ -771,6 +790,7 @@ impl InFlightCall {
                 if let Some(asked) = self.asked_elsewhere(&error).await {
                     return asked;
                 }
+                self.explain_denial(error.value());
                 let ending = server_error(&error);
                 (Reply::Error(error), ending)
             }

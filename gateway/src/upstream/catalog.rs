@@ -20,7 +20,7 @@ use super::listing::{Listing, PageCollector};
 use super::on_behalf_of::OnBehalfOf;
 use super::request;
 use super::single_flight::SingleFlight;
-use super::{MISDIRECTED, ServerInfo, Transport, Upstream, UpstreamError};
+use super::{FailedRequest, MISDIRECTED, ServerInfo, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::base::intake::ResponseAccount;
 use crate::base::share::Share;
@@ -578,6 +578,10 @@ impl Upstream {
             let streamed = messages.is_streamed();
             let received = messages.received();
             self.done(messages);
+            if let ResponseOutcome::Error(error) = &outcome {
+                let list = FailedRequest::List(kind.list());
+                self.explain_denial(list, error.value(), Instant::now().into_std());
+            }
             let Some(result) = page(outcome, cursor.as_deref())? else {
                 // A server without the method has no definitions of the kind.
                 let listing = Arc::new(pages.finish(None, false));

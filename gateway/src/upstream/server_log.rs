@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use policy_core::subject::name::ServerName;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
@@ -50,6 +50,8 @@ pub(super) struct ServerLog {
     questions: LogLimit,
     /// The last words of the program that ended last.
     last: Mutex<LastOutput>,
+    /// When a process of the program was last started.
+    start: Mutex<Option<SystemTime>>,
 }
 
 /// The last output of a program that has ended, and a likely cause.
@@ -136,8 +138,22 @@ impl OutputTail {
 
 impl ServerLog {
     pub(super) fn new(counts: Arc<ServerMetrics>) -> Arc<Self> {
-        let (limit, last) = (LogLimit::new(PER_SECOND, BURST), Mutex::default());
-        Arc::new(Self { limit, counts, questions: LogLimit::every(QUESTION), last })
+        Arc::new(Self::with(LogLimit::new(PER_SECOND, BURST), counts))
+    }
+
+    fn with(limit: LogLimit, counts: Arc<ServerMetrics>) -> Self {
+        let questions = LogLimit::every(QUESTION);
+        Self { limit, counts, questions, last: Mutex::default(), start: Mutex::default() }
+    }
+
+    /// Notes that a process of the program is started at `now`.
+    pub(super) fn starts(&self, now: SystemTime) {
+        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// When a process of the program was last started: what is newer than that, is newer than every process.
+    pub(super) fn program_start(&self) -> Option<SystemTime> {
+        *self.start.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the last words of a program that has ended.
@@ -152,8 +168,7 @@ impl ServerLog {
 
     /// A limit for lines about a server, separate so that the server cannot suppress them with its own lines.
     pub(super) fn about(counts: Arc<ServerMetrics>) -> Self {
-        let (limit, last) = (LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), Mutex::default());
-        Self { limit, counts, questions: LogLimit::every(QUESTION), last }
+        Self::with(LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), counts)
     }
 
     /// Counts progress of `server` that belongs to no request of its session or finds no room. Only the first is

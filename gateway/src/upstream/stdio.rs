@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::process::{ExitStatus, Stdio as Pipe};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use policy_core::subject::name::ServerName;
@@ -24,6 +24,7 @@ use super::message;
 use super::send_queue::QueuedMessage;
 use super::server_identity;
 use super::server_log::{self, ErrorOutput, LastOutput, OutputTail, ServerLog};
+use crate::base::clock::{Clock as _, SystemClock};
 use crate::base::fair::{BlankLines, ReadBudget};
 use crate::base::intake::ResponseAccount;
 use crate::base::secret::Secret;
@@ -129,6 +130,8 @@ impl ProcessStarter {
         if let Some(directory) = &self.program.directory {
             command.current_dir(directory);
         }
+        let start = SystemClock.now();
+        self.terms.server_log.starts(start);
         let mut child = command.spawn().map_err(UpstreamError::Start)?;
         let supervisor = Supervisor::of(&child);
         let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -168,6 +171,7 @@ impl ProcessStarter {
             name: name.clone(),
             server_log: Arc::clone(server_log),
             sandbox: self.program.sandbox.clone().map(Arc::new),
+            start,
             tasks: self.tasks.clone(),
         };
         self.tasks.spawn_service(watcher.watch(said));
@@ -447,14 +451,25 @@ struct ProcessWatcher {
     name: ServerName,
     server_log: Arc<ServerLog>,
     sandbox: Option<Arc<SandboxPlan>>,
+    /// When the process was started.
+    start: SystemTime,
     tasks: Tasks,
 }
 
 impl ProcessWatcher {
     /// Waits until the process ends, or ends it, and cancels `gone` then. Stores its last words, which are `said`.
     async fn watch(self, said: impl Future<Output = ErrorOutput>) {
-        let Self { mut child, mut supervisor, gone, channel, name, server_log, sandbox, tasks } =
-            self;
+        let Self {
+            mut child,
+            mut supervisor,
+            gone,
+            channel,
+            name,
+            server_log,
+            sandbox,
+            start,
+            tasks,
+        } = self;
         let waited = async {
             let (ended, by) = tokio::select! {
                 status = child.wait() => (status.ok(), EndedBy::Itself),
@@ -474,7 +489,10 @@ impl ProcessWatcher {
         let (end, said) = tokio::join!(waited, said);
         let closed = match (said.refused, sandbox) {
             (Some(path), Some(plan)) => {
-                tokio::task::spawn_blocking(move || plan.closes(&path)).await.ok().flatten()
+                tokio::task::spawn_blocking(move || plan.closes(&path, Some(start)))
+                    .await
+                    .ok()
+                    .flatten()
             }
             (None, _) | (_, None) => None,
         };

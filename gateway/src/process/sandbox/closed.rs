@@ -4,7 +4,9 @@
 //! which access was denied; whether the sandbox is the reason is determined from its plan.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::access;
 
@@ -104,6 +106,8 @@ enum SandboxDenial {
     Own,
     /// Nothing can be created in this folder, because it contains files of the gateway.
     Sealed(PathBuf),
+    /// It was put into this folder, which contains files of the gateway, when the program had started already.
+    Newer(PathBuf),
     /// It is in a system folder, which cannot be changed.
     System,
     /// Only listed paths are accessible, and it is not listed.
@@ -127,24 +131,24 @@ pub struct DenialAdvice {
 }
 
 impl SandboxPlan {
-    /// Why the sandbox denies `path` to a program; `None` where it does not, or where the user of the gateway
-    /// cannot access the path either.
+    /// Why the sandbox denies `path` to a program that was started at `start`, if that is known; `None` where it does
+    /// not, or where the user of the gateway cannot access the path either.
     #[must_use]
-    pub fn closes(&self, path: &Path) -> Option<DeniedPath> {
+    pub fn closes(&self, path: &Path, start: Option<SystemTime>) -> Option<DeniedPath> {
         if matches!(self.check(), Err(SandboxError::Landlock(_))) {
             return None;
         }
         let around = self.around();
         let place = real(path);
         let why = match around.left(&place, PathAccess::Full) {
-            Some(PathAccess::Full) => self.why_closed(&place)?,
+            Some(PathAccess::Full) => self.why_closed(&place, start)?,
             Some(PathAccess::List | PathAccess::Read) | None => SandboxDenial::Own,
         };
         Some(DeniedPath { path: path.to_owned(), why })
     }
 
     /// The reason for a path that is not protected.
-    fn why_closed(&self, path: &Path) -> Option<SandboxDenial> {
+    fn why_closed(&self, path: &Path, start: Option<SystemTime>) -> Option<SandboxDenial> {
         let folder = path.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok())?;
         let may = |wanted| access(folder, wanted).is_ok();
         let is_listed = self.write.iter().any(|listed| path.starts_with(real(listed)));
@@ -157,11 +161,31 @@ impl SandboxPlan {
             }
             UnlistedFiles::Any | UnlistedFiles::Listed => {}
         }
-        let sealed = folder.is_dir()
-            && self.around().is_on_the_way(folder)
-            && may(rustix::fs::Access::WRITE_OK);
+        let around = self.around();
+        if !around.is_on_the_way(folder) {
+            let newer = newer_entry(path, start?, |folder| around.is_on_the_way(folder));
+            return newer.filter(|_| may(rustix::fs::Access::READ_OK)).map(SandboxDenial::Newer);
+        }
+        let sealed = folder.is_dir() && may(rustix::fs::Access::WRITE_OK);
         sealed.then(|| SandboxDenial::Sealed(folder.to_owned()))
     }
+}
+
+/// The folder on the way to `path` whose entries have a rule each (`splits`), if the entry that leads to `path` was put
+/// there after `start`: it has no rule then.
+fn newer_entry(path: &Path, start: SystemTime, splits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let steps = path.ancestors().filter_map(|entry| Some((entry, entry.parent()?)));
+    let (entry, folder) = { steps }.find(|(_, folder)| splits(folder))?;
+    let known = fs::symlink_metadata(entry).ok()?;
+    let since = if known.is_dir() {
+        // It changes with each entry, so only the time of its creation counts.
+        known.created().ok()?
+    } else {
+        // A file that was renamed has the time of its creation from before.
+        let seconds = Duration::from_secs(u64::try_from(known.ctime()).ok()?);
+        UNIX_EPOCH + seconds + Duration::from_nanos(u64::try_from(known.ctime_nsec()).ok()?)
+    };
+    (since > start).then(|| folder.to_owned())
 }
 
 /// Whether an advice names the denied path.
@@ -202,6 +226,11 @@ impl DeniedPath {
                 "nothing can be created or replaced directly in `{}`, because files of the gateway are in it or below it",
                 folder.display()
             ),
+            SandboxDenial::Newer(folder) => format!(
+                "what is put or replaced directly in `{}` while the program runs cannot be opened, because files of the gateway \
+                 are in that folder or below it",
+                folder.display()
+            ),
             SandboxDenial::System => "it is in a folder of the system".to_owned(),
             SandboxDenial::Unlisted => "it opens what is listed, and this is not".to_owned(),
         }
@@ -220,6 +249,12 @@ impl DeniedPath {
             SandboxDenial::Sealed(folder) => format!(
                 "make a folder in `{}`, start the gateway again (the sandbox is fixed when the program starts) and have the \
                  program write there; or keep the gateway's files elsewhere, such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
+                folder.display()
+            ),
+            SandboxDenial::Newer(folder) => format!(
+                "start the gateway again (the sandbox is fixed when the program starts); or keep what changes in a folder below \
+                 `{}` that exists when the program starts and has none of the gateway's files (docs/sandbox.md, \
+                 \"A folder to write in\")",
                 folder.display()
             ),
             SandboxDenial::System => format!(
