@@ -14,11 +14,12 @@ use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::json;
 
 /// The situations on the page, in its order.
-const SITUATIONS: [&str; 10] = [
+const SITUATIONS: [&str; 11] = [
     "A second gateway with the same log",
     "A second client that starts the gateway",
     "A server that hangs",
     "A program that is not there",
+    "A program that prints text",
     "A port that is taken",
     "A disk that is full",
     "A log that was removed",
@@ -144,13 +145,32 @@ fn a_program_that_is_not_there_is_told_to_the_client_and_in_the_log() {
 }
 
 #[test]
+fn a_program_that_prints_text_is_told_by_the_doctor_and_in_the_log() {
+    let script = root().join("tests/sdk/boxed.py");
+    // A banner with an escape sequence, longer than is shown.
+    let banner =
+        format!("printf '\\033[1mFiles server%0300d\\n' 0; exec python3 '{}'", script.display());
+    let args = json!(["-c", banner]);
+    let config = Config::with(&format!("- {{name: up, command: sh, args: {args}}}"), "[up]");
+    let output = config.tried(&["doctor"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let first = said.lines().find(|line| line.contains("no JSON-RPC message")).unwrap();
+    assert!(first.starts_with("warn  server up"), "{said}");
+    assert!(first.contains(r#"first: "\u{1b}[1mFiles server000"#), "{first}");
+    assert!(first.ends_with("000…\"") && first.len() < 360, "{first}");
+    assert!(said.contains("reached; it speaks"), "{said}");
+    let gateway = config.start();
+    told(SITUATIONS[4], || format!("{said}\n{}", gateway.said()));
+}
+
+#[test]
 fn a_port_that_is_taken_is_told_at_the_start() {
     let server = Server::echo(Era::Modern, &["read"]);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = Config::of(&server.url());
     config.ops = format!("{{address: '{}'}}", other.local_addr().unwrap());
     let said = stderr(config.refused());
-    told(SITUATIONS[4], || said.clone());
+    told(SITUATIONS[5], || said.clone());
 }
 
 #[test]
@@ -176,7 +196,7 @@ fn a_disk_that_is_full_is_told_at_the_start_and_to_clients() {
             let answer = ana.call("read", &json!({ "text": "a" }));
             (answer.code() == -32603).then_some(answer)
         });
-        told(SITUATIONS[5], || {
+        told(SITUATIONS[6], || {
             format!("{start}\n{}", heard(&gateway, std::slice::from_ref(&refused.body)))
         });
     }
@@ -190,7 +210,7 @@ fn a_log_that_was_removed_is_told_in_the_log_of_the_process() {
         gateway.is_tampered = true;
         fs::remove_file(gateway.audit()).unwrap();
         let ana = gateway.client(era, ANA);
-        told(SITUATIONS[6], || {
+        told(SITUATIONS[7], || {
             drop(ana.call("read", &json!({ "text": "a" })));
             heard(&gateway, &[])
         });
@@ -217,7 +237,7 @@ fn a_key_that_is_not_known_is_refused_in_the_words_of_the_page() {
         assert_eq!(refused.status, 401);
         assert_eq!(open.last()["reason"], "credential-refused");
         assert!(!refused.body.contains("authenticate"), "{}", refused.body);
-        told(SITUATIONS[7], || format!("{}\n{}", answer.body, refused.body));
+        told(SITUATIONS[8], || format!("{}\n{}", answer.body, refused.body));
     }
 }
 
@@ -232,7 +252,7 @@ constraints: [{servers: [up], tools: [read], argument: /path, type: path, within
         let ana = gateway.client(era, ANA);
         let denied = ana.call("drop", &json!({})).body;
         let wrong = ana.call("read", &json!({ "path": "/etc/passwd" })).body;
-        told(SITUATIONS[8], || format!("{denied}\n{wrong}"));
+        told(SITUATIONS[9], || format!("{denied}\n{wrong}"));
         assert!(server.tool_calls().is_empty());
     }
 }
@@ -254,7 +274,7 @@ fn a_server_that_may_not_ask_is_told_with_the_key_that_is_missing() {
         &json!({ "elicitation": {} }),
     );
     let answer = able.call("work", &json!({})).body;
-    told(SITUATIONS[9], || heard(&gateway, std::slice::from_ref(&answer)));
+    told(SITUATIONS[10], || heard(&gateway, std::slice::from_ref(&answer)));
     assert!(answer.contains("`serverRequests: {formElicitation: {}}`"), "{answer}");
 }
 

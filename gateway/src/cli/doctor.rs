@@ -758,6 +758,11 @@ fn about(
             "have the server list it; until then nothing new of it can be approved",
         );
     }
+    if let Some(first) = &survey.stray {
+        let mend = "have the program write that on standard error, or nothing: the gateway skips such lines, but ends a program \
+                    that writes many of them in a row";
+        looks.warn(&thing, inventory::stray_output(first), mend);
+    }
     registered(looks, settings, &survey);
     let unlike = lock.map(|lock| pin::unlike(settings, lock, &survey)).unwrap_or_default();
     let UnapprovedThings { named, mend } = unlike;

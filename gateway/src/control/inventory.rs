@@ -49,6 +49,8 @@ pub struct ServerInventory {
     pub failed: Option<String>,
     /// Advice on the failure, if there is any.
     pub mend: Option<String>,
+    /// The first line of its program on standard output that is no message, if there was one.
+    pub stray: Option<String>,
     /// Time that the survey of this server took.
     pub took: Duration,
 }
@@ -156,6 +158,7 @@ pub async fn survey(
     listener::drain(&tasks, settings.limits.drain_timeout).await;
     for (survey, upstream) in surveys.iter_mut().zip(&upstreams) {
         let said = upstream.last_words();
+        survey.stray.clone_from(&said.stray);
         let last = survey.unread.last_mut().map(|(_, why)| why);
         let Some(why) = survey.failed.as_mut().or(last) else { continue };
         if let Some(closed) = &said.closed {
@@ -163,6 +166,9 @@ pub async fn survey(
         }
         if let Some(mend) = said.mend() {
             survey.mend = Some(mend);
+        }
+        if let Some(stray) = &said.stray {
+            why.extend(["; ", &stray_output(stray)]);
         }
         if !said.lines.is_empty() {
             why.push_str("; the last lines of its error output:");
@@ -195,6 +201,7 @@ async fn ask(
         whole: false,
         failed: None,
         mend: None,
+        stray: None,
         took: Duration::ZERO,
     };
     if let Some(error) = unstartable {
@@ -279,6 +286,14 @@ async fn lists(
     }
     (asking.told)(&survey.server, &told);
     (survey.catalogs, survey.unread) = (catalogs, unread);
+}
+
+/// Says that a program writes lines such as `first` where messages are expected.
+#[must_use]
+pub fn stray_output(first: &str) -> String {
+    format!(
+        "its program writes text that is no JSON-RPC message on its standard output, first: \"{first}\""
+    )
 }
 
 /// Advice for a server that was reached but did not answer in time.

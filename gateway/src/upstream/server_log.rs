@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use policy_core::subject::name::ServerName;
@@ -40,6 +40,8 @@ const GIVEN: &str = "[REDACTED:given]";
 /// The number of last lines of a program that are kept, and the number of characters of each.
 const LAST_LINES: usize = 8;
 const LAST_LINE_CHARS: usize = 500;
+/// The number of characters that are kept of a line on standard output that is no message.
+const STRAY_LINE_CHARS: usize = 200;
 
 /// Limits the log lines of one server.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub(super) struct ServerLog {
     last: Mutex<LastOutput>,
     /// When a process of the program was last started.
     start: Mutex<Option<SystemTime>>,
+    /// The first line on its standard output that was no message, masked for display.
+    stray: OnceLock<String>,
 }
 
 /// The last output of a program that has ended, and a likely cause.
@@ -61,6 +65,8 @@ pub struct LastOutput {
     pub lines: Vec<String>,
     /// The path that it reports as refused, if its sandbox denies access to that path.
     pub closed: Option<DeniedPath>,
+    /// The first line on standard output that was no message, of any of its processes, masked for display.
+    pub stray: Option<String>,
 }
 
 /// The last lines of one program as it wrote them, and the path that it reports as refused.
@@ -143,7 +149,8 @@ impl ServerLog {
 
     fn with(limit: LogLimit, counts: Arc<ServerMetrics>) -> Self {
         let questions = LogLimit::every(QUESTION);
-        Self { limit, counts, questions, last: Mutex::default(), start: Mutex::default() }
+        let (last, start, stray) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Self { limit, counts, questions, last, start, stray }
     }
 
     /// Notes that a process of the program is started at `now`.
@@ -161,9 +168,23 @@ impl ServerLog {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
+    /// Stores a line on standard output that is no message, if it is the first.
+    pub(super) fn strays(&self, line: &[u8], given: &[(String, Arc<Secret>)]) {
+        self.stray.get_or_init(|| {
+            let line = line.get(..READ).unwrap_or(line);
+            let mut text: String = shown(line, given).chars().take(STRAY_LINE_CHARS + 1).collect();
+            if let Some((end, _)) = text.char_indices().nth(STRAY_LINE_CHARS) {
+                text.truncate(end);
+                text.push('…');
+            }
+            text
+        });
+    }
+
     /// The last words of the program that ended last.
     pub(super) fn last(&self) -> LastOutput {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        LastOutput { stray: self.stray.get().cloned(), ..last }
     }
 
     /// A limit for lines about a server, separate so that the server cannot suppress them with its own lines.

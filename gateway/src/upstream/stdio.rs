@@ -153,6 +153,7 @@ impl ProcessStarter {
             server_log: Arc::clone(server_log),
             limit: limits.response_body,
             received: response_memory.begin(&known_as, None),
+            given: Arc::clone(&secrets),
         };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
         let gone = CancellationToken::new();
@@ -264,11 +265,13 @@ struct OutputReader {
     limit: usize,
     /// The memory budget of a message. Callers share the program, so only the server's share is used.
     received: ResponseAccount,
+    /// The environment of the process, whose values are masked.
+    given: Arc<[EnvVariable]>,
 }
 
 impl OutputReader {
     async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
-        let Self { channel, name, server_log, limit, mut received } = self;
+        let Self { channel, name, server_log, limit, mut received, given } = self;
         let mut garbage = 0;
         let (mut fair, mut blanks) = (ReadBudget::new(), BlankLines::new());
         loop {
@@ -297,7 +300,7 @@ impl OutputReader {
                 }
                 continue;
             }
-            match message::read_patiently(text, name.as_str(), &received, ROOM).await {
+            match message::read_patiently(text.clone(), name.as_str(), &received, ROOM).await {
                 Ok(read) => {
                     garbage = 0;
                     blanks.message();
@@ -314,14 +317,9 @@ impl OutputReader {
                 }
                 Err(error) => {
                     garbage += 1;
-                    let error = crate::base::error_chain::ErrorChain(&error);
+                    server_log.strays(&text, &given);
                     // A valid message in between resets the count.
-                    if let Some(suppressed) = server_log.allow(Instant::now()) {
-                        tracing::warn!(
-                            event = "server.invalid_message", server = %name, %error, suppressed,
-                            "program wrote a line that is not a JSON-RPC message"
-                        );
-                    }
+                    log_stray(&name, &server_log, &error);
                     if garbage > GARBAGE {
                         channel.lose();
                         return;
@@ -329,6 +327,17 @@ impl OutputReader {
                 }
             }
         }
+    }
+}
+
+/// Logs that a program wrote a line that is no message.
+fn log_stray(name: &ServerName, server_log: &ServerLog, error: &FromServerError) {
+    if let Some(suppressed) = server_log.allow(Instant::now()) {
+        let error = crate::base::error_chain::ErrorChain(error);
+        tracing::warn!(
+            event = "server.invalid_message", server = %name, %error, suppressed,
+            "program wrote a line that is not a JSON-RPC message"
+        );
     }
 }
 
@@ -496,7 +505,7 @@ impl ProcessWatcher {
             }
             (None, _) | (_, None) => None,
         };
-        let said = LastOutput { lines: said.lines, closed };
+        let said = LastOutput { lines: said.lines, closed, stray: None };
         end.log(&name, &said);
         server_log.ended(said);
     }
