@@ -48,7 +48,7 @@ use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    self, ConfigPlaces, ConfigProblems, ConfigRemark, ConfigSource, ConfigText, LoadPurpose,
+    self, ClientSettings, ConfigPlaces, ConfigProblems, ConfigRemark, ConfigSource, ConfigText, LoadPurpose,
     LogFormat, ProcessSharing, RouteError, ServerProtocol, ServerSettings, ServerTransport,
     Settings, SinkTarget,
 };
@@ -613,6 +613,12 @@ fn text_of(file: &Path) -> Result<String, ExitCode> {
 /// Loads a configuration. `Err` is the code to exit with if it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
     load(file, &text_of(file)?).map_err(|problems| invalid(&problems))
+}
+
+/// Loads what clients are told of a configuration. `Err` is the code to exit with if it is not valid.
+fn client_settings(file: &Path) -> Result<ClientSettings, ExitCode> {
+    let (name, text) = (file.display().to_string(), text_of(file)?);
+    settings::load_for_clients(&name, &text, &variable).map_err(|problems| invalid(&problems))
 }
 
 /// Loads a configuration to serve clients with. `Err` is the code to exit with if it is not valid.

@@ -433,6 +433,26 @@ fn every_client_is_told_how_to_come() {
 }
 
 #[test]
+fn a_client_is_told_how_to_come_without_the_variables_of_the_servers() {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let servers = "- {name: one, url: '${ONE_URL}', credential: {fromEnv: ONE_TOKEN}}
+- {name: two, command: cat, args: ['--token', '${TWO_TOKEN}'], env: [{name: KEY, fromEnv: TWO_KEY}]}";
+    Config::with(servers, "[one, two]").write(&file, &folder.path().join("audit.jsonl"));
+    let told = portcullis(&["export", "--client", "cursor", "-c", file.to_str().unwrap()]);
+    let told: Value = out(&told).parse().unwrap();
+    assert!(told["mcpServers"]["mcp"]["url"].as_str().unwrap().ends_with("/mcp"), "{told}");
+    // Nothing else is read without them, and what a client is told must be whole.
+    let scanned = portcullis(&["scan", "-c", file.to_str().unwrap()]);
+    assert_eq!(scanned.status.code(), Some(3));
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("path: /mcp", "path: '${ROUTE}'", 1)).unwrap();
+    let refused = portcullis(&["export", "--client", "cursor", "-c", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("ROUTE") && !said.contains("ONE_URL"), "{said}");
+}
+
+#[test]
 fn a_client_is_told_the_path_that_the_program_was_started_by() {
     let folder = Folder::new();
     let file = shown(&folder);

@@ -89,7 +89,7 @@ async fn beside(
     let scheme = if bound.2 { "https" } else { "http" };
     let base = format!("{scheme}://{}", bound.1);
     let door = ClientEndpoint::of(&listener, listener.public.is_none().then_some(&base));
-    let text = snippet(ClientKind::ClaudeCode, settings, &door, &exec.config)?;
+    let text = snippet(ClientKind::ClaudeCode, &settings.routes, &door, &exec.config)?;
     told.file.write_all(text.as_bytes())?;
     let mut command = exec.command.iter().map(|part| match part == PLACE {
         true => told.path.clone().into_os_string(),

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::{env, fs, io, path};
 
 use clap::{Args, ValueEnum};
-use gateway::config::settings::{AuthScheme, ListenerSettings, Settings};
+use gateway::config::settings::{AuthScheme, ListenerSettings, RouteSettings};
 use serde_json::{Map, Value, json};
 
-use super::{complain, print, say, settings};
+use super::{client_settings, complain, print, say};
 
 /// Environment variable that clients read the API key from.
 pub(super) const KEY: &str = "PORTCULLIS_API_KEY";
@@ -70,7 +70,7 @@ impl ClientEndpoint {
 }
 
 pub(super) fn run(export: &ExportArgs) -> ExitCode {
-    let settings = match settings(&export.config) {
+    let settings = match client_settings(&export.config) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
@@ -106,7 +106,7 @@ pub(super) fn run(export: &ExportArgs) -> ExitCode {
         }
         (false, _) => {}
     }
-    match snippet(export.client, &settings, &door, &export.config) {
+    match snippet(export.client, &settings.routes, &door, &export.config) {
         Ok(text) => print(&text),
         Err(error) => complain(&format!("could not name the command of the client: {error}")),
     }
@@ -165,11 +165,11 @@ fn own_path() -> io::Result<PathBuf> {
 /// For such a client, if the paths of its command cannot be determined or are not UTF-8.
 pub(super) fn snippet(
     client: ClientKind,
-    settings: &Settings,
+    routes: &[RouteSettings],
     door: &ClientEndpoint,
     file: &Path,
 ) -> io::Result<String> {
-    let routes = settings.routes.iter().map(|route| (name(&route.path), &*route.path));
+    let routes = routes.iter().map(|route| (name(&route.path), &*route.path));
     let url = |path: &str| format!("{}{path}", door.base);
     let json = |list: &str, server: &dyn Fn(&str) -> Value| {
         let servers: Map<_, _> = routes.clone().map(|(name, path)| (name, server(path))).collect();

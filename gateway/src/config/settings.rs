@@ -707,6 +707,33 @@ pub fn load_for_route(
     Ok(settings)
 }
 
+/// What clients are told of a configuration.
+#[derive(Debug)]
+pub struct ClientSettings {
+    /// The listeners, at least one.
+    pub listeners: Vec<ListenerSettings>,
+    /// The routes, at least one.
+    pub routes: Vec<RouteSettings>,
+}
+
+/// Compiles the configuration `text`, as [`load`] does, for what clients are told of it. Variables that only servers use
+/// need not be set: clients do not learn their values.
+///
+/// # Errors
+/// Every remaining problem in the file.
+pub fn load_for_clients(
+    file: &str,
+    text: &str,
+    variables: &dyn Fn(&str) -> Option<String>,
+) -> Result<ClientSettings, ConfigProblems> {
+    let root = parsed(file, text)?;
+    let unserved = UnneededServers::every(&root);
+    let written = ConfigText { file, text };
+    let (settings, _) = compiled(LoadPurpose::Reading, unserved, written, root, variables)?;
+    // INVARIANT: a server of which a problem was waived is used for nothing, because none of them is returned.
+    Ok(ClientSettings { listeners: settings.listeners, routes: settings.routes })
+}
+
 /// Parses a YAML file that is no configuration, such as the file of a client, as JSON.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Tracks the servers that a stdio process for one route does not need. Missing variables and secrets of these
+//! Tracks the servers that a purpose does not need, such as a stdio process for one route. Missing variables and secrets of these
 //! servers are not problems of its configuration, and none of these servers is kept in it.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ const SECTION: &str = "servers";
 /// The key of a server's name, by which the rest of the file refers to it.
 const NAME: &str = "name";
 
-/// The servers that only other routes use, by their index in `/servers`; empty if all are needed.
+/// The servers that are not needed, such as those that only other routes use, by their index in `/servers`; empty if all are needed.
 #[derive(Debug, Default)]
 pub(super) struct UnneededServers {
     /// The indices of these servers.
@@ -29,6 +29,12 @@ impl UnneededServers {
     /// servers cannot be determined: all servers are needed then.
     pub(super) fn of(root: &YamlNode, asked: Option<&str>, lookup: VariableLookup<'_>) -> Self {
         let all = other_servers(root, asked, lookup).unwrap_or_default();
+        Self { all, ..Self::default() }
+    }
+
+    /// Every server, for a purpose that needs none.
+    pub(super) fn every(root: &YamlNode) -> Self {
+        let all = (0..items(root, "/servers").unwrap_or_default()).collect();
         Self { all, ..Self::default() }
     }
 
