@@ -76,7 +76,7 @@ const DEEPER: &str = "give it the same indentation as the keys beside it; a valu
 /// What is done about a value that begins with a character of YAML.
 const QUOTED: &str = "a value that begins with `*`, `!`, `&`, `|`, `>`, `@`, `%` or a backquote must be in quotes: `'*'`";
 
-const MISTAKES: [Mistake; 46] = [
+const MISTAKES: [Mistake; 47] = [
     Mistake {
         edits: &[("9000/mcp", "9000/mcp\n    credential: {header: hunter2}")],
         at: "hunter2}",
@@ -340,6 +340,12 @@ const MISTAKES: [Mistake; 46] = [
         at: "answerTime",
         message: "`answerTime` is the former name of `responseTimeout`, which is given too",
         help: "remove it",
+    },
+    Mistake {
+        edits: &[("audit:\n", "limits: {respTimeout: 10s}\naudit:\n")],
+        at: "respTimeout",
+        message: "unknown key `respTimeout`",
+        help: "did you mean `responseTimeout`?",
     },
     Mistake {
         edits: &[("audit:\n", "limits: {answertime: 10s}\naudit:\n")],

@@ -12,6 +12,7 @@ mod yaml;
 pub mod revoked;
 pub mod variables;
 mod former_keys;
+mod nearest;
 mod in_clear;
 pub mod operator;
 mod unserved;
@@ -82,6 +83,7 @@ pub use listeners::{
     AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
     ListenerTls,
 };
+pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
 pub use problem::ConfigProblems;
@@ -90,7 +92,7 @@ pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };
 pub use remarks::ConfigRemark;
-pub use shape::{nearest, schema};
+pub use shape::schema;
 pub use telemetry::{OtlpSecret, OtlpSettings, TelemetrySettings};
 use unserved::UnneededServers;
 use yaml::YamlNode;

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::bounds::Unit;
 use super::former_keys;
+use super::nearest::nearest;
 use super::problem::ConfigProblem;
 use super::raw::RawSettings;
 use super::yaml::{NodeKind, YamlNode};
@@ -477,14 +478,6 @@ fn suggest(near: Option<&str>, known: &[String]) -> String {
         }
         Some(0) | None => format!("remove it; the keys here are {list}"),
     }
-}
-
-/// The closest of the `known` strings, if it differs from `text` in a few letters only. Upper and lower case are the
-/// same.
-pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = text.to_lowercase();
-    let distance = |known: &&str| strsim::damerau_levenshtein(&lower, &known.to_lowercase());
-    known.min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
 }
 
 #[cfg(test)]
