@@ -668,7 +668,7 @@ impl PinMonitor {
                 self.record("pins", "no lockfile: trust on first use is active");
                 self.take(&mut held, Lockfile::default());
             }
-            Err(error) => self.close(&mut held, &ErrorChain(&error).to_string()),
+            Err(error) => self.close(&mut held, &error.in_a_line()),
         }
         self.metrics.approved(&held.approved);
         // Newly approved definitions are not shown before they are compared.

@@ -463,6 +463,7 @@ fn what_an_operator_needs_to_ask_a_gateway_is_said() {
     let text = fs::read_to_string(&file).unwrap();
     let token = "  # token: {fromEnv: OPS_TOKEN}\n";
     assert!(text.contains(token), "{text}");
+    assert!(text.contains("if this file has a section\n  # `selftest: {}`, `portcullis selftest`"), "{text}");
     for verb in [&["config", "applied"][..], &["selftest"]] {
         let text = printed(&portcullis(folder.path(), verb));
         assert!(text.contains("add `token: {fromEnv: OPS_TOKEN}` under `ops`"), "{verb:?}: {text}");

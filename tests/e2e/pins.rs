@@ -289,6 +289,10 @@ fn nothing_is_trusted_until_somebody_approves_it() {
             metrics.contains("portcullis_lockfile_usable 1")
         };
         assert!(!usable());
+        let told = "the lockfile cannot be used: every definition is withheld";
+        let said = gateway.says(told);
+        let line = said.lines().find(|line| line.contains(told)).unwrap();
+        assert!(line.contains("does not have this digest") && !line.contains("\\n"), "{line}");
         fs::write(&lock, &good).unwrap();
         shown(&["play"]);
         assert!(usable());

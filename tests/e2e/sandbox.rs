@@ -231,13 +231,16 @@ fn the_log_says_that_the_sandbox_denied_the_file_of_a_list_and_of_an_error() {
         let minutes = folder.join("minutes.txt").display().to_string();
         let why = format!("created or replaced directly in `{}`", folder.display());
         let mut listing = boxed("");
-        listing.servers =
-            listing.servers.replacen("boxed.py'", &format!("boxed.py', list, write, '{minutes}'"), 1);
+        listing.servers = listing.servers.replacen(
+            "boxed.py'",
+            &format!("boxed.py', list, write, '{minutes}'"),
+            1,
+        );
         let gateway = listing.start_at(&folder.join("gateway.yaml"));
         let client = gateway.client(era, ANA);
         assert_eq!(client.ask("tools/list", json!({})).code(), -32603);
         let line = denial(&gateway);
-        assert!(line.contains(&why) && line.contains("list=\"tools\""), "{line}");
+        assert!(line.contains(&why) && line.contains("\"list\":\"tools\""), "{line}");
         drop(gateway);
 
         let gateway = boxed("").start_at(&folder.join("gateway.yaml"));
@@ -245,7 +248,7 @@ fn the_log_says_that_the_sandbox_denied_the_file_of_a_list_and_of_an_error() {
         let answer = gateway.client(era, ANA).call("try", &given);
         assert_eq!(answer.code(), -32603, "{answer:?}");
         let line = denial(&gateway);
-        assert!(line.contains(&why) && line.contains("tool=\"try\""), "{line}");
+        assert!(line.contains(&why) && line.contains("\"tool\":\"try\""), "{line}");
         assert!(!line.contains("minutes"), "{line}");
     }
 }
@@ -984,6 +987,8 @@ fn a_program_that_its_sandbox_does_not_open_says_so() {
                 .map(|said| String::from_utf8(said).unwrap())
                 .concat();
             assert!(said.contains(why) && said.contains("could not be asked"), "{verb:?}: {said}");
+            // The output of the program has lines of its own.
+            assert!(said.contains("error output:\n    | ") && !said.contains("\\n"), "{said}");
         }
         let gateway = config.start();
         e2e::eventually("the log says why the program ended", || {

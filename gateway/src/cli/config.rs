@@ -13,6 +13,7 @@ use gateway::config::settings::{ConfigRemark, Settings};
 use super::import::secrets::{
     ArgPosition, is_plain, is_plain_argument, is_plain_url, without_placeholders,
 };
+use super::printable::in_a_line;
 use super::{complain, invalid, ops, print, settings};
 
 #[derive(Debug, Args)]
@@ -88,7 +89,7 @@ fn remarked(settings: &Settings) -> String {
     let mut out = String::new();
     for remark in ConfigRemark::all(settings) {
         let (ConfigRemark::Note(what) | ConfigRemark::Warning(what)) = remark;
-        writeln!(out, "# {}", what.escape_debug()).unwrap_or_default();
+        writeln!(out, "# {}", in_a_line(&what)).unwrap_or_default();
     }
     out
 }

@@ -28,6 +28,7 @@ use gateway::config::settings::{self, variables::replaced};
 use gateway::{base::masking, net::egress};
 use policy::definition::drift::visible;
 
+use super::printable::in_a_line;
 use super::{complain, print, say};
 
 pub(super) mod secrets;
@@ -1296,7 +1297,7 @@ fn written(servers: &BTreeMap<String, ImportedServer>, told: &ImportReport, file
             .unwrap_or_default()
     );
     for (variable, what) in &told.variables {
-        writeln!(out, "# {variable}: {}", what.escape_debug()).unwrap_or_default();
+        writeln!(out, "# {variable}: {}", in_a_line(what)).unwrap_or_default();
     }
     out.push_str(ANONYMOUS);
     out.push_str("servers:\n");

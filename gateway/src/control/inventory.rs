@@ -26,6 +26,8 @@ use crate::pins::PinMonitor;
 use crate::serve::listener;
 use crate::upstream::{CapableOffer, ServerInfo, Upstream, UpstreamError, server_identity};
 
+/// What precedes each line of a program's output in the reason of a failure.
+pub const OUTPUT_LINE: &str = "\n    | ";
 /// Maximum time to wait for a list that the server does not declare.
 const UNDECLARED: Duration = Duration::from_secs(5);
 
@@ -172,7 +174,7 @@ pub async fn survey(
         }
         if !said.lines.is_empty() {
             why.push_str("; the last lines of its error output:");
-            said.lines.iter().for_each(|line| why.extend(["\n    | ", line.as_str()]));
+            said.lines.iter().for_each(|line| why.extend([OUTPUT_LINE, line.as_str()]));
         }
     }
     Ok(surveys)

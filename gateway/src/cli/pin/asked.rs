@@ -162,16 +162,22 @@ async fn both(
 fn warn(survey: &ServerInventory) {
     let server = &survey.server;
     if let Some(why) = &survey.failed {
-        let why = in_a_line(why);
+        let why = with_output(why);
         say(&format!("warning: the server `{server}` could not be asked: {why}"));
     }
     if let Some(mend) = &survey.mend {
         say(&format!("  what to do about `{server}`: {mend}"));
     }
     for (kind, why) in &survey.unread {
-        let (list, why) = (kind.list(), in_a_line(why));
+        let (list, why) = (kind.list(), with_output(why));
         say(&format!("warning: the {list} of the server `{server}` could not be read: {why}"));
     }
+}
+
+/// A reason in one line, and the lines of a program's output after it, each in a line of its own.
+fn with_output(why: &str) -> String {
+    let lines = why.split(inventory::OUTPUT_LINE).map(in_a_line);
+    lines.collect::<Vec<_>>().join(inventory::OUTPUT_LINE)
 }
 
 /// Finds definitions that differ between the two answers.

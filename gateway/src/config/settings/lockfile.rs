@@ -26,6 +26,7 @@ use serde::Deserialize;
 use super::pins::Approvers;
 use super::problem::{ConfigProblem, ConfigProblems};
 use super::yaml;
+use crate::base::error_chain::ErrorChain;
 
 /// Maximum size of a lockfile, in bytes.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
@@ -63,6 +64,8 @@ pub enum LockError {
         file: Box<str>,
         /// The problems with their places, for people.
         shown: String,
+        /// The first problem, in a line.
+        first: String,
         /// The problems for programs: a JSON array, as [`ConfigProblems::json`] returns it.
         json: String,
     },
@@ -80,6 +83,21 @@ pub enum LockError {
         /// The reason why other signatures do not count.
         why: &'static str,
     },
+}
+
+impl LockError {
+    /// The error with its causes in one line, for the log: without the lines of the file.
+    #[must_use]
+    pub fn in_a_line(&self) -> String {
+        match self {
+            Self::Shape { file, first, .. } => format!(
+                "`{file}` cannot be used: {first}; run `git restore {file}`, or remove it and run `portcullis pin`"
+            ),
+            Self::Missing(_) | Self::Read(..) | Self::Long(_) | Self::Unsigned { .. } => {
+                ErrorChain(self).to_string()
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -141,7 +159,12 @@ pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lockfile, Vec<u8>), L
     }
     let shape = |text: &str, found: Vec<ConfigProblem>| {
         let problems = ConfigProblems::new(&file.display().to_string(), text, found);
-        LockError::Shape { file: name(), shown: problems.human(), json: problems.json() }
+        LockError::Shape {
+            file: name(),
+            shown: problems.human(),
+            first: problems.first(),
+            json: problems.json(),
+        }
     };
     let utf8 = std::str::from_utf8(&text)
         .map_err(|_e| shape("", vec![ConfigProblem::new(0..0, "it is not UTF-8", WRITER)]))?;
