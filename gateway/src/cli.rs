@@ -315,6 +315,11 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
+/// Writes `text` for people to standard output as [`print`] does, with suggested commands completed (see [`hints`]).
+fn print_for_people(text: &str) -> ExitCode {
+    print(&hints::complete(text))
+}
+
 /// Writes `text` to standard error, escaped likewise, and with suggested commands completed (see [`hints`]).
 fn say(text: &str) {
     say_styled(&printable(&hints::complete(text)));

@@ -373,6 +373,10 @@ fn why_something_is_not_shown_is_said_wherever_somebody_looks() {
         assert!(one.contains("why") && one.contains(accept), "{one}");
         let pins = printed(&config.verb(&["pin", "list"]));
         assert!(pins.contains("withheld: definition: planted-instructions"), "{pins}");
+        // What is suggested can be pasted as it is: it names the configuration that was named.
+        for said in [&plan, &one, &pins] {
+            assert!(said.contains(&format!("`{accept} -c ")), "{said}");
+        }
         let gateway = config.start();
         let client = gateway.client(era, ANA);
         for _ in 0..3 {

@@ -1479,7 +1479,7 @@ fn a_definition_that_is_held_is_told_with_what_to_do_and_explained_by_the_lockfi
         for part in [
             "allowed by rule `open`",
             "the caller sees it, if the server still offers what the lockfile has",
-            "what the server offers now was not asked: `portcullis pin diff` asks it",
+            "what the server offers now was not asked: `portcullis pin diff -c ",
         ] {
             assert!(text.contains(part), "{part}\nis not in\n{text}");
         }

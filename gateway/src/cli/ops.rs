@@ -24,7 +24,9 @@ use gateway::serve::generation::ConfiguredNames;
 use policy_core::subject::revoked::RevocationList;
 use serde_json::{Map, Value};
 
-use super::{FAILED, OutputFormat, complain, invalid, load, print, say, variable};
+use super::{
+    FAILED, OutputFormat, complain, invalid, load, print, print_for_people, say, variable,
+};
 
 /// Exit code: the self-test found a defence that does not hold, or the configurations differ.
 const EXIT_FOUND: u8 = 6;
@@ -542,7 +544,7 @@ pub(super) fn selftest(selftest: &SelftestArgs) -> ExitCode {
     let passed = report.get("passed").and_then(Value::as_bool) == Some(true);
     match selftest.format {
         OutputFormat::Human => {
-            print(&words(&report));
+            print_for_people(&words(&report));
             say(if passed { "everything holds" } else { "something does not hold" });
         }
         OutputFormat::Json => drop(print(&answer)),

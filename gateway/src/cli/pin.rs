@@ -37,7 +37,7 @@ use serde_json::json;
 
 use super::printable::in_a_line;
 use super::why::{self, thing};
-use super::{FindingsFormat, complain, print, sarif, say};
+use super::{FindingsFormat, complain, print, print_for_people, sarif, say};
 use approve::ApproveArgs;
 pub(super) use asked::{SurveyArgs, ask, patience};
 
@@ -379,12 +379,11 @@ fn differ(look: &PinDiffArgs) -> Result<bool, ExitCode> {
     let asked = surveys.iter().filter(|survey| survey.failed.is_none());
     let found: Vec<_> = asked.flat_map(|survey| differences(&settings, &lock, survey)).collect();
     let file = settings.pins.file.display().to_string();
-    let shown = match look.format {
-        FindingsFormat::Human => human(&found, &surveys),
-        FindingsFormat::Json => as_json(&found),
-        FindingsFormat::Sarif => as_sarif(&found, &file),
+    match look.format {
+        FindingsFormat::Human => print_for_people(&human(&found, &surveys)),
+        FindingsFormat::Json => print(&as_json(&found)),
+        FindingsFormat::Sarif => print(&as_sarif(&found, &file)),
     };
-    print(&shown);
     if surveys.iter().any(|survey| survey.failed.is_some()) {
         return Err(ExitCode::from(super::FAILED));
     }
@@ -746,7 +745,7 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                     writeln!(out, "         withheld: {why}").unwrap_or_default();
                 }
             }
-            Ok(print(&out))
+            Ok(print_for_people(&out))
         }
     }
 }

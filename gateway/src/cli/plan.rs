@@ -23,7 +23,7 @@ use policy::rules::decision::Mode;
 use policy_core::subject::principal::Principal;
 
 use super::pin::{self, SurveyArgs};
-use super::{FAILED, INVALID, complain, doctor, print, why};
+use super::{FAILED, INVALID, complain, doctor, print_for_people, why};
 
 /// Exit code: a server offers definitions other than those that are approved.
 const DRIFT: u8 = 4;
@@ -61,7 +61,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let policy = policy(&mut settings, &surveys, lock.clone());
     let unapproved = servers(&mut out, &settings, &surveys, &lock);
     callers(&mut out, &settings.identity.principals(), &policy, &surveys);
-    if print(&out) != ExitCode::SUCCESS {
+    if print_for_people(&out) != ExitCode::SUCCESS {
         return ExitCode::from(FAILED);
     }
     if surveys.iter().any(|survey| !survey.is_complete()) {

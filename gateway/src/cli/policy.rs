@@ -33,7 +33,7 @@ use serde_json::json;
 use super::printable::in_a_line;
 use super::rule_review::WildcardReview;
 use super::ungranted::Ungranted;
-use super::{OutputFormat, complain, invalid, print, rule_review, say, why};
+use super::{OutputFormat, complain, invalid, print, print_for_people, rule_review, say, why};
 use simulate::SimulateArgs;
 
 /// Exit code: a test case failed, the explained call is denied, or a simulated decision differs.
@@ -209,7 +209,7 @@ fn explain(explain: &ExplainArgs) -> Result<ExitCode, ExitCode> {
     }
     let answer = rehearsal.ask(&question);
     match explain.format {
-        OutputFormat::Human => print(&words(&question, &answer, &rehearsal)),
+        OutputFormat::Human => print_for_people(&words(&question, &answer, &rehearsal)),
         OutputFormat::Json => print(&format!("{}\n", shown(&question, &answer))),
     };
     let allowed = matches!(answer.decision.effect, Effect::Allow(_));
@@ -248,7 +248,7 @@ fn listed(
                     writeln!(out, "         found: {finding}").unwrap_or_default();
                 }
             }
-            print(&out)
+            print_for_people(&out)
         }
         OutputFormat::Json => {
             let row = |(thing, why, decision): &(String, Option<String>, Decision)| {
@@ -682,7 +682,7 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
                 }
             }
             writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
-            print(&out);
+            print_for_people(&out);
             if !untested.is_empty() {
                 say(&format!("note: no case is decided by: {}", untested.join(", ")));
             }
@@ -839,7 +839,7 @@ fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
                     "note: if what is approved and granted to nobody is meant so: `--allow ungranted`",
                 );
             }
-            print(&said.iter().map(line).collect::<String>())
+            print_for_people(&said.iter().map(line).collect::<String>())
         }
         OutputFormat::Json => {
             let entry = |LintNote { subject, code, note }: &LintNote| match subject {

@@ -24,7 +24,7 @@ use policy_core::subject::name::ServerName;
 use serde_json::json;
 
 use super::pin::SurveyArgs;
-use super::{FindingsFormat, complain, pin, print, sarif, say};
+use super::{FindingsFormat, complain, pin, print, print_for_people, sarif, say};
 
 /// Exit code: there is a finding at least as grave as `--fail-on`.
 const EXIT_FOUND: u8 = 6;
@@ -112,14 +112,14 @@ pub(super) fn run(scan: &ScanArgs) -> ExitCode {
     let shown = |one: &&ScanFinding| least.severity().is_some_and(|least| one.severity >= least);
     let shown: Vec<&ScanFinding> = found.iter().filter(shown).collect();
     let file = scan.input.as_deref().unwrap_or(&scan.which.config).display().to_string();
-    print(&match scan.format {
+    match scan.format {
         FindingsFormat::Human => {
             let scanning = ScanSummary { count, hidden: found.len() - shown.len(), unasked };
-            human(&shown, &scanning)
+            print_for_people(&human(&shown, &scanning))
         }
-        FindingsFormat::Json => as_json(&shown),
-        FindingsFormat::Sarif => as_sarif(&shown, &file),
-    });
+        FindingsFormat::Json => print(&as_json(&shown)),
+        FindingsFormat::Sarif => print(&as_sarif(&shown, &file)),
+    };
     let grave = |least: Severity| found.iter().any(|one| one.severity >= least);
     if scan.fail_on.severity().is_some_and(grave) {
         return ExitCode::from(EXIT_FOUND);

@@ -20,7 +20,7 @@ use policy_core::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::super::printable::in_a_line;
-use super::super::{OutputFormat, audit, complain, print, say};
+use super::super::{OutputFormat, audit, complain, print, print_for_people, say};
 use super::{DENIED, allowed, denied, recorded_name, rehearsal, verdict};
 
 /// Reason code of a caller that the configuration would not authenticate.
@@ -75,7 +75,7 @@ pub(super) fn run(simulate: &SimulateArgs) -> Result<ExitCode, ExitCode> {
         say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
     }
     match simulate.format {
-        OutputFormat::Human => print(&words(&tally)),
+        OutputFormat::Human => print_for_people(&words(&tally)),
         OutputFormat::Json => print(&format!("{}\n", shown(&tally))),
     };
     let flipped = simulate.strict && !tally.flips.is_empty();
