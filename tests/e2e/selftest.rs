@@ -101,6 +101,29 @@ fn everything_holds_as_it_is_configured_where_nothing_is() {
 }
 
 #[test]
+fn in_the_log_for_people_the_lines_of_the_self_test_are_marked() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["read"]), Folder::new());
+        let mut config = config(&server, &folder);
+        config.more.push_str("log: {format: human}\n");
+        let gateway = config.start();
+        eventually("ready", || (get(gateway.ops.unwrap(), "/readyz").status == 200).then_some(()));
+        assert!(gateway.client(era, ANA).call("absent", &json!({})).code() < 0);
+        gateway.says("DENY   ana");
+        let said = gateway.said();
+        let of_test = |line: &&str| line.contains("portcullis-selftest");
+        assert!(said.lines().filter(of_test).count() > 20, "{said}");
+        for line in said.lines() {
+            let is_attack = ["DENY", "REFUSE", "FAIL"].iter().any(|word| line.contains(word));
+            let is_marked = line.contains(" (self-test)");
+            assert!(!of_test(&line) || is_marked || line.contains("INFO"), "{line}");
+            assert!(!is_attack || is_marked || line.contains(" ana "), "{line}");
+            assert!(!is_marked || !line.contains(" ana "), "{line}");
+        }
+    }
+}
+
+#[test]
 fn the_log_is_queried_without_the_self_test_unless_that_is_asked_for() {
     for era in ERAS {
         let (server, folder) = (Server::echo(era, &["read"]), Folder::new());

@@ -18,15 +18,21 @@ use std::time::Instant;
 
 use audit_log::chain::read;
 use json::Value;
+use policy_core::subject::name::RESERVED;
 
 use super::{Observer, Record};
 use crate::base::printable::in_a_line;
+use crate::config::settings::selftest::PATH;
 use crate::metrics::outcome::ExchangeEnd;
 
 /// Maximum number of lines that wait to be written.
 const LINE_QUEUE: usize = 1024;
 /// Maximum number of characters of a name in a line.
 const NAME: usize = 96;
+/// Peer address that the self-test calls from.
+const NOBODY: &str = "127.0.0.1:0";
+/// Marks a line about the self-test, whose denials are no attacks by somebody else.
+pub const OF_SELFTEST: &str = " (self-test)";
 
 /// Whether lines are coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,18 +116,31 @@ pub fn line(record: &[u8], colours: Colours) -> Option<String> {
             (OutcomeWord { text: "LOG", colour: "2" }, format!("{event} {what}"))
         }
     };
+    let mark = if is_of_selftest(record) { OF_SELFTEST } else { "" };
+    let rest = format!("{}{mark}", rest.trim_end());
     let time = text("time")?;
     let time = time.get(11..19).unwrap_or_default();
     let OutcomeWord { text, colour } = word;
     Some(match colours {
         Colours::Shown => {
-            format!(
-                "\u{1b}[2m{time}\u{1b}[0m \u{1b}[{colour}m{text:<6}\u{1b}[0m {}",
-                rest.trim_end()
-            )
+            format!("\u{1b}[2m{time}\u{1b}[0m \u{1b}[{colour}m{text:<6}\u{1b}[0m {rest}")
         }
-        Colours::None => format!("{time} {text:<6} {}", rest.trim_end()),
+        Colours::None => format!("{time} {text:<6} {rest}"),
     })
+}
+
+/// Whether the record is of an exchange of the self-test, or of an event about its server. The self-test calls from
+/// port 0 of the loopback address, from which nobody can connect, on a route of its own; a real caller of that route
+/// has another peer address. The report of the self-test (`selftest`) is not one of its exchanges.
+#[must_use]
+pub fn is_of_selftest(record: Value<'_>) -> bool {
+    let text = |name: &str| record.get(name).and_then(Value::as_str);
+    let called = text("peer").as_deref() == Some(NOBODY)
+        && text("listener").as_deref() != Some("stdio")
+        && text("route").is_some_and(|route| route.starts_with(PATH));
+    let about = ["definition", "shadowing"].iter().any(|it| text("event").as_deref() == Some(it))
+        && text("what").is_some_and(|what| what.starts_with(&format!("server `{RESERVED}`,")));
+    called || about
 }
 
 /// The outcome of an exchange as a word.
@@ -246,6 +265,15 @@ mod tests {
             (
                 r#""answered","decision":"allow","durationMicros":{"total":12345},"principal":"ana","rule":"read","server":"files","tool":"files__read""#,
                 "11:02:52 ALLOW  ana files/read read 12ms",
+            ),
+            (
+                r#""denied","listener":"main","peer":"127.0.0.1:0","principal":"portcullis-selftest","reason":"revoked","route":"/portcullis-selftest","server":"portcullis-selftest","tool":"selftest_revoked""#,
+                "11:02:52 DENY   portcullis-selftest portcullis-selftest/selftest_revoked revoked (self-test)",
+            ),
+            // A stranger on its route.
+            (
+                r#""denied","listener":"main","peer":"127.0.0.1:4711","principal":"ana","reason":"not-granted","route":"/portcullis-selftest","tool":"x""#,
+                "11:02:52 DENY   ana x not-granted",
             ),
             (
                 r#""refused","detail":"signature","method":"tools/list","peer":"192.0.2.1:4711","reason":"token-refused""#,

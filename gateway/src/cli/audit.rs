@@ -17,10 +17,9 @@ use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::{logs, siblings};
-use gateway::audit::lines::finding_in_words;
+use gateway::audit::lines::{finding_in_words, is_of_selftest};
 use gateway::audit::ocsf;
 use gateway::config::settings::file_of_process;
-use gateway::config::settings::selftest::PATH;
 use gateway::mcp::tool_naming::prefixed;
 use gateway::metrics::outcome::ExchangeOutcome;
 use json::{Document, JsonBounds, Value, write_ascii};
@@ -31,8 +30,6 @@ use super::{FAILED, OutputFormat, complain, hints, print, say};
 
 /// Exit code: the log is not the one that the gateway wrote.
 const BROKEN: u8 = 8;
-/// Peer address that the self-test calls from.
-const NOBODY: &str = "127.0.0.1:0";
 /// Interval at which a followed file is read again.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// First characters of a formula in a spreadsheet, also in the full-width forms of East Asian scripts.
@@ -288,19 +285,6 @@ fn is_of_tool(record: Value<'_>, wanted: &str) -> bool {
         let of_server = wanted.strip_prefix(server.as_str());
         is(wanted) || of_server.and_then(|rest| rest.strip_prefix('/')).is_some_and(is)
     })
-}
-
-/// Whether the record is of an exchange of the self-test, or of an event about its server. The self-test calls from
-/// port 0 of the loopback address, from which nobody can connect, on a route of its own; a real caller of that route
-/// has another peer address. The report of the self-test (`selftest`) is not one of its exchanges.
-fn is_of_selftest(record: Value<'_>) -> bool {
-    let text = |name: &str| record.get(name).and_then(|value| value.as_str());
-    let called = text("peer").as_deref() == Some(NOBODY)
-        && text("listener").as_deref() != Some("stdio")
-        && text("route").is_some_and(|route| route.starts_with(PATH));
-    let about = ["definition", "shadowing"].iter().any(|it| text("event").as_deref() == Some(it))
-        && text("what").is_some_and(|what| what.starts_with(&format!("server `{RESERVED}`,")));
-    called || about
 }
 
 pub(super) fn run(audit: AuditArgs, now: SystemTime) -> ExitCode {

@@ -1,16 +1,17 @@
 //! Formats log events for a terminal: the time in UTC, the level, the message and the fields, on one line. A `note` is
-//! put behind the message, and the name of the `event`, which is meant for programs, is left out. Control characters
+//! put behind the message, then a mark where the line is about the server of the self-test, and the name of the `event`, which is meant for programs, is left out. Control characters
 //! are escaped, so that text from peers can neither begin a line nor control the terminal.
 
 use std::fmt::{self, Write as _};
 
+use policy_core::subject::name::RESERVED;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::audit::lines::Colours;
+use crate::audit::lines::{Colours, OF_SELFTEST};
 use crate::base::clock::{Clock as _, SystemClock};
 use crate::base::printable::in_a_line;
 
@@ -23,6 +24,8 @@ pub struct TerminalFormat(pub Colours);
 struct EventText {
     message: String,
     note: String,
+    /// Marks a line about the server of the self-test.
+    mark: &'static str,
     fields: String,
 }
 
@@ -50,7 +53,12 @@ impl EventText {
             "message" => write!(self.message, "{value}").unwrap_or_default(),
             "note" => write!(self.note, ": {value}").unwrap_or_default(),
             "event" => {}
-            name => write!(self.fields, " {name}={value}").unwrap_or_default(),
+            name => {
+                if name == "server" && value.to_string() == RESERVED {
+                    self.mark = OF_SELFTEST;
+                }
+                write!(self.fields, " {name}={value}").unwrap_or_default();
+            }
         }
     }
 }
@@ -77,8 +85,8 @@ where
             Level::DEBUG => ("DEBUG", "2"),
             Level::TRACE => ("TRACE", "2"),
         };
-        let EventText { message, note, fields } = said;
-        let message = in_a_line(&format!("{message}{note}"));
+        let EventText { message, note, mark, fields } = said;
+        let message = in_a_line(&format!("{message}{note}{mark}"));
         let fields = in_a_line(&fields);
         match self.0 {
             Colours::Shown => {
@@ -126,6 +134,7 @@ mod tests {
             tracing::warn!(server = "up", suppressed = 0_u64, "first");
             tracing::warn!(server = "up", suppressed = 7_u64, "second");
             tracing::warn!(event = "a.third", server = "up", note = "why", "third");
+            tracing::warn!(server = %"portcullis-selftest", note = "why", "fourth");
         });
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<_> = text.lines().map(|line| line.get(9..).unwrap()).collect();
@@ -133,6 +142,7 @@ mod tests {
             "WARN   first server=up",
             "WARN   second server=up suppressed=7",
             "WARN   third: why server=up",
+            "WARN   fourth: why (self-test) server=portcullis-selftest",
         ];
         assert_eq!(lines, expected);
     }
