@@ -1,6 +1,7 @@
 //! Command line of `portcullis`: the argument types, and one module for each verb that is more than a few lines. `main`
 //! calls [`run()`], which parses the arguments and returns the exit code of the process.
 
+mod printable;
 mod given;
 mod export;
 mod exec;
@@ -9,7 +10,6 @@ mod import;
 mod ops;
 mod config;
 mod manual;
-mod printable;
 mod audit;
 mod inspect;
 mod sarif;
@@ -48,9 +48,9 @@ use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    self, ClientSettings, ConfigPlaces, ConfigProblems, ConfigRemark, ConfigSource, ConfigText, LoadPurpose,
-    LogFormat, ProcessSharing, RouteError, ServerProtocol, ServerSettings, ServerTransport,
-    Settings, SinkTarget,
+    self, ClientSettings, ConfigPlaces, ConfigProblems, ConfigRemark, ConfigSource, ConfigText,
+    LoadPurpose, LogFormat, ProcessSharing, RouteError, ServerProtocol, ServerSettings,
+    ServerTransport, Settings, SinkTarget,
 };
 use gateway::control::attach;
 use gateway::control::build;
@@ -1072,4 +1072,38 @@ fn try_it(url: &str) -> String {
          For an MCP client (mcp.json):\n  \
          {{\"mcpServers\":{{\"portcullis\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::Cli;
+
+    /// Adds each verb below `verb` that has a `--format`, with the values that its help names.
+    fn formats(verb: &Command, name: &str, found: &mut Vec<(String, Vec<String>)>) {
+        let of_format = verb.get_arguments().filter(|one| one.get_long() == Some("format"));
+        for argument in of_format {
+            let values = argument.get_possible_values();
+            let values = values.iter().map(|value| value.get_name().to_owned()).collect();
+            found.push((name.to_owned(), values));
+        }
+        for inner in verb.get_subcommands() {
+            formats(inner, &format!("{name} {}", inner.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn every_verb_with_a_format_writes_for_people_and_for_programs_under_the_same_names() {
+        let mut found = Vec::new();
+        formats(&Cli::command(), "portcullis", &mut found);
+        assert!(found.len() > 12, "{found:?}");
+        for (verb, values) in found {
+            assert_eq!(
+                values.get(..2),
+                Some(&["human".to_owned(), "json".to_owned()][..]),
+                "{verb}"
+            );
+        }
+    }
 }

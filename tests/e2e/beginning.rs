@@ -463,7 +463,10 @@ fn what_an_operator_needs_to_ask_a_gateway_is_said() {
     let text = fs::read_to_string(&file).unwrap();
     let token = "  # token: {fromEnv: OPS_TOKEN}\n";
     assert!(text.contains(token), "{text}");
-    assert!(text.contains("if this file has a section\n  # `selftest: {}`, `portcullis selftest`"), "{text}");
+    assert!(
+        text.contains("if this file has a section\n  # `selftest: {}`, `portcullis selftest`"),
+        "{text}"
+    );
     for verb in [&["config", "applied"][..], &["selftest"]] {
         let text = printed(&portcullis(folder.path(), verb));
         assert!(text.contains("add `token: {fromEnv: OPS_TOKEN}` under `ops`"), "{verb:?}: {text}");
@@ -577,7 +580,7 @@ fn every_verb_reads_the_usual_file_and_takes_another_by_c() {
 
 /// The lines of a doctor for programs: what was looked at, how it is, and what is said of it.
 fn looked(config: &Config, arguments: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
-    let output = config.tried(&[&["doctor", "--json"], arguments].concat());
+    let output = config.tried(&[&["doctor", "--format", "json"], arguments].concat());
     #[expect(clippy::disallowed_methods, reason = "our own output")]
     let all: Vec<Value> =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));

@@ -1433,7 +1433,7 @@ fn nothing_that_a_caller_chose_reaches_a_terminal_as_a_command() {
                 "resource":{quoted},"decision":"allow","rule":{quoted},"outcome":{quoted},"peer":{quoted}}}"#
         );
         append(&file, (record.replace('\n', " ") + "\n").as_bytes());
-        for format in ["human", "jsonl", "csv", "ocsf"] {
+        for format in ["human", "json", "jsonl", "csv", "ocsf"] {
             for verb in [&["query"][..], &["export"], &["tail", "-n", "100"]] {
                 let said = run(&[&["audit"], verb, &["--format", format]].concat(), &[&file]);
                 let (out, err) = (String::from_utf8(said.stdout), String::from_utf8(said.stderr));

@@ -144,10 +144,11 @@ enum AuditCommand {
 /// Output format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RecordFormat {
-    /// A line of text for each record.
+    /// Text for people to read: a line for each record.
     Human,
-    /// JSON Lines, as recorded.
-    Jsonl,
+    /// JSON for other programs: JSON Lines, as recorded. Also called `jsonl`.
+    #[value(alias = "jsonl")]
+    Json,
     /// CSV as in RFC 4180, with a header line.
     Csv,
     /// Events of OCSF 1.8, one JSON object a line.
@@ -577,7 +578,7 @@ impl RecordSelection {
             return None;
         }
         match self.format {
-            RecordFormat::Jsonl => plain([line.trim_ascii_end(), b"\n"].concat()),
+            RecordFormat::Json => plain([line.trim_ascii_end(), b"\n"].concat()),
             RecordFormat::Ocsf => plain(ocsf::event(line.trim_ascii_end())?),
             RecordFormat::Csv => Some(row(root).into_bytes()),
             RecordFormat::Human => Some(words(root)),

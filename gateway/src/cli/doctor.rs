@@ -41,7 +41,7 @@ use serde_json::json;
 use super::pin::UnapprovedThings;
 use super::ungranted::Ungranted;
 use super::{
-    FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for,
+    FAILED, LoadPurpose, OutputFormat, PROCESSES, USUAL, complain, given, hints, invalid, load_for,
     load_text_for, pin, print, text_of,
 };
 
@@ -66,9 +66,18 @@ pub(super) struct DoctorArgs {
     /// Time limit for each server and each issuer.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = pin::patience)]
     timeout: Duration,
-    /// Print the checks as JSON.
-    #[arg(long)]
+    /// Output format of the checks.
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
+    /// Former spelling of `--format json`.
+    #[arg(long, hide = true, conflicts_with = "format")]
     json: bool,
+}
+
+impl DoctorArgs {
+    const fn format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.format }
+    }
 }
 
 /// Result of a check.
@@ -162,7 +171,7 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     let source = ConfigText { file: &name, text: &text };
     let settings = match load_text_for(LoadPurpose::Reading, source) {
         Ok(settings) => settings,
-        Err(problems) if doctor.json => {
+        Err(problems) if matches!(doctor.format(), OutputFormat::Json) => {
             let mut looks = DoctorReport::default();
             configuration(&mut looks, file, &text);
             drop(problems);
@@ -205,7 +214,10 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
         return complain("stopped before every server had answered");
     };
     found_outside(&mut looks, &settings, outside, lock.as_ref());
-    let printed = print(&if doctor.json { looks.json() } else { looks.human() });
+    let printed = print(&match doctor.format() {
+        OutputFormat::Human => looks.human(),
+        OutputFormat::Json => looks.json(),
+    });
     if looks.count(CheckStatus::Fail) > 0 { ExitCode::from(FAILED) } else { printed }
 }
 
@@ -750,19 +762,7 @@ fn about(
         eras.join(" and "),
         counted(offers, "definition")
     );
-    for (kind, why) in &survey.unread {
-        let said = format!("its list of {} could not be read: {why}", kind.list());
-        looks.warn(
-            &thing,
-            said,
-            "have the server list it; until then nothing new of it can be approved",
-        );
-    }
-    if let Some(first) = &survey.stray {
-        let mend = "have the program write that on standard error, or nothing: the gateway skips such lines, but ends a program \
-                    that writes many of them in a row";
-        looks.warn(&thing, inventory::stray_output(first), mend);
-    }
+    flaws(looks, &thing, &survey);
     registered(looks, settings, &survey);
     let unlike = lock.map(|lock| pin::unlike(settings, lock, &survey)).unwrap_or_default();
     let UnapprovedThings { named, mend } = unlike;
@@ -771,6 +771,23 @@ fn about(
     } else {
         let said = format!("{said}; {} not as approved: {}", named.len(), named.join(", "));
         looks.warn(&thing, said, &mend);
+    }
+}
+
+/// Warns about lists of a server that could not be read, and about output of its program that is no message.
+fn flaws(looks: &mut DoctorReport, thing: &str, survey: &ServerInventory) {
+    for (kind, why) in &survey.unread {
+        let said = format!("its list of {} could not be read: {why}", kind.list());
+        looks.warn(
+            thing,
+            said,
+            "have the server list it; until then nothing new of it can be approved",
+        );
+    }
+    if let Some(first) = &survey.stray {
+        let mend = "have the program write that on standard error, or nothing: the gateway skips such lines, but ends a program \
+                    that writes many of them in a row";
+        looks.warn(thing, inventory::stray_output(first), mend);
     }
 }
 

@@ -37,7 +37,7 @@ use serde_json::json;
 
 use super::printable::in_a_line;
 use super::why::{self, thing};
-use super::{FindingsFormat, complain, print, print_for_people, sarif, say};
+use super::{FindingsFormat, OutputFormat, complain, print, print_for_people, sarif, say};
 use approve::ApproveArgs;
 pub(super) use asked::{SurveyArgs, ask, patience};
 
@@ -136,8 +136,8 @@ struct PinListArgs {
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Output format of the list.
-    #[arg(long, value_enum, default_value_t = FindingsFormat::Human)]
-    format: FindingsFormat,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
@@ -710,17 +710,14 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         volatile(&settings, server, Some((*kind, name)), versions, version)
     };
     match list.format {
-        FindingsFormat::Json => {
+        OutputFormat::Json => {
             let rows = rows.iter();
             let rows: Vec<_> = rows
                 .map(|(server, thing, version)| row(&settings.policy, server, thing, version))
                 .collect();
             Ok(print(&(serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n")))
         }
-        FindingsFormat::Sarif => {
-            Err(complain("a list is no set of findings: use `human` or `json`"))
-        }
-        FindingsFormat::Human => {
+        OutputFormat::Human => {
             let mut out = String::new();
             for (server, thing, version) in rows {
                 let by = version.by.as_deref().unwrap_or_default();
