@@ -1285,6 +1285,66 @@ fn revoking_is_a_verb_that_says_what_is_in_force() {
 }
 
 #[test]
+fn the_reason_of_a_revocation_is_on_record_and_listed_also_after_a_restart() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let config = switchable(Config::of(&server.url()), &folder);
+        let file = folder.path().join("gateway.yaml");
+        let gateway = config.start_at(&file);
+        let on_record = |gateway: &Gateway, key: &str, value: &str| {
+            eventually("the record", || gateway.log().into_iter().rfind(|one| one[key] == value))
+        };
+        let verb = |gateway: &Gateway, arguments: &[&str], online: bool| {
+            let mut command = Command::new(binary());
+            command.args(arguments).arg("-c").arg(&file);
+            match online {
+                true => command.args(["--ops", &gateway.ops.unwrap().to_string()]),
+                false => command.arg("--offline"),
+            };
+            let output = command.output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (output.status.success(), text(&output.stdout), text(&output.stderr))
+        };
+        let revoke = ["revoke", "--principal", "ana", "--reason", "laptop lost\u{1b}[31m"];
+        let (good, out, said) = verb(&gateway, &revoke, true);
+        assert!(good && out.contains("principals  ana  (laptop lost\\u001b[31m)"), "{out} {said}");
+        let record = on_record(&gateway, "event", "revoked");
+        let what: Value = record["what"].as_str().unwrap().parse().unwrap();
+        assert_eq!(what, json!({ "principals": ["ana"], "reason": "laptop lost\u{1b}[31m" }));
+        assert_eq!(of_ana(&gateway, era), 401);
+        // In the file alone: the gateway records what it reads.
+        let (good, out, said) =
+            verb(&gateway, &["revoke", "--tool", "up/echo", "--reason", "writes"], false);
+        assert!(good && out.contains("tools       up/echo  (writes)"), "{out} {said}");
+        let record = on_record(&gateway, "source", "file");
+        let what: Value = record["what"].as_str().unwrap().parse().unwrap();
+        assert_eq!(what, json!({ "tools": ["up/echo"], "reasons": { "tools/up/echo": "writes" } }));
+        for online in [true, false] {
+            let (_, listed, said) = verb(&gateway, &["revocations", "list"], online);
+            assert_eq!(listed, out, "{said}");
+        }
+        drop(gateway);
+        let gateway = config.start_at(&file);
+        assert_eq!(verb(&gateway, &["revocations", "list"], true).1, out);
+        // A reason ends with its revocation; that of the end is on record.
+        let lift = ["revocations", "lift", "--principal", "ana", "--reason", "found again"];
+        let (good, out, said) = verb(&gateway, &lift, true);
+        assert!(good && out == "tools       up/echo  (writes)\n", "{out} {said}");
+        let record = on_record(&gateway, "event", "reinstated");
+        assert!(record["what"].as_str().unwrap().contains("found again"), "{record}");
+        for (reason, why) in [(" ", "the reason is empty"), (&*"x".repeat(513), "longer than 512")]
+        {
+            let revoke = ["revoke", "--principal", "ana", "--reason", reason];
+            let (good, _, said) = verb(&gateway, &revoke, true);
+            assert!(!good && said.contains(why), "{said}");
+            let body = json!({ "principals": ["ana"], "reason": reason });
+            let answer = change(&gateway, "POST", "operator-secret", &body);
+            assert!(answer.status == 400 && answer.body.contains(why), "{answer:?}");
+        }
+    }
+}
+
+#[test]
 fn revoking_works_while_the_configuration_and_the_file_are_broken() {
     let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
     let config = switchable(Config::of(&server.url()), &folder);

@@ -24,6 +24,7 @@ use gateway::serve::generation::ConfiguredNames;
 use policy_core::subject::revoked::RevocationList;
 use serde_json::{Map, Value};
 
+use super::printable::in_a_line;
 use super::{
     FAILED, OutputFormat, complain, invalid, load, print, print_for_people, say, variable,
 };
@@ -130,6 +131,9 @@ pub(super) struct RevokeArgs {
     /// Everything: while it is revoked, no caller is served and no server is used.
     #[arg(long)]
     everything: bool,
+    /// The reason, which is recorded in the audit log, and listed as long as the revocation is in force.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -155,7 +159,7 @@ struct RevocationsListArgs {
 impl RevokeArgs {
     fn lists(&self) -> RevocationList {
         let set = |names: &[Box<str>]| names.iter().cloned().collect();
-        RevocationList {
+        let lists = RevocationList {
             everything: self.everything,
             principals: set(&self.principal),
             clients: set(&self.client),
@@ -163,6 +167,10 @@ impl RevokeArgs {
             tools: set(&self.tool),
             tokens: set(&self.token),
             ..RevocationList::default()
+        };
+        match &self.reason {
+            Some(reason) => lists.because(&reason.as_str().into()),
+            None => lists,
         }
     }
 }
@@ -305,6 +313,9 @@ fn changed(change: &RevokeArgs, act: RevocationAction) -> Result<ExitCode, ExitC
         return Err(complain(what));
     }
     settings::revoked::check(&lists).map_err(|why| complain(&why))?;
+    if let Some(reason) = &change.reason {
+        settings::revoked::check_reason(reason).map_err(|why| complain(&why))?;
+    }
     let answer = match change.reached.place()? {
         RevocationStore::Gateway(address, token, file) => {
             let method = if act == RevocationAction::Revoke { "POST" } else { "DELETE" };
@@ -397,6 +408,10 @@ fn members(all: &RevocationList) -> Value {
     if all.everything {
         members.insert("everything".to_owned(), true.into());
     }
+    // All of them have the reason of the command line.
+    if let Some(reason) = all.reasons.values().next() {
+        members.insert("reason".to_owned(), (**reason).into());
+    }
     members.into()
 }
 
@@ -405,6 +420,10 @@ fn in_file(all: &RevocationList) -> Value {
     let lists = all.lists().map(|(name, list)| (name.to_owned(), array(list)));
     let mut members: Map<_, _> = lists.into_iter().collect();
     members.insert("everything".to_owned(), all.everything.into());
+    if !all.reasons.is_empty() {
+        let reasons = all.reasons.iter().map(|(entry, why)| (entry.to_string(), (**why).into()));
+        members.insert("reasons".to_owned(), reasons.collect::<Map<_, _>>().into());
+    }
     members.insert("lastsOverRestart".to_owned(), true.into());
     members.into()
 }
@@ -420,13 +439,18 @@ fn shown(reached: &GatewayArgs, answer: &Value) -> ExitCode {
     }
     let is = |name: &str| answer.get(name).and_then(Value::as_bool);
     let mut out = String::new();
+    let why = |entry: &str| {
+        let why = answer.get("reasons").and_then(|reasons| reasons.get(entry)?.as_str());
+        why.map(|why| format!("  ({})", in_a_line(why))).unwrap_or_default()
+    };
     if is("everything") == Some(true) {
-        out.push_str("everything\n");
+        writeln!(out, "everything{}", why("everything")).unwrap_or_default();
     }
     for (name, _) in RevocationList::default().lists() {
         for entry in answer.get(name).and_then(Value::as_array).into_iter().flatten() {
-            let entry = entry.as_str().unwrap_or_default().escape_debug();
-            writeln!(out, "{name:<12}{entry}").unwrap_or_default();
+            let entry = entry.as_str().unwrap_or_default();
+            let (shown, why) = (entry.escape_debug(), why(&format!("{name}/{entry}")));
+            writeln!(out, "{name:<12}{shown}{why}").unwrap_or_default();
         }
     }
     if out.is_empty() {

@@ -100,7 +100,8 @@ pub enum RevocationAction {
 pub enum ChangeError {
     /// The body is malformed.
     #[error(
-        "send an object with `everything: true`, or with the lists `principals`, `clients`, `servers`, `tools`, `tokens`"
+        "send an object with `everything: true`, or with the lists `principals`, `clients`, `servers`, `tools`, `tokens`, \
+         and a text `reason` if you want to"
     )]
     Shape,
     /// It has too many entries of one kind.
@@ -494,6 +495,7 @@ impl RevocationManager {
         for (name, list) in all.lists() {
             write!(out, ",\"{name}\":{}", array(list)).unwrap_or_default();
         }
+        out.push_str(&reasons(&all));
         write!(out, ",\"hasFile\":{}", self.file.is_some()).unwrap_or_default();
         write!(out, ",\"lastsOverRestart\":{}", added.is_empty()).unwrap_or_default();
         out
@@ -515,7 +517,7 @@ fn written(change: &RevocationList) -> String {
     if change.everything {
         members.push("\"everything\":true".to_owned());
     }
-    format!("{{{}}}", members.join(","))
+    format!("{{{}{}}}", members.join(","), reasons(change))
 }
 
 fn own() -> String {
@@ -564,8 +566,12 @@ pub fn listed(lists: &RevocationList) -> String {
 fn read(text: Bytes) -> Result<RevocationList, ChangeError> {
     let document = Document::parse(text, &BOUNDS).map_err(|_wrong| ChangeError::Shape)?;
     let root = document.root();
-    let mut lists = RevocationList::default();
+    let (mut lists, mut reason) = (RevocationList::default(), None);
     for (key, value) in root.members() {
+        if &*key == "reason" {
+            reason = Some(value.as_str().ok_or(ChangeError::Shape)?);
+            continue;
+        }
         if &*key == "everything" {
             lists.everything = value.as_bool().ok_or(ChangeError::Shape)?;
             continue;
@@ -584,7 +590,26 @@ fn read(text: Bytes) -> Result<RevocationList, ChangeError> {
         return Err(ChangeError::Shape);
     }
     revoked::check(&lists).map_err(ChangeError::Name)?;
-    Ok(lists)
+    match reason {
+        Some(reason) => {
+            revoked::check_reason(&reason).map_err(ChangeError::Name)?;
+            Ok(lists.because(&(&*reason).into()))
+        }
+        None => Ok(lists),
+    }
+}
+
+/// The reasons of entries as a JSON object, as a member behind others; empty if there are none.
+fn reasons(all: &RevocationList) -> String {
+    let reasons = all.reasons.iter();
+    let reasons =
+        reasons.map(|(entry, why)| format!("{}:{}", revoked::quoted(entry), revoked::quoted(why)));
+    let reasons: Vec<_> = reasons.collect();
+    if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(",\"reasons\":{{{}}}", reasons.join(","))
+    }
 }
 
 fn array(list: &BTreeSet<Box<str>>) -> String {

@@ -1,8 +1,10 @@
 //! Reads and writes the revocation file.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use json::write_ascii;
 use policy_core::subject::revoked::RevocationList;
@@ -13,6 +15,8 @@ use crate::base::file;
 
 /// Maximum size of the file, in bytes.
 pub const MAX_FILE: u64 = 4 * 1024 * 1024;
+/// Maximum length of a reason, in bytes.
+pub const LONGEST_REASON: usize = 512;
 /// A name that looks like a pattern. Revocations have no patterns, so it is refused.
 pub const ANY: &str = "*";
 
@@ -51,6 +55,7 @@ struct RawRevocationFile {
     servers: Vec<Box<str>>,
     tools: Vec<Box<str>>,
     tokens: Vec<Box<str>>,
+    reasons: BTreeMap<Box<str>, Box<str>>,
 }
 
 /// Reads the file at startup; an empty file revokes nothing then.
@@ -99,7 +104,7 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<RevocationContent, RevokedError
     }
     let raw: RawRevocationFile =
         serde_json::from_value(json).map_err(|error| shape(error.to_string()))?;
-    let lists = RevocationList {
+    let mut lists = RevocationList {
         everything: raw.everything,
         principals: raw.principals.into_iter().collect(),
         clients: raw.clients.into_iter().collect(),
@@ -109,6 +114,13 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<RevocationContent, RevokedError
         ..RevocationList::default()
     };
     check(&lists).map_err(shape)?;
+    let reasons = raw.reasons.into_iter().map(|(entry, why)| (entry, Arc::from(why))).collect();
+    let reasons = RevocationList { reasons, ..RevocationList::default() };
+    // Drops the reason of an entry that was taken out of its list by hand.
+    lists.add(&reasons);
+    for reason in lists.reasons.values() {
+        check_reason(reason).map_err(shape)?;
+    }
     Ok(RevocationContent::Lists(lists))
 }
 
@@ -132,6 +144,20 @@ pub fn check(lists: &RevocationList) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the reason of a revocation.
+///
+/// # Errors
+/// If it says nothing, or is too long.
+pub fn check_reason(reason: &str) -> Result<(), String> {
+    match reason.trim().is_empty() {
+        true => Err("the reason is empty: say why, for those who read it later".to_owned()),
+        false if reason.len() > LONGEST_REASON => {
+            Err(format!("the reason is longer than {LONGEST_REASON} bytes"))
+        }
+        false => Ok(()),
+    }
+}
+
 /// The text of a revocation file: one entry per line, so that changes are small.
 #[must_use]
 pub fn write(all: &RevocationList) -> String {
@@ -148,6 +174,12 @@ pub fn write(all: &RevocationList) -> String {
         for entry in list {
             writeln!(out, "  - {}", quoted(entry)).unwrap_or_default();
         }
+    }
+    if !all.reasons.is_empty() {
+        out.push_str("reasons:\n");
+    }
+    for (entry, reason) in &all.reasons {
+        writeln!(out, "  {}: {}", quoted(entry), quoted(reason)).unwrap_or_default();
     }
     out
 }
@@ -180,7 +212,8 @@ mod tests {
         {
             all.list_mut(name).unwrap().insert(entry.into());
         }
-        for lists in [all, RevocationList::default()] {
+        let reasoned = all.clone().because(&"leaked: \"a\"\n# é".into());
+        for lists in [all, reasoned, RevocationList::default()] {
             assert_eq!(said(&write(&lists)), Ok(RevocationContent::Lists(lists)));
         }
     }

@@ -1,10 +1,14 @@
 //! Revoked principals, servers and things, which must not be used even if rules allow it (control C32).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::subject::name::ServerName;
 use crate::subject::principal::Principal;
 use crate::subject::uri::{self, ResourceUri};
+
+/// The key of the reason for which everything is revoked.
+const EVERYTHING: &str = "everything";
 
 /// The set of revocations in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub struct RevocationList {
     /// Resources among `tools`, as `SERVER/URI` in every form that servers may treat as the same resource. Filled by
     /// [`Self::indexed`].
     pub resources: BTreeSet<Box<str>>,
+    /// Why entries are revoked, as far as somebody said so: by `LIST/ENTRY`, or `everything`. Decides nothing.
+    pub reasons: BTreeMap<Box<str>, Arc<str>>,
 }
 
 impl RevocationList {
@@ -49,6 +55,28 @@ impl RevocationList {
             "tokens" => Some(&mut self.tokens),
             _ => None,
         }
+    }
+
+    /// The same with this reason for every entry.
+    #[must_use]
+    pub fn because(mut self, reason: &Arc<str>) -> Self {
+        let entries = self.lists().into_iter().flat_map(|(name, list)| {
+            list.iter().map(move |entry| format!("{name}/{entry}").into_boxed_str())
+        });
+        let everything = self.everything.then(|| EVERYTHING.into());
+        let keys: Vec<_> = entries.chain(everything).collect();
+        self.reasons = keys.into_iter().map(|key| (key, Arc::clone(reason))).collect();
+        self
+    }
+
+    /// Drops the reasons of what is not revoked.
+    fn prune(&mut self) {
+        let mut reasons = std::mem::take(&mut self.reasons);
+        reasons.retain(|key, _| match key.split_once('/') {
+            Some((list, entry)) => self.list_mut(list).is_some_and(|list| list.contains(entry)),
+            None => self.everything && **key == *EVERYTHING,
+        });
+        self.reasons = reasons;
     }
 
     /// Whether nothing is revoked.
@@ -87,6 +115,8 @@ impl RevocationList {
                 mine.extend(list.iter().cloned());
             }
         }
+        self.reasons.extend(other.reasons.iter().map(|(key, why)| (key.clone(), Arc::clone(why))));
+        self.prune();
     }
 
     /// Removes the revocations of `other`.
@@ -97,6 +127,7 @@ impl RevocationList {
                 mine.retain(|entry| !list.contains(entry));
             }
         }
+        self.prune();
     }
 
     /// Whether `principal` is revoked: by its id, its client, its token, or any name in its certificate.
@@ -193,6 +224,25 @@ mod tests {
         assert_eq!(all.common(&servers(&["two", "three"])), servers(&["two"]));
         all.remove(&servers(&["one", "three"]));
         assert_eq!(all, servers(&["two"]));
+    }
+
+    #[test]
+    fn a_reason_goes_with_its_entry() {
+        let mut all = servers(&["one", "two"]).because(&"leaked".into());
+        all.add(&servers(&["two"]).because(&"slow".into()));
+        all.add(&servers(&["one", "three"]));
+        let reasons = |all: &RevocationList| {
+            let reasons = all.reasons.iter().map(|(key, why)| format!("{key}: {why}"));
+            reasons.collect::<Vec<_>>()
+        };
+        assert_eq!(reasons(&all), ["servers/one: leaked", "servers/two: slow"]);
+        all.remove(&servers(&["one"]));
+        assert_eq!(reasons(&all), ["servers/two: slow"]);
+        let everything = RevocationList { everything: true, ..RevocationList::default() };
+        all.add(&everything.clone().because(&"drill".into()));
+        assert_eq!(reasons(&all), ["everything: drill", "servers/two: slow"]);
+        all.remove(&everything);
+        assert_eq!(reasons(&all), ["servers/two: slow"]);
     }
 
     #[test]
