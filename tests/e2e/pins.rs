@@ -1414,6 +1414,8 @@ fn what_is_gone_is_told_with_what_settles_it() {
         eventually("it is asked again", || (server.count("tools/list") > before + 6).then_some(()));
         assert_eq!(events(&gateway, "definition-removed").len(), 1, "{era:?}");
         config.verb(&["pin", "revoke", "up/work", "--reason", "gone for good"]);
+        let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+        assert!(list.contains("\n         reason: gone for good\n"), "{list}");
         assert_eq!(config.tried(&["pin", "verify"]).status.code(), Some(0), "{era:?}");
         assert_eq!(events(&gateway, "approval-revoked"), [""; 0], "{era:?}");
         // Should it return, it is refused, and that is told.

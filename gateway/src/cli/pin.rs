@@ -728,6 +728,9 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                     writeln!(out, "         one of {count}: a server may say something else of itself in each era")
                         .unwrap_or_default();
                 }
+                if let Some(reason) = version.reason.as_deref() {
+                    writeln!(out, "         reason: {}", in_a_line(reason)).unwrap_or_default();
+                }
                 write_exceptions(&mut out, version);
                 if version.state == ApprovalState::Revoked {
                     continue;
