@@ -283,6 +283,9 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
             "--url",
             "https://example.com/mcp",
             "--token-env",
+        &["--command", "server", "--", "--token", "sk-abcdefghijklmnop1234567890"],
+        &["--command", "server", "--", "-y", "foo@1.0.0", "--password", "hunter2supersecret"],
+        &["--command", "server", "--", "--api-key", "7f3a9c1e5b8d2f4a6c0e", "/srv"],
             "UP_TOKEN",
         ],
     );

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::base::masking;
-use gateway::config::settings::ServerSettings;
+use gateway::config::settings::{ServerSettings, has_secret_argument};
 use policy::definition::drift::visible;
 use policy_core::subject::name::{PrincipalId, ServerName};
 use serde_json::Value;
@@ -292,12 +292,12 @@ fn own(init: &InitArgs, sha256: &str) -> Result<String, String> {
 /// The keys of the server entry that say how to reach the server.
 fn server(init: &InitArgs) -> Result<String, String> {
     let given = init.args.iter().chain(&init.command).chain(&init.url);
-    for text in given {
-        if masking::secrets(text) != *text {
-            return Err("a secret stands in what was given, and would stand in the file: put it into a variable, and give \
-                        that with `--env` or `--token-env`"
-                .to_owned());
-        }
+    let is_masked = given.into_iter().any(|text| masking::secrets(text) != *text);
+    // `validate` would warn of the same arguments.
+    if is_masked || has_secret_argument(&init.args) {
+        return Err("a secret stands in what was given, and would stand in the file: put it into a variable, and give \
+                    that with `--env` or `--token-env`"
+            .to_owned());
     }
     // `${}` in an argument is not a reference to a variable of the gateway.
     let escaped = |text: &str| quoted(&text.replace("${", "$${"));

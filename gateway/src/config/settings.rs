@@ -79,6 +79,7 @@ pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, IdentitySettings, ImpliedScopes, IntrospectionSettings,
     IssuerSettings, KEY, KeySource, KnownCertificate, ServiceClaim,
 };
+pub use in_clear::has_secret_argument;
 pub use listeners::{
     AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
     ListenerTls,

@@ -89,15 +89,27 @@ fn arguments(items: &[YamlNode], found: &mut Vec<ConfigProblem>) {
     let mut before = String::new();
     for item in items {
         let text = scalar(item).map(written).unwrap_or_default();
-        let given = text.split_once('=').or_else(|| text.split_once(": "));
-        let is_given = given.is_some_and(|(name, value)| is_secret(name, value));
-        let follows = before.starts_with('-') && !before.contains('=') && !text.starts_with('-');
-        let follows = follows && is_secret(&before, &text);
-        if is_given || follows || has_form(&text) || has_secret_in_url(&text) {
+        if is_secret_argument(&before, &text) {
             found.push(problem(item, "among the arguments of a program", ARGUMENT));
         }
         before = text;
     }
+}
+
+/// Whether one of the arguments of a program is probably a secret, also as the value of the flag before it.
+#[must_use]
+pub fn has_secret_argument(arguments: &[String]) -> bool {
+    let before = std::iter::once("").chain(arguments.iter().map(String::as_str));
+    before.zip(arguments).any(|(before, argument)| is_secret_argument(before, argument))
+}
+
+/// Whether an argument that stands after `before` is probably a secret.
+fn is_secret_argument(before: &str, text: &str) -> bool {
+    let given = text.split_once('=').or_else(|| text.split_once(": "));
+    let is_given = given.is_some_and(|(name, value)| is_secret(name, value));
+    let follows = before.starts_with('-') && !before.contains('=') && !text.starts_with('-');
+    let follows = follows && is_secret(before, text);
+    is_given || follows || has_form(text) || has_secret_in_url(text)
 }
 
 fn problem(node: &YamlNode, place: &str, help: &str) -> ConfigProblem {
