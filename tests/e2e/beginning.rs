@@ -173,6 +173,34 @@ fn what_is_approved_and_granted_by_no_rule_is_said() {
 }
 
 #[test]
+fn what_a_rule_forbids_on_purpose_is_not_advised_to_be_granted() {
+    for era in ERAS {
+        let (folder, server) = (Folder::new(), of_each_kind(era));
+        let mut config = Config::of(&server.url());
+        config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+        let config = config.policy(
+            "rules:\n- {id: reading, effect: allow, principals: ['group:dev'], servers: [up], tools: [other], \
+             prompts: ['*'], resources: ['file:///srv/*']}\n- {id: no-reading, effect: forbid, principals: \
+             ['group:dev'], servers: [up], tools: [read]}",
+        );
+        config.verb(&["pin"]);
+        let forbidden = "1 tool approved and forbidden by the rule `no-reading`: `read`";
+        let approved = printed(&config.verb(&["pin", "approve", "--yes", "--by", "ana"]));
+        assert!(approved.contains(&format!("note: `up`: {forbidden}\n")), "{approved}");
+        let lint = printed(&config.tried(&["policy", "lint"]));
+        assert!(!lint.contains("ungranted"), "{lint}");
+        let (_, looks) = looked(&config, &[]);
+        let is = |(check, mark, words): &(String, String, String)| {
+            check == "policy up" && mark == "ok" && words.contains(forbidden)
+        };
+        assert!(looks.iter().any(is), "{looks:?}");
+        for said in [approved, lint, format!("{looks:?}")] {
+            assert!(!said.contains("to show them, write `tools"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn what_init_writes_can_be_revoked_while_it_runs() {
     let folder = Folder::new();
     let program = binary().display().to_string();

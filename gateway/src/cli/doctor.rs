@@ -259,11 +259,16 @@ fn constraints(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
     }
 }
 
-/// Warns about approved definitions that no rule grants, and which no caller can see.
+/// Warns about approved definitions that no rule grants, and which no caller can see. That a rule forbids them is no
+/// problem.
 fn ungranted(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
     let servers = settings.servers.iter().map(|server| &server.name);
     for one in Ungranted::all(&settings.policy, lock, servers) {
-        looks.warn(&format!("policy {}", one.server), one.said(), &one.mend());
+        let thing = format!("policy {}", one.server);
+        match one.mend() {
+            Some(mend) => looks.warn(&thing, one.said(), &mend),
+            None => looks.ok(&thing, one.said()),
+        }
     }
 }
 

@@ -876,16 +876,17 @@ enum LintSubject {
     Server(ServerName),
 }
 
-/// Remarks about approved definitions that no rule grants; none if pins are off.
+/// Remarks about approved definitions that no rule grants; none if pins are off. There is nothing to remark on what a
+/// `forbid` rule names.
 fn ungranted(settings: &Settings, rehearsal: &DryRun) -> Vec<LintNote> {
     let servers = settings.servers.iter().map(|server| &server.name);
     let found = Ungranted::all(rehearsal.policy(), rehearsal.lock(), servers);
-    let note = |one: &Ungranted| LintNote {
-        subject: LintSubject::Server(one.server.clone()),
-        code: "ungranted",
-        note: format!("{}; {}", one.said(), one.mend()),
+    let note = |one: &Ungranted| {
+        let note = format!("{}; {}", one.said(), one.mend()?);
+        let subject = LintSubject::Server(one.server.clone());
+        Some(LintNote { subject, code: "ungranted", note })
     };
-    found.iter().map(note).collect()
+    found.iter().filter_map(note).collect()
 }
 
 fn remark(remark: &RuleRemark) -> LintNote {

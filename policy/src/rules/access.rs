@@ -226,6 +226,26 @@ impl RuleSet {
         })
     }
 
+    /// The first enforced `forbid` rule without a condition that names this thing, whoever it is for: an `allow` would
+    /// not change anything for those callers. Scans all rules: for policy reports, not for the request path.
+    #[must_use]
+    pub fn forbids_by_name(
+        &self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Option<&RuleId> {
+        let forbids = |rule: &&Rule| {
+            rule.says == RuleEffect::Forbid
+                && rule.mode == Mode::Enforce
+                && rule.when.is_none()
+                && !rule.principals.is_empty()
+                && rule.is_about(server)
+                && rule.names(kind, name)
+        };
+        self.rules.iter().find(forbids).map(|rule| &rule.id)
+    }
+
     /// The effect if it is the same for all arguments, which are not known here; `None` if it depends on them.
     #[must_use]
     pub fn decide_anyway(&self, subject: AccessRequest<'_>) -> Option<Effect> {
