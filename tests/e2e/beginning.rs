@@ -283,6 +283,9 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
         &["--url", "https://ana:hunter2@example.com/mcp"][..],
         &["--url", "https://example.com/mcp?api_key=hunter2hunter2hunter2"],
         &["--command", "server", "--", "--key", &token],
+        &["--command", "server", "--", "--token", "sk-abcdefghijklmnop1234567890"],
+        &["--command", "server", "--", "-y", "foo@1.0.0", "--password", "hunter2supersecret"],
+        &["--command", "server", "--", "--api-key", "7f3a9c1e5b8d2f4a6c0e", "/srv"],
     ] {
         let made = portcullis(folder.path(), &[&["init", "--server", "up"], arguments].concat());
         assert_eq!(made.status.code(), Some(1), "{arguments:?}");
@@ -311,9 +314,6 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
             "--url",
             "https://example.com/mcp",
             "--token-env",
-        &["--command", "server", "--", "--token", "sk-abcdefghijklmnop1234567890"],
-        &["--command", "server", "--", "-y", "foo@1.0.0", "--password", "hunter2supersecret"],
-        &["--command", "server", "--", "--api-key", "7f3a9c1e5b8d2f4a6c0e", "/srv"],
             "UP_TOKEN",
         ],
     );
@@ -656,6 +656,56 @@ fn a_doctor_finds_what_is_well() {
         assert_eq!(human.status.code(), Some(0));
         assert!(printed(&human).contains("0 fail"), "{}", printed(&human));
         assert_eq!(server.tool_calls().len(), 0);
+    }
+}
+
+/// What a doctor says of the operator's address for the configuration in `file`.
+fn of_operator(file: &Path) -> (String, String) {
+    let mut command = Command::new(binary());
+    let output = command.args(["doctor", "--format", "json", "-c"]).arg(file).output().unwrap();
+    #[expect(clippy::disallowed_methods, reason = "our own output")]
+    let all: Vec<Value> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
+    let look = all.iter().find(|look| look["check"] == "ops").unwrap();
+    (look["status"].as_str().unwrap().to_owned(), look["message"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_doctor_tells_its_own_gateway_from_another_one_that_has_the_port() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["read"]), Folder::new());
+        let file = folder.path().join("own.yaml");
+        let mut config = Config::of(&server.url());
+        let gateway = config.start_at(&file);
+        let ops = gateway.ops.unwrap();
+        // A change of the address takes a restart, so the gateway stays where it is.
+        config.ops = format!("{{address: '{ops}'}}");
+        config.write(&file, gateway.audit());
+        let own = format!("{ops} is in use, by the gateway that runs with this configuration");
+        assert_eq!(of_operator(&file), ("warn".to_owned(), own.clone()));
+        // A copy that records to the same file is of the same gateway.
+        let copy = folder.path().join("copy.yaml");
+        config.write(&copy, gateway.audit());
+        assert_eq!(of_operator(&copy), ("warn".to_owned(), own));
+        let elsewhere = folder.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        let other = elsewhere.join("other.yaml");
+        let said = format!("{ops} is in use, by a gateway that runs with another configuration");
+        config.write(&other, &elsewhere.join("audit.jsonl"));
+        assert_eq!(of_operator(&other), ("fail".to_owned(), said.clone()));
+        // With a token it is asked, and refuses that; without one and without an audit file there is nothing to compare.
+        let text = fs::read_to_string(&other).unwrap();
+        let sink = format!("file: '{}'", elsewhere.join("audit.jsonl").display());
+        assert!(text.contains(&sink), "{text}");
+        let text = text.replace(&sink, "stdout: true");
+        fs::write(&other, &text).unwrap();
+        let (mark, unknown) = of_operator(&other);
+        assert_eq!(mark, "warn", "{unknown}");
+        assert!(unknown.ends_with("whether it runs with this configuration cannot be known"));
+        fs::write(elsewhere.join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+        let token = format!("'{ops}', token: {{fromFile: token}}}}");
+        fs::write(&other, text.replace(&format!("'{ops}'}}"), &token)).unwrap();
+        assert_eq!(of_operator(&other), ("fail".to_owned(), said));
     }
 }
 

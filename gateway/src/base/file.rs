@@ -374,6 +374,12 @@ async fn done<T: Send + 'static>(
     }
 }
 
+/// Whether another process holds an exclusive lock on the file.
+#[must_use]
+pub fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

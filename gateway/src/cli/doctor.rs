@@ -2,7 +2,7 @@
 //! time limit; every process that is started for a check ends with it.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use clap::Args;
 use futures_util::future::join_all;
 use gateway::base::clock::{Clock as _, SystemClock};
 use gateway::base::error_chain::ErrorChain;
+use gateway::base::file;
 use gateway::base::task::Tasks;
 use gateway::config::quota::Quotas;
 use gateway::config::settings::lockfile::{self, LockError};
@@ -21,6 +22,7 @@ use gateway::config::settings::{
     ConfigRemark, ConfigText, IssuerSettings, Limits, ServerSettings, ServerTransport, Settings,
     SinkTarget, file_of_process,
 };
+use gateway::control::attach;
 use gateway::control::build::{self, LogContinuation, StartError};
 use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
 use gateway::edge::tls::Acceptor;
@@ -42,7 +44,7 @@ use super::pin::UnapprovedThings;
 use super::ungranted::Ungranted;
 use super::{
     FAILED, LoadPurpose, OutputFormat, PROCESSES, USUAL, complain, given, hints, invalid, load_for,
-    load_text_for, pin, print, text_of,
+    load_text_for, ops, pin, print, text_of,
 };
 
 /// Time before the end of a certificate from which on a warning is given.
@@ -190,7 +192,7 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     sandboxes(&mut looks, &settings, file);
     folders(&mut looks, &settings);
     logs(&mut looks, source, &settings);
-    ports(&mut looks, &settings);
+    ports(&mut looks, &settings, file);
     certificates(&mut looks, &settings);
     let lock = lock(&mut looks, &settings);
     if let Some(lock) = &lock {
@@ -239,7 +241,7 @@ fn configuration(looks: &mut DoctorReport, file: &Path, text: &str) {
             }
         }
     }
-    if gateway::base::file::is_open_to_all(file) {
+    if file::is_open_to_all(file) {
         looks.warn(
             "configuration",
             "every user of this machine can write to it or to its folder",
@@ -400,14 +402,7 @@ fn folders(looks: &mut DoctorReport, settings: &Settings) {
 /// Checks that a start could continue the existing audit logs, and that a `portcullis stdio` process could continue its
 /// own.
 fn logs(looks: &mut DoctorReport, source: ConfigText<'_>, settings: &Settings) {
-    let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
-        SinkTarget::File(path, _) => Some(path),
-        SinkTarget::Stdout
-        | SinkTarget::Http(..)
-        | SinkTarget::Otlp(..)
-        | SinkTarget::Syslog(..) => None,
-    });
-    let paths: Vec<_> = sinks.collect();
+    let paths: Vec<_> = audit_files(settings).collect();
     if paths.is_empty() {
         return;
     }
@@ -460,21 +455,86 @@ fn of_refused_log(error: &StartError) -> &'static str {
     }
 }
 
-/// Checks that each listening address is free, or is in use by a gateway that already runs.
-fn ports(looks: &mut DoctorReport, settings: &Settings) {
-    let runs = settings.ops.as_ref().is_some_and(|ops| is_alive(ops.address));
+/// Whether the gateway that answers at `ops.address` runs with the configuration that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunningGateway {
+    /// No gateway answers.
+    None,
+    /// It does.
+    Own,
+    /// It runs with another configuration, or with an earlier state of this one that is not in this file.
+    Other,
+    /// It cannot be asked, and this configuration has no file that it would hold.
+    Unknown,
+}
+
+impl RunningGateway {
+    fn of(settings: &Settings, config: &Path) -> Self {
+        if !settings.ops.as_ref().is_some_and(|ops| is_alive(ops.address)) {
+            return Self::None;
+        }
+        let logs: Vec<_> = audit_files(settings).collect();
+        // A gateway holds a lock on its audit files as long as it runs.
+        let is_held = |path: &&PathBuf| File::open(path).is_ok_and(|log| file::is_locked(&log));
+        if attach::seems_to_run(config) || logs.iter().any(is_held) {
+            return Self::Own;
+        }
+        match ops::is_in_force(settings) {
+            Some(true) => Self::Own,
+            Some(false) => Self::Other,
+            None if logs.is_empty() => Self::Unknown,
+            None => Self::Other,
+        }
+    }
+}
+
+/// The audit files of the gateway.
+fn audit_files(settings: &Settings) -> impl Iterator<Item = &PathBuf> {
+    settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
+        SinkTarget::File(path, _) => Some(path),
+        SinkTarget::Stdout
+        | SinkTarget::Http(..)
+        | SinkTarget::Otlp(..)
+        | SinkTarget::Syslog(..) => None,
+    })
+}
+
+/// Reports that an address is in use by a gateway.
+fn taken(looks: &mut DoctorReport, thing: &str, address: SocketAddr, by: RunningGateway) {
+    match by {
+        RunningGateway::Own => looks.warn(
+            thing,
+            format!("{address} is in use, by the gateway that runs with this configuration"),
+            "",
+        ),
+        RunningGateway::Unknown => looks.warn(
+            thing,
+            format!(
+                "{address} is in use, by a gateway; whether it runs with this configuration cannot be known"
+            ),
+            "set `ops.token`, with which the gateway can be asked; if it is another one, stop it or use another port",
+        ),
+        RunningGateway::Other | RunningGateway::None => looks.fail(
+            thing,
+            format!("{address} is in use, by a gateway that runs with another configuration"),
+            "stop that gateway, or use another port",
+        ),
+    }
+}
+
+/// Checks that each listening address is free, or is in use by the gateway of this configuration.
+fn ports(looks: &mut DoctorReport, settings: &Settings, config: &Path) {
+    let running = RunningGateway::of(settings, config);
     let listeners = settings.listeners.iter();
     let listeners = listeners.map(|one| (format!("listener {}", one.name), one.address));
     let ops = settings.ops.as_ref().map(|ops| ("ops".to_owned(), ops.address));
     for (thing, address) in listeners.chain(ops) {
         match TcpListener::bind(address) {
             Ok(_) => looks.ok(&thing, format!("{address} is free")),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && runs => {
-                looks.warn(
-                    &thing,
-                    format!("{address} is in use, by a gateway that runs already"),
-                    "",
-                );
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && running != RunningGateway::None =>
+            {
+                taken(looks, &thing, address, running);
             }
             Err(error) => {
                 let mend = match error.kind() {

@@ -546,6 +546,24 @@ pub(super) fn applied(applied: &AppliedArgs) -> ExitCode {
     ExitCode::from(EXIT_FOUND)
 }
 
+/// Whether the gateway at `ops.address` runs with these settings; `None` if it cannot be asked.
+pub(super) fn is_in_force(settings: &Settings) -> Option<bool> {
+    let ops = settings.ops.as_ref()?;
+    let token = secret(ops.token.as_ref()?).ok()?;
+    let question = AdminRequest { token: Some(&token), ..AdminRequest::of("/config") };
+    let (status, body) = ask(&ops.address.to_string(), &question, ANSWER).ok()?;
+    match status {
+        200 => {
+            let status = body.parse::<Value>().ok()?;
+            let in_force = status.get("appliedHash").and_then(Value::as_str);
+            Some(in_force == Some(&*format!("sha256:{}", settings.digest)))
+        }
+        // It has another token or none, or reads its configuration from no file.
+        401 | 403 | 404 => Some(false),
+        _ => None,
+    }
+}
+
 pub(super) fn selftest(selftest: &SelftestArgs) -> ExitCode {
     let settings = match super::settings(&selftest.config) {
         Ok(settings) => settings,

@@ -19,7 +19,7 @@
 mod greetings;
 mod refusals;
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -116,6 +116,15 @@ struct RunningFile {
     token: String,
 }
 
+/// Whether a gateway seems to run with this configuration, of this user or of another one: some process holds the lock
+/// on its file. Only for a report, because another user could hold it.
+#[must_use]
+pub fn seems_to_run(config: &Path) -> bool {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path(config));
+    opened.is_ok_and(|file| file::is_locked(&file))
+}
+
 impl RunningFile {
     /// Reads the file of a live gateway of this user; `None` if there is none, or it cannot be trusted.
     fn read(config: &Path) -> Result<Option<Self>, AttachError> {
@@ -132,7 +141,7 @@ impl RunningFile {
         let data = opened.metadata().map_err(AttachError::Broken)?;
         // The key must not be shown to another user who can write to the folder; and after a gateway has ended, any
         // process may have bound the name of its socket.
-        let lives = || matches!(opened.try_lock_shared(), Err(TryLockError::WouldBlock));
+        let lives = || file::is_locked(&opened);
         if !is_left_by_us(&data) || !lives() {
             return Ok(None);
         }
