@@ -164,6 +164,25 @@ fn a_program_that_prints_text_is_told_by_the_doctor_and_in_the_log() {
 }
 
 #[test]
+fn of_a_program_that_floods_its_output_it_is_said_that_the_gateway_ended_it() {
+    let flood =
+        "i=0; while [ $i -lt 40 ]; do echo \"log line $i\"; i=$((i+1)); done; cat > /dev/null";
+    let args = json!(["-c", flood]);
+    let config = Config::with(&format!("- {{name: up, command: sh, args: {args}}}"), "[up]");
+    let ended = "the gateway has ended the program, because it wrote too many lines in a row that are no message; its \
+                 program writes text that is no JSON-RPC message on its standard output, first: \"log line 0\"";
+    for verb in ["doctor", "scan"] {
+        let output = config.tried(&[verb]);
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let said = said.concat();
+        assert!(said.contains(ended), "{verb}: {said}");
+        assert!(!said.contains("the program has ended; "), "{verb}: {said}");
+        assert!(!said.contains("start the program by hand"), "{verb}: {said}");
+        assert!(said.contains("have the program write that on standard error"), "{verb}: {said}");
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_told_at_the_start() {
     let server = Server::echo(Era::Modern, &["read"]);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();

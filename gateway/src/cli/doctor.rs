@@ -850,9 +850,7 @@ fn flaws(looks: &mut DoctorReport, thing: &str, survey: &ServerInventory) {
         );
     }
     if let Some(first) = &survey.stray {
-        let mend = "have the program write that on standard error, or nothing: the gateway skips such lines, but ends a program \
-                    that writes many of them in a row";
-        looks.warn(thing, inventory::stray_output(first), mend);
+        looks.warn(thing, inventory::stray_output(first), inventory::STRAY_MEND);
     }
 }
 

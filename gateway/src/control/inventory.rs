@@ -163,10 +163,14 @@ pub async fn survey(
         survey.stray.clone_from(&said.stray);
         let last = survey.unread.last_mut().map(|(_, why)| why);
         let Some(why) = survey.failed.as_mut().or(last) else { continue };
+        if said.flooded {
+            FLOODED.clone_into(why);
+            survey.mend = Some(STRAY_MEND.to_owned());
+        }
         if let Some(closed) = &said.closed {
             why.extend(["; ", &closed.said()]);
         }
-        if let Some(mend) = said.mend() {
+        if let Some(mend) = said.mend().filter(|_| !said.flooded) {
             survey.mend = Some(mend);
         }
         if let Some(stray) = &said.stray {
@@ -289,6 +293,12 @@ async fn lists(
     (asking.told)(&survey.server, &told);
     (survey.catalogs, survey.unread) = (catalogs, unread);
 }
+
+/// Why a server failed whose program wrote no message in many lines.
+const FLOODED: &str = "the gateway has ended the program, because it wrote too many lines in a row that are no message";
+/// Advice for a program that writes lines that are no messages.
+pub const STRAY_MEND: &str = "have the program write that on standard error, or nothing: the gateway skips such lines, but ends a program \
+                              that writes many of them in a row";
 
 /// Says that a program writes lines such as `first` where messages are expected.
 #[must_use]

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -56,6 +57,8 @@ pub(super) struct ServerLog {
     start: Mutex<Option<SystemTime>>,
     /// The first line on its standard output that was no message, masked for display.
     stray: OnceLock<String>,
+    /// Whether a process was ended because it wrote only such lines.
+    flooded: AtomicBool,
 }
 
 /// The last output of a program that has ended, and a likely cause.
@@ -67,6 +70,8 @@ pub struct LastOutput {
     pub closed: Option<DeniedPath>,
     /// The first line on standard output that was no message, of any of its processes, masked for display.
     pub stray: Option<String>,
+    /// Whether the gateway ended one of its processes because it wrote too many such lines in a row.
+    pub flooded: bool,
 }
 
 /// The last lines of one program as it wrote them, and the path that it reports as refused.
@@ -150,7 +155,8 @@ impl ServerLog {
     fn with(limit: LogLimit, counts: Arc<ServerMetrics>) -> Self {
         let questions = LogLimit::every(QUESTION);
         let (last, start, stray) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        Self { limit, counts, questions, last, start, stray }
+        let flooded = AtomicBool::new(false);
+        Self { limit, counts, questions, last, start, stray, flooded }
     }
 
     /// Notes that a process of the program is started at `now`.
@@ -181,10 +187,16 @@ impl ServerLog {
         });
     }
 
+    /// Notes that a process is ended because it wrote too many lines in a row that are no messages.
+    pub(super) fn floods(&self) {
+        self.flooded.store(true, Ordering::Relaxed);
+    }
+
     /// The last words of the program that ended last.
     pub(super) fn last(&self) -> LastOutput {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        LastOutput { stray: self.stray.get().cloned(), ..last }
+        let flooded = self.flooded.load(Ordering::Relaxed);
+        LastOutput { stray: self.stray.get().cloned(), flooded, ..last }
     }
 
     /// A limit for lines about a server, separate so that the server cannot suppress them with its own lines.

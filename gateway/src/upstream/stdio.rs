@@ -321,6 +321,12 @@ impl OutputReader {
                     // A valid message in between resets the count.
                     log_stray(&name, &server_log, &error);
                     if garbage > GARBAGE {
+                        server_log.floods();
+                        tracing::warn!(
+                            event = "program.stopped", server = %name,
+                            error = "too many lines in a row are not JSON-RPC messages", lines = garbage,
+                            "the program is stopped"
+                        );
                         channel.lose();
                         return;
                     }
@@ -505,7 +511,7 @@ impl ProcessWatcher {
             }
             (None, _) | (_, None) => None,
         };
-        let said = LastOutput { lines: said.lines, closed, stray: None };
+        let said = LastOutput { lines: said.lines, closed, stray: None, flooded: false };
         end.log(&name, &said);
         server_log.ended(said);
     }
