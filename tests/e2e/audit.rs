@@ -392,6 +392,50 @@ fn a_query_shows_quotation_marks_as_they_are_and_how_a_request_without_a_method_
 }
 
 #[test]
+fn a_query_for_what_no_log_has_is_refused_with_the_nearest_name() {
+    let folder = Folder::new();
+    let file = folder.path().join("audit.jsonl");
+    let record = |event: &str, reason: &str| {
+        let found = ["server-requests at ``: ask-secret"];
+        json!({ "event": event, "reason": reason, "outcome": "denied", "found": found }).to_string()
+            + "\n"
+    };
+    let log = [record("exchange", "forbidden"), record("torn", "framing")].concat();
+    fs::write(&file, log).unwrap();
+    let query = |option: &str, value: &str| {
+        let mut command = Command::new(binary());
+        command.args(["audit", "query", "--format", "json", option, value]).arg(&file);
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    for (option, wrong, near, other) in [
+        ("--reason", "forbiden", "forbidden", "upstream-connect"),
+        ("--event", "revokd", "revoked", "exchange"),
+        ("--found", "secret", "secrets", "server-request-url"),
+    ] {
+        let (code, _, said) = query(option, wrong);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(&format!("'{near}'")) && said.contains(other), "{said}");
+        // Former names are not proposed.
+        assert!(!said.contains("ask-url") && !said.contains("torn"), "{said}");
+    }
+    // What is known matches, also by the name that an earlier version wrote.
+    for (option, value, count) in [
+        ("--reason", "forbidden", 1),
+        ("--reason", "framing", 1),
+        ("--event", "torn", 1),
+        ("--found", "ask-secret", 2),
+        ("--found", "server-requests", 2),
+        ("--found", "guardrail", 0),
+        ("--reason", "server-request-url", 0),
+    ] {
+        let (code, shown, said) = query(option, value);
+        assert_eq!((code, shown.lines().count()), (Some(0), count), "{option} {value}: {said}");
+    }
+}
+
+#[test]
 fn a_query_that_finds_nothing_names_the_principal_of_an_issuer_that_may_be_meant() {
     let folder = Folder::new();
     let file = folder.path().join("audit.jsonl");

@@ -1,6 +1,8 @@
 //! `portcullis audit`: verifies the audit log, shows its records, and exports them for other tools. Works on the files
 //! alone; it needs neither the gateway nor its configuration.
 
+mod known;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _};
@@ -161,8 +163,8 @@ struct RecordFilter {
     /// Only the record with this id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
     #[arg(long)]
     id: Option<String>,
-    /// Only records of this event: `exchange`, `intent`, `definition`, ...
-    #[arg(long)]
+    /// Only records of this event.
+    #[arg(long, value_parser = known::events())]
     event: Option<String>,
     /// Only records of this principal.
     #[arg(long)]
@@ -179,12 +181,14 @@ struct RecordFilter {
     /// Only records with this outcome.
     #[arg(long, value_parser = PossibleValuesParser::new(ExchangeOutcome::ALL.map(ExchangeOutcome::as_str)))]
     outcome: Option<String>,
-    /// Only records with this reason, or with a server request that was refused for it.
-    #[arg(long)]
+    /// Only records with this reason, or with a server request that was refused for it. docs/reasons.md explains the
+    /// codes, and a wrong one lists them all.
+    #[arg(long, value_parser = known::reasons(), hide_possible_values = true)]
     reason: Option<String>,
     /// Only records with a finding of this detector, in the call or in what the server sent (`secrets`), or with a
-    /// server request that was refused for this reason (`server-request-secret`).
-    #[arg(long, value_name = "NAME")]
+    /// server request that was refused for this reason (`server-request-secret`). docs/content.md explains the
+    /// detectors, and a wrong name lists them all.
+    #[arg(long, value_name = "NAME", value_parser = known::findings(), hide_possible_values = true)]
     found: Option<String>,
     /// Only records that this rule decided.
     #[arg(long)]

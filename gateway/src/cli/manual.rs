@@ -93,10 +93,12 @@ fn describe(command: &Command, before: &str, out: &mut String) {
             } else {
                 format!(" Default {}.", usual.join(", "))
             };
-            let possible: Vec<_> = match takes {
+            // A long list of values is not printed, as in `--help`.
+            let possible: Vec<_> = match takes && !one.is_hide_possible_values_set() {
                 true => one
                     .get_possible_values()
                     .iter()
+                    .filter(|value| !value.is_hide_set())
                     .map(|v| format!("`{}`", v.get_name()))
                     .collect(),
                 false => Vec::new(),

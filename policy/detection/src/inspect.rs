@@ -83,6 +83,23 @@ pub enum Detector {
     ToolDirections,
 }
 
+/// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
+/// from `ALL`.
+macro_rules! named {
+    ($($variant:ident => $name:literal,)+) => {
+        /// Every detector, in the order of the table.
+        pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+        /// The stable name, as in the configuration, the audit log and the metrics.
+        #[must_use]
+        pub const fn name(self) -> &'static str {
+            match self {
+                $(Self::$variant => $name,)+
+            }
+        }
+    };
+}
+
 impl Detector {
     /// The detectors that inspect messages.
     pub const CONTENT: [Self; 19] = [
@@ -107,39 +124,35 @@ impl Detector {
         Self::ServerRequests,
     ];
 
-    /// The stable name, as in the configuration, the audit log and the metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HiddenCharacters => "hidden-characters",
-            Self::DisguisedText => "disguised-text",
-            Self::PlantedInstructions => "planted-instructions",
-            Self::ToolNames => "tool-names",
-            Self::ResourceUris => "resource-uris",
-            Self::ActiveMarkup => "active-markup",
-            Self::Secrets => "secrets",
-            Self::Identifiers => "identifiers",
-            Self::Contacts => "contacts",
-            Self::Links => "links",
-            Self::Canaries => "canaries",
-            Self::CarriedData => "carried-data",
-            Self::SensitiveFields => "sensitive-fields",
-            Self::MediaTypes => "media-types",
-            Self::ResultSize => "result-size",
-            Self::Guardrail => "guardrail",
-            Self::InternalUrls => "internal-urls",
-            Self::OversizedText => "oversized-text",
-            Self::Shadowing => "shadowing",
-            Self::Pins => "pins",
-            Self::Registry => "registry",
-            Self::InputSchema => "input-schema",
-            Self::Constraints => "constraints",
-            Self::OutputSchema => "output-schema",
-            Self::InspectionBudget => "inspection-budget",
-            Self::ServerRequests => "server-requests",
-            Self::WriteScopes => "write-scopes",
-            Self::ToolDirections => "tool-directions",
-        }
+    named! {
+        HiddenCharacters => "hidden-characters",
+        DisguisedText => "disguised-text",
+        PlantedInstructions => "planted-instructions",
+        ToolNames => "tool-names",
+        ResourceUris => "resource-uris",
+        ActiveMarkup => "active-markup",
+        Secrets => "secrets",
+        Identifiers => "identifiers",
+        Contacts => "contacts",
+        Links => "links",
+        Canaries => "canaries",
+        CarriedData => "carried-data",
+        SensitiveFields => "sensitive-fields",
+        MediaTypes => "media-types",
+        ResultSize => "result-size",
+        Guardrail => "guardrail",
+        InternalUrls => "internal-urls",
+        OversizedText => "oversized-text",
+        Shadowing => "shadowing",
+        Pins => "pins",
+        Registry => "registry",
+        InputSchema => "input-schema",
+        Constraints => "constraints",
+        OutputSchema => "output-schema",
+        InspectionBudget => "inspection-budget",
+        ServerRequests => "server-requests",
+        WriteScopes => "write-scopes",
+        ToolDirections => "tool-directions",
     }
 }
 
