@@ -148,13 +148,15 @@ enum CliCommand {
         elsewhere: bool,
     },
     /// Check a configuration by using it, within a time limit: reach each server and each issuer, start each program,
-    /// read each secret, bind each port. Exits with 1 if a check fails.
+    /// read each secret, bind each port. A program is started also if its identity is not the approved one. Exits with 1
+    /// if a check fails.
     Doctor(doctor::DoctorArgs),
     /// Propose the definitions that servers offer now for approval, in the lockfile; and list, approve, revoke and sign
     /// what the lockfile holds.
     Pin(pin::PinArgs),
-    /// Show what detectors and a reviewer find in the definitions that servers offer, and what to do about it. Exits
-    /// with 6 if there is a grave finding.
+    /// Show what detectors and a reviewer find in the definitions that servers offer, and what to do about it. Starts
+    /// the programs of stdio servers, also one whose identity is not the approved one. Exits with 6 if there is a grave
+    /// finding.
     Scan(scan::ScanArgs),
     /// Show what the detectors of a configuration find in definitions, results or arguments, read from standard input
     /// as JSON Lines: one JSON object a line.

@@ -309,6 +309,10 @@ fn server(init: &InitArgs) -> Result<String, String> {
                 let args: Vec<_> = init.args.iter().map(|arg| escaped(arg)).collect();
                 out.push_str(&format!("    args: [{}]\n", args.join(", ")));
             }
+            out.push_str(
+                "    # Its sandbox keeps the gateway's files from it, but not your other files or the network. docs/sandbox.md\n    \
+                 # says what narrows that, such as `sandbox: {read: [/srv/shared], network: none}`.\n",
+            );
             if !init.env.is_empty() {
                 out.push_str("    # It gets `PATH`, `HOME`, `LANG`, `TMPDIR` and these of the gateway's environment.\n    env:\n");
             }

@@ -57,9 +57,10 @@ pub(super) struct PinArgs {
 
 #[derive(Debug, Subcommand)]
 enum PinCommand {
-    /// Show how the definitions that servers offer now differ from the approved ones.
+    /// Show how the definitions that servers offer now differ from the approved ones. Starts the programs of stdio
+    /// servers, also one whose identity is not the approved one.
     Diff(PinDiffArgs),
-    /// Like `diff`, for CI: exits with 4 if there is a difference.
+    /// Like `diff`, for CI: exits with 4 if there is a difference. Starts the programs like `diff`.
     Verify(PinDiffArgs),
     /// Approve what the lockfile proposes: all of it, or the definitions that are named.
     Approve(Box<ApproveArgs>),
