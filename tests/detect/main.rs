@@ -8,8 +8,8 @@
 //!
 //! FOLDER has `benign_tools.jsonl`, `poisoned_tools.jsonl`, `obfuscated_tools.jsonl` and
 //! `lookalike_benign.jsonl`: a definition a line, under `tool`, with its `source` and `license`. Only
-//! what is permissively licensed is learned from, besides the attacks that `generator.json` makes. The
-//! same input makes the same bytes.
+//! what is permissively licensed is learned from, besides the attacks that `generator.json` makes and the texts that
+//! were written for this purpose (`corpus`). The same input makes the same bytes.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,6 +23,7 @@
 )]
 
 mod content;
+mod corpus;
 mod generator;
 mod results;
 
@@ -92,6 +93,7 @@ fn rows(folder: &Path, file: &str) -> Vec<Row> {
 }
 
 /// What is learned from: the features of a stretch, what it is, and what it counts.
+#[derive(Clone)]
 struct Example {
     features: Vec<u16>,
     attack: bool,
@@ -102,12 +104,12 @@ fn example(window: &Window, attack: bool, weight: f32) -> Example {
     Example { features: window.features.clone(), attack, weight }
 }
 
-/// Logistic regression by AdaGrad.
-fn train(examples: &[Example], seed: u64) -> Model {
+/// Logistic regression by AdaGrad; the model is rounded as it is stored.
+fn train(examples: &[Example], buckets: usize, seed: u64) -> Model {
     let mut dice = Dice::new(seed);
-    let mut weights = vec![0.0_f32; BUCKETS + 1];
-    let mut squares = vec![0.01_f32; BUCKETS + 1];
-    let mut gradient = vec![0.0_f32; BUCKETS + 1];
+    let mut weights = vec![0.0_f32; buckets + 1];
+    let mut squares = vec![0.01_f32; buckets + 1];
+    let mut gradient = vec![0.0_f32; buckets + 1];
     let mut order: Vec<usize> = (0..examples.len()).collect();
     for _ in 0..EPOCHS {
         for at in (1..order.len()).rev() {
@@ -117,11 +119,11 @@ fn train(examples: &[Example], seed: u64) -> Model {
             gradient.fill(0.0);
             for example in batch.iter().map(|at| &examples[*at]) {
                 let sum: f32 = example.features.iter().map(|f| weights[usize::from(*f)]).sum();
-                let z = (sum + weights[BUCKETS]).clamp(-30.0, 30.0);
+                let z = (sum + weights[buckets]).clamp(-30.0, 30.0);
                 let error = 1.0 / (1.0 + (-z).exp()) - f32::from(u8::from(example.attack));
                 let error = error * example.weight / batch.len() as f32;
                 example.features.iter().for_each(|f| gradient[usize::from(*f)] += error);
-                gradient[BUCKETS] += error;
+                gradient[buckets] += error;
             }
             for ((weight, square), gradient) in weights.iter_mut().zip(&mut squares).zip(&gradient)
             {
@@ -132,7 +134,7 @@ fn train(examples: &[Example], seed: u64) -> Model {
         }
     }
     let bias = weights.pop().unwrap();
-    Model { weights, bias }
+    Model::rounded(&weights, bias)
 }
 
 /// Names of tools that an attack speaks of.
@@ -240,7 +242,7 @@ fn learn(rows: &[&Row], real: &[&Row], seed: u64) -> Model {
     examples.extend(ordinary(&mut dice, &grammar, rows));
     let windows = rows.iter().flat_map(|row| &row.reading.windows);
     examples.extend(windows.map(|window| example(window, false, 1.0)));
-    let model = train(&examples, seed);
+    let model = train(&examples, BUCKETS, seed);
     if real.is_empty() {
         return model;
     }
@@ -250,7 +252,7 @@ fn learn(rows: &[&Row], real: &[&Row], seed: u64) -> Model {
         let best = best.max_by(|a, b| model.score(a).total_cmp(&model.score(b)));
         examples.extend(best.map(|window| example(window, true, REAL)));
     }
-    train(&examples, seed)
+    train(&examples, BUCKETS, seed)
 }
 
 fn hash(text: &str) -> u64 {
@@ -308,9 +310,7 @@ fn measure(data: &Data, strict: bool) {
     let models: Vec<Model> = (0..FOLDS)
         .map(|n| {
             let rows = data.benign.iter().filter(|row| row.permissive && fold(row) != n);
-            let model = learn(&rows.collect::<Vec<_>>(), &real, 100 + n);
-            // As it will be kept.
-            Model::parse(&model.write())
+            learn(&rows.collect::<Vec<_>>(), &real, 100 + n)
         })
         .collect();
     let benign: Vec<(&Row, f32)> = data

@@ -1,19 +1,20 @@
 //! Makes the weights of the model that reads results, and measures it on sources it has not seen.
 //!
 //! It learns from the stretches in which the patterns find orders, and in rows without any from the
-//! stretch that reads most like those; ordinary are all others. Only permissively licensed rows are
-//! learned from. The same input makes the same bytes.
+//! stretch that reads most like those; ordinary are all others. It also learns from the texts that were written for this
+//! purpose (`corpus`), in which it is known what the orders are, and from the documents of libraries. Only
+//! permissively licensed rows are learned from. The same input makes the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use detection::content::patterns;
-use detection::content::stretch::{stretches, strongest};
+use detection::content::stretch::{BUCKETS, stretches, strongest};
 use detection::detect::Model;
 use serde_json::Value;
 
-use super::{Example, train};
+use super::{Example, corpus, train};
 
 /// How often the stretches of rows without a pattern are chosen anew.
 const ROUNDS: usize = 2;
@@ -21,6 +22,8 @@ const ROUNDS: usize = 2;
 const SHARE: f32 = 0.2;
 /// Stretches in which patterns find less than this are ordinary, unless they are chosen.
 const ORDINARY: f32 = 0.3;
+/// What a stretch of a written text counts that is orders.
+const WRITTEN: f32 = 4.0;
 /// Longest text that is learned from, in bytes.
 const LONGEST: usize = 20_000;
 
@@ -62,7 +65,7 @@ fn read(folder: &Path, name: &str) -> Vec<Row> {
 }
 
 fn sum(model: &Model, features: &[u16]) -> f32 {
-    model.bias + features.iter().map(|f| model.weights[usize::from(*f)]).sum::<f32>()
+    model.bias() + features.iter().map(|f| model.weight(*f)).sum::<f32>()
 }
 
 /// Learns to tell the orders in `attacks` from all else in them and from `ordinary`.
@@ -73,6 +76,7 @@ fn learn(attacks: &[&Row], ordinary: &[&Row], seed: u64) -> Model {
         let found = row.stretches.iter().enumerate().filter(|(_, (_, found))| *found >= 1.0);
         orders.extend(found.map(|(at, _)| (n, at)));
     }
+    let written = corpus::pairs(WRITTEN);
     let mut model = None;
     for round in 0..=ROUNDS {
         let mut examples = Vec::new();
@@ -90,7 +94,8 @@ fn learn(attacks: &[&Row], ordinary: &[&Row], seed: u64) -> Model {
         let rest = examples.iter().filter(|one| !one.attack).count();
         let weight = rest as f32 * SHARE / orders.len().max(1) as f32;
         examples.iter_mut().filter(|one| one.attack).for_each(|one| one.weight = weight);
-        let learned = train(&examples, seed);
+        examples.extend(written.iter().cloned());
+        let learned = train(&examples, BUCKETS, seed);
         if round < ROUNDS {
             let has: BTreeSet<usize> = orders.iter().map(|(n, _)| *n).collect();
             for (n, row) in attacks.iter().enumerate().filter(|(n, _)| !has.contains(n)) {
@@ -102,8 +107,7 @@ fn learn(attacks: &[&Row], ordinary: &[&Row], seed: u64) -> Model {
         }
         model = Some(learned);
     }
-    // As it is kept.
-    Model::parse(&model.unwrap().write())
+    model.unwrap()
 }
 
 /// The weights, from all that may be learned from.

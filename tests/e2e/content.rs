@@ -757,7 +757,7 @@ fn anybody_can_see_what_the_detectors_find() {
     ];
     let answers = inspected("result", &lines);
     assert_eq!(answers[0]["verdict"], "flagged");
-    let finding = json!({ "detector": "secrets", "at": "", "note": "aws-access-key" });
+    let finding = json!({ "detector": "secrets", "certainty": "certain", "at": "", "note": "aws-access-key" });
     assert_eq!((&answers[0]["id"], &answers[0]["findings"][0]), (&json!("a"), &finding));
     assert_eq!(
         (&answers[1]["verdict"], &answers[1]["findings"][0]["at"]),

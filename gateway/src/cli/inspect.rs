@@ -113,7 +113,12 @@ fn one(
             (flagged, seen.score, seen.findings)
         }
     };
-    let finding = |finding: &Finding| json!({ "detector": finding.detector.name(), "at": finding.at, "note": finding.note });
+    let finding = |finding: &Finding| {
+        json!({
+            "detector": finding.detector.name(), "certainty": finding.certainty().as_str(),
+            "at": finding.at, "note": finding.note,
+        })
+    };
     let findings: Vec<_> = findings.iter().map(finding).collect();
     let verdict = if flagged { "flagged" } else { "clean" };
     let id = id.parse::<serde_json::Value>().unwrap_or_default();

@@ -461,6 +461,7 @@ impl ContentPolicy {
         };
         StringScan {
             handlings: StringScan::DETECTORS.map(how),
+            likely: how(Detector::PlantedInstructions).of_likely(),
             direction,
             allowed: &profile.allowed,
             hosts: &profile.link_hosts,

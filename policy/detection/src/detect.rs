@@ -101,13 +101,11 @@ pub struct Score {
     pub note: &'static str,
 }
 
-/// The weights of a linear model.
+/// A linear model: a weight for each bucket, in units of 1/32, and a bias.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// One weight for each bucket.
-    pub weights: Vec<f32>,
-    /// The bias of each window.
-    pub bias: f32,
+    weights: Box<[i8]>,
+    bias: f32,
 }
 
 impl Model {
@@ -118,37 +116,51 @@ impl Model {
         &BUILT_IN
     }
 
-    /// Parses a model from its stored bytes.
+    /// A model of these weights and this bias, rounded to what is stored of them.
+    #[must_use]
+    pub fn rounded(weights: &[f32], bias: f32) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
+        let unit = |weight: &f32| (weight / UNIT).round().clamp(-127.0, 127.0) as i8;
+        let bias = (bias / UNIT).round().clamp(-32_767.0, 32_767.0) * UNIT;
+        Self { weights: weights.iter().map(unit).collect(), bias }
+    }
+
+    /// Parses a model from its stored bytes: the weights, and two bytes of bias.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
-        let weight = |byte: &u8| f32::from(byte.cast_signed()) * UNIT;
-        let weights: Vec<f32> = bytes.iter().take(BUCKETS).map(weight).collect();
-        let bias = bytes.get(BUCKETS..).and_then(|bytes| bytes.try_into().ok());
-        Self {
-            weights,
-            bias: bias.map_or(0.0, |bytes| f32::from(i16::from_le_bytes(bytes)) * UNIT),
-        }
+        let Some((weights, bias)) = bytes.split_last_chunk() else {
+            return Self { weights: Box::default(), bias: 0.0 };
+        };
+        let weights = weights.iter().map(|byte| byte.cast_signed()).collect();
+        Self { weights, bias: f32::from(i16::from_le_bytes(*bias)) * UNIT }
     }
 
     /// Serialises the model to the bytes that [`Self::parse`] reads.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let unit = |weight: &f32, most: f32| (weight / UNIT).round().clamp(-most, most);
-        #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
-        let byte = |weight: &f32| (unit(weight, 127.0) as i8).cast_unsigned();
-        let mut out: Vec<u8> = self.weights.iter().map(byte).collect();
-        #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
-        let bias = unit(&self.bias, 32_767.0) as i16;
+        #[expect(clippy::cast_possible_truncation, reason = "clamped when it was made")]
+        let bias = (self.bias / UNIT).round() as i16;
+        let mut out: Vec<u8> = self.weights.iter().map(|weight| weight.cast_unsigned()).collect();
         out.extend(bias.to_le_bytes());
         out
+    }
+
+    /// The weight of a bucket.
+    #[must_use]
+    pub fn weight(&self, bucket: u16) -> f32 {
+        f32::from(self.weights.get(usize::from(bucket)).copied().unwrap_or(0)) * UNIT
+    }
+
+    /// The bias, which is added to the weights once.
+    #[must_use]
+    pub const fn bias(&self) -> f32 {
+        self.bias
     }
 
     /// The score of one window, without the rules.
     #[must_use]
     pub fn score(&self, window: &Window) -> f32 {
-        let weight =
-            |feature: &u16| self.weights.get(usize::from(*feature)).copied().unwrap_or(0.0);
-        self.bias + window.features.iter().map(weight).sum::<f32>()
+        self.bias + window.features.iter().map(|feature| self.weight(*feature)).sum::<f32>()
     }
 }
 

@@ -249,6 +249,29 @@ impl AcceptedDetectors {
     }
 }
 
+/// The note of a finding that is only likely.
+pub(crate) const LIKELY: &str = "may give orders, by its words";
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// Sure enough for what is found to be removed or withheld.
+    Certain,
+    /// Not sure enough to remove anything of a text that may be honest.
+    Likely,
+}
+
+impl Certainty {
+    /// The name in the output of `inspect`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::Likely => "likely",
+        }
+    }
+}
+
 /// An observation of a detector; the policy decides what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -266,6 +289,12 @@ impl Finding {
     pub const fn duplicate_name() -> Self {
         let note = "duplicate name on this server";
         Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
+    }
+
+    /// How sure it is.
+    #[must_use]
+    pub fn certainty(&self) -> Certainty {
+        if self.note == LIKELY { Certainty::Likely } else { Certainty::Certain }
     }
 
     /// Why this finding can never be accepted as a false alarm; `None` where it can.

@@ -133,6 +133,22 @@ const fn possible(detector: Detector) -> &'static [Handling] {
 }
 
 impl Handling {
+    /// The handling where a text gets no note and no fence.
+    pub(super) const fn without_note(self) -> Self {
+        match self {
+            Self::Annotate | Self::Wrap => Self::Audit,
+            other => other,
+        }
+    }
+
+    /// The handling of what is only likely: nothing of a text is removed that may be honest.
+    pub(super) const fn of_likely(self) -> Self {
+        match self {
+            Self::Redact => Self::Annotate,
+            other => other,
+        }
+    }
+
     /// Its name in the configuration.
     const fn name(self) -> &'static str {
         match self {

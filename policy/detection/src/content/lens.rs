@@ -20,7 +20,7 @@ use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal, secrets};
-use crate::inspect::{self, Detector};
+use crate::inspect::{self, Certainty, Detector};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;
@@ -37,6 +37,8 @@ const WITHHELD: &str = "[withheld]";
 pub(super) struct StringScan<'a> {
     /// The handling of each detector's findings, in the order of [`Self::DETECTORS`].
     pub(super) handlings: [Handling; 11],
+    /// The handling of planted instructions that are only likely.
+    pub(super) likely: Handling,
     pub(super) direction: Direction,
     pub(super) allowed: &'a [String],
     /// Hosts that links may lead to; empty: all.
@@ -114,10 +116,10 @@ impl StringScan<'_> {
         for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
             *handling = match (detector, *handling) {
                 (Detector::Links, _) => Handling::Off,
-                (_, Handling::Annotate | Handling::Wrap) => Handling::Audit,
-                (_, handling) => handling,
+                (_, handling) => handling.without_note(),
             };
         }
+        self.likely = self.likely.without_note();
         self
     }
 
@@ -132,6 +134,7 @@ impl StringScan<'_> {
                 *handling = Handling::Audit;
             }
         }
+        self.likely = Handling::Off;
         self
     }
 
@@ -160,10 +163,9 @@ impl StringScan<'_> {
     pub(super) fn bare(mut self) -> Self {
         self.fences = false;
         for handling in &mut self.handlings {
-            if matches!(handling, Handling::Annotate | Handling::Wrap) {
-                *handling = Handling::Audit;
-            }
+            *handling = handling.without_note();
         }
+        self.likely = self.likely.without_note();
         self
     }
 
@@ -544,6 +546,14 @@ impl StringScan<'_> {
         if !order.is_one() {
             return None;
         }
+        let handling = match order.certainty {
+            Certainty::Certain => handling,
+            // A note in front of it would break a text that is a document.
+            Certainty::Likely if text.trim_start().starts_with(['{', '[']) => {
+                self.likely.without_note()
+            }
+            Certainty::Likely => self.likely,
+        };
         seen.add((detector, handling, Cow::Borrowed(order.note)));
         if handling != Handling::Redact {
             return None;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::imperative;
+use crate::inspect::Certainty;
 
 /// From this score on, in hundredths, a text is taken to give instructions.
 pub(super) const THRESHOLD: u16 = 85;
@@ -52,6 +53,8 @@ pub(super) struct InjectionVerdict {
     pub(super) score: u16,
     /// The reason, as a fixed text of this crate.
     pub(super) note: &'static str,
+    /// Whether a pattern with a reason matches, or the model is sure.
+    pub(super) certainty: Certainty,
     /// The ranges that give instructions, in order. Empty where the place is unknown.
     pub(super) places: Vec<InjectionRange>,
 }
@@ -75,7 +78,7 @@ impl InjectionVerdict {
     /// A verdict of exactly [`THRESHOLD`] with these places; none where the place is unknown.
     pub(super) fn at(note: &'static str, places: impl IntoIterator<Item = Range<usize>>) -> Self {
         let places = places.into_iter().map(InjectionRange::from).collect();
-        Self { score: THRESHOLD, note, places }
+        Self { score: THRESHOLD, note, certainty: Certainty::Certain, places }
     }
 
     /// Whether the text is taken to give instructions.

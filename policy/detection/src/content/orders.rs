@@ -17,6 +17,7 @@ use super::order::{InjectionRange, InjectionVerdict, THRESHOLD};
 use super::rules::{ADDRESSED, CONFIDENTIAL, ContentRule, OBLIGES, RULES};
 use super::{imperative, solicit, stretch};
 use crate::detect;
+use crate::inspect::{Certainty, LIKELY};
 
 /// Greatest distance of matches that count together, in bytes between their starts.
 const SPAN: usize = 260;
@@ -81,7 +82,11 @@ pub(super) fn find(
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     let score = share as u16;
     let places = at.into_iter().map(InjectionRange::from).collect();
-    let own = InjectionVerdict { score, note: "reads like orders", places };
+    let (note, certainty) = match sum >= stretch::CERTAIN {
+        true => ("reads like orders", Certainty::Certain),
+        false => (LIKELY, Certainty::Likely),
+    };
+    let own = InjectionVerdict { score, note, certainty, places };
     found.into_iter().chain([own]).max_by_key(|order| order.score)
 }
 
@@ -113,7 +118,7 @@ pub(super) fn patterns(
         // Hidden text cannot be a step of the server's own work.
         let order = search(&seen, None, budget).map(|order| {
             let score = order.score + HIDDEN;
-            InjectionVerdict { score, note: order.note, places: Vec::new() }
+            InjectionVerdict { score, places: Vec::new(), ..order }
         });
         found = found.into_iter().chain(order).max_by_key(|order| order.score);
     }
@@ -280,7 +285,7 @@ fn strongest(hits: &[(usize, usize, usize)]) -> Option<InjectionVerdict> {
     let part = hits.get(first..=last)?;
     let heaviest = part.iter().max_by_key(|(_, _, rule)| weight(*rule))?;
     let note = RULES.get(heaviest.2)?.note;
-    Some(InjectionVerdict { score, note, places })
+    Some(InjectionVerdict { score, note, certainty: Certainty::Certain, places })
 }
 
 #[cfg(test)]

@@ -7,10 +7,15 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use crate::detect::{BUCKETS, Model};
+use crate::detect::Model;
 
-/// From this score on, a pair of sentences is taken to give instructions.
-pub const THRESHOLD: f32 = 2.25;
+/// Number of buckets that features are hashed into.
+pub const BUCKETS: usize = 1 << 16;
+/// From this score on, a pair of sentences may give instructions. `docs/detection.md` has the share of ordinary texts that
+/// reach it, and that reach [`CERTAIN`].
+pub const THRESHOLD: f32 = 2.5;
+/// From this score on, it is certain enough to remove the sentences.
+pub const CERTAIN: f32 = 4.0;
 /// Longest sentence, in bytes: a longer one counts as several.
 const SENTENCE: usize = 300;
 /// Fewest words of a text that is scored.
@@ -33,12 +38,19 @@ pub struct SentencePair {
 #[must_use]
 pub fn stretches(text: &str) -> Vec<SentencePair> {
     let mut all: Vec<(Range<usize>, Vec<u16>)> = Vec::new();
-    read(text, |at, new, features| match all.last_mut().filter(|_| !new) {
-        Some((known, all)) => {
-            known.end = at.end;
-            all.extend(features);
+    let mut counted = CountedFeatures::new();
+    read(text, |at, new, features| {
+        if new {
+            counted.clear();
         }
-        None => all.push((at, features.to_vec())),
+        let features = features.iter().copied().filter(|bucket| counted.is_first(*bucket));
+        match all.last_mut().filter(|_| !new) {
+            Some((known, all)) => {
+                known.end = at.end;
+                all.extend(features);
+            }
+            None => all.push((at, features.collect())),
+        }
     });
     let mut out = Vec::with_capacity(all.len());
     for (n, (at, features)) in all.iter().enumerate() {
@@ -52,17 +64,21 @@ pub fn stretches(text: &str) -> Vec<SentencePair> {
     out
 }
 
-/// The greatest score of any pair of sentences, and the ranges of all pairs that reach [`THRESHOLD`]; `None` for a
+/// The greatest score of any pair of sentences, and the ranges of all pairs that reach [`CERTAIN`]; `None` for a
 /// text with fewer than four words.
 #[must_use]
 pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> {
-    let weight = |bucket: &u16| model.weights.get(usize::from(*bucket)).copied().unwrap_or(0.0);
-    let mut best = PairScores { bias: model.bias, most: None, places: Vec::new(), last: None };
+    let mut best = PairScores { bias: model.bias(), most: None, places: Vec::new(), last: None };
     // The current sentence: its score and its range.
     let (mut now, mut words) = (None::<(f32, Range<usize>)>, 0_usize);
+    let mut counted = CountedFeatures::new();
     read(text, |at, new, features| {
         words += 1;
-        let sum: f32 = features.iter().map(weight).sum();
+        if new {
+            counted.clear();
+        }
+        let first = features.iter().filter(|bucket| counted.is_first(**bucket));
+        let sum: f32 = first.map(|bucket| model.weight(*bucket)).sum();
         match now.as_mut().filter(|_| !new) {
             Some((all, known)) => {
                 *all += sum;
@@ -74,6 +90,39 @@ pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> 
     best.add(now.take());
     let most = best.most.filter(|_| words >= WORDS)?;
     Some((most, best.places))
+}
+
+/// The features of the current sentence: each counts once, however often a table or a log repeats it.
+struct CountedFeatures {
+    /// A bit for each bucket.
+    bits: Vec<u64>,
+    set: Vec<u16>,
+}
+
+impl CountedFeatures {
+    fn new() -> Self {
+        Self { bits: vec![0; BUCKETS.div_ceil(64)], set: Vec::new() }
+    }
+
+    /// Whether the sentence did not have this feature before.
+    fn is_first(&mut self, bucket: u16) -> bool {
+        let (at, bit) = (usize::from(bucket) / 64, 1 << (bucket % 64));
+        let Some(bits) = self.bits.get_mut(at).filter(|bits| **bits & bit == 0) else {
+            return false;
+        };
+        *bits |= bit;
+        self.set.push(bucket);
+        true
+    }
+
+    /// Begins the next sentence.
+    fn clear(&mut self) {
+        for bucket in self.set.drain(..) {
+            if let Some(bits) = self.bits.get_mut(usize::from(bucket) / 64) {
+                *bits = 0;
+            }
+        }
+    }
 }
 
 /// The running result of one pass over a text.
@@ -93,7 +142,7 @@ impl PairScores {
         let both = before.map_or(sum, |(before, _)| before + sum) + self.bias;
         let from = before.map_or(at.start, |(_, before)| before.start);
         self.most = Some(self.most.map_or(both, |most| most.max(both)));
-        if both >= THRESHOLD {
+        if both >= CERTAIN {
             match self.places.last_mut().filter(|place| place.end >= from) {
                 Some(place) => place.end = at.end,
                 None => self.places.push(from..at.end),
@@ -109,7 +158,8 @@ pub fn built_in() -> &'static Model {
     &BUILT_IN
 }
 
-/// Calls `word` for each word of a text: with its range, whether it begins a sentence, and its features.
+/// Calls `word` for each word of a text: with its range, whether it begins a sentence, and its features. In scripts
+/// without blanks, every two characters that stand beside each other are a word.
 fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
     let bytes = text.as_bytes();
     let (mut at, mut start, mut new) = (0, 0, true);
@@ -117,7 +167,8 @@ fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
     while let Some(byte) = bytes.get(at) {
         let rest = bytes.get(at + 1..).unwrap_or_default();
         let run = |of: fn(&u8) -> bool| at + 1 + rest.iter().take_while(|b| of(b)).count();
-        let (end, hash) = match byte {
+        // The end of the word, its hash, where the next one begins, and whether the sentence ends with it.
+        let (end, hash, next, stops) = match byte {
             b'\n' => {
                 (new, at) = (true, at + 1);
                 continue;
@@ -131,16 +182,13 @@ fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
                 at += 1;
                 continue;
             }
-            b'0'..=b'9' => (run(u8::is_ascii_digit), 1),
+            b'0'..=b'9' => (run(u8::is_ascii_digit), 1, None, false),
             b'a'..=b'z' | b'A'..=b'Z' => {
-                let end = run(|b| b.is_ascii_alphabetic() || *b == b'\'');
-                (end, hash(bytes.get(at..end).unwrap_or_default()))
+                let end = letters(text, run(|b| b.is_ascii_alphabetic() || *b == b'\''));
+                (end, hash(bytes.get(at..end).unwrap_or_default()), None, false)
             }
-            0x80.. => {
-                let end = run(|b| *b >= 0x80);
-                (end, hash(bytes.get(at..end).unwrap_or_default()))
-            }
-            other => (at + 1, 2 + u64::from(*other)),
+            0x80.. => foreign(text, at),
+            other => (at + 1, 2 + u64::from(*other), None, matches!(other, b'.' | b'!' | b'?')),
         };
         if at.saturating_sub(start) > SENTENCE {
             new = true;
@@ -150,10 +198,49 @@ fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
         }
         let features = [bucket(hash, 0, 1), bucket(hash, before, 2), bucket(hash, first, 3)];
         word(at..end, new, &features);
-        let stops = matches!(byte, b'.' | b'!' | b'?');
-        new = stops && rest.first().is_none_or(u8::is_ascii_whitespace);
-        (first, before, at) = (before, hash, end);
+        let next = next.unwrap_or(end);
+        new = stops && (*byte >= 0x80 || bytes.get(next).is_none_or(u8::is_ascii_whitespace));
+        (first, before, at) = (before, hash, next);
     }
+}
+
+/// The end of a run of letters that goes on at `at`, in a script with blanks between words.
+fn letters(text: &str, at: usize) -> usize {
+    let rest = text.get(at..).unwrap_or_default();
+    let more = |c: &char| (c.is_alphabetic() || *c == '\'' || is_mark(*c)) && !is_dense(*c);
+    at + rest.chars().take_while(more).map(char::len_utf8).sum::<usize>()
+}
+
+/// The word that begins at `at` with a character that is not ASCII: its end, its hash, where the next word begins if
+/// that is not at its end, and whether it ends a sentence.
+fn foreign(text: &str, at: usize) -> (usize, u64, Option<usize>, bool) {
+    let rest = text.get(at..).unwrap_or_default();
+    let mut chars = rest.chars();
+    let Some(one) = chars.next() else { return (text.len(), 0, None, false) };
+    let after = at + one.len_utf8();
+    if is_dense(one) {
+        let second = chars.next().filter(|c| is_dense(*c));
+        let end = after + second.map_or(0, char::len_utf8);
+        let next = second.and_then(|_| chars.next()).filter(|c| is_dense(*c)).map(|_| after);
+        return (end, hash(rest.as_bytes().get(..end - at).unwrap_or_default()), next, false);
+    }
+    if !one.is_alphabetic() {
+        let stops = matches!(one, '。' | '！' | '？' | '।' | '؟' | '۔');
+        return (after, 0x1_0000 + u64::from(u32::from(one)), None, stops);
+    }
+    let end = letters(text, after);
+    (end, hash(rest.as_bytes().get(..end - at).unwrap_or_default()), None, false)
+}
+
+/// Whether words are written without blanks between them in the script of this character. Of Thai no texts were learned
+/// from: its runs count as one word.
+const fn is_dense(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
+}
+
+/// Whether it is a vowel sign or another mark within a word, of the scripts that have such.
+const fn is_mark(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{64b}'..='\u{65f}' | '\u{900}'..='\u{dff}')
 }
 
 /// FNV-1a over the word in lower case.
@@ -178,9 +265,9 @@ mod tests {
     #[test]
     fn a_sum_is_that_of_its_features() {
         let text = "The room is quiet. Breakfast is at eight!\nAsk at the desk\\nfor 2 keys? Ja, Größe 4 世界 ok.";
-        let weight = |bucket: &u16| BUILT_IN.weights[usize::from(*bucket)];
+        let weight = |bucket: &u16| BUILT_IN.weight(*bucket);
         let all = stretches(text);
-        let sum = |features: &[u16]| features.iter().map(weight).sum::<f32>() + BUILT_IN.bias;
+        let sum = |features: &[u16]| features.iter().map(weight).sum::<f32>() + BUILT_IN.bias();
         // One sentence after the first is always read with the one before it.
         let pairs = all.iter().take(all.len() - 1).map(|one| sum(&one.features));
         let first = all.first().map(|one| sum(&one.features)).unwrap();
