@@ -21,7 +21,7 @@ const SOURCES: usize = 4;
 const SHORTEST: usize = 120;
 
 /// A text that was written for training.
-struct Row {
+struct WrittenText {
     attack: bool,
     /// The definition, or the text of a result.
     pub(crate) value: Value,
@@ -29,7 +29,7 @@ struct Row {
     marked: String,
 }
 
-impl Row {
+impl WrittenText {
     /// The results.
     fn results() -> Vec<Self> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("detect/corpus/results.jsonl");
@@ -46,7 +46,7 @@ impl Row {
 /// The pairs of sentences of results and of documents. Those that are orders count `weight`.
 pub(crate) fn pairs(weight: f32) -> Vec<Example> {
     let mut examples = Vec::new();
-    for row in Row::results() {
+    for row in WrittenText::results() {
         let text = row.value.as_str().unwrap_or_default();
         let attack = row.attack.then(|| text.find(&row.marked)).flatten();
         let attack = attack.map(|from| from..from + row.marked.len());
@@ -78,12 +78,30 @@ pub(crate) fn pairs(weight: f32) -> Vec<Example> {
 /// Parts of the documents and sources of the libraries in `Cargo.lock`, as far as their licence permits it. They are
 /// read where `cargo fetch` puts them, and are not kept here.
 fn documents() -> Vec<String> {
-    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.lock");
-    let lock = fs::read_to_string(lock).unwrap();
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let sources = home.unwrap().join("registry/src");
     let registries: Vec<PathBuf> = entries(&sources);
+    let mut parts = Vec::new();
+    for (name, version) in libraries() {
+        let folders = registries.iter().map(|registry| registry.join(format!("{name}-{version}")));
+        if let Some(folder) = folders.into_iter().find(|folder| folder.is_dir()) {
+            parts.extend(parts_of(&name, &folder));
+        }
+    }
+    assert!(
+        !parts.is_empty(),
+        "run `cargo fetch` first: the documents of libraries are learned from"
+    );
+    parts.sort();
+    parts.dedup();
+    parts
+}
+
+/// The libraries in `Cargo.lock` with their versions.
+fn libraries() -> BTreeMap<String, String> {
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.lock");
+    let lock = fs::read_to_string(lock).unwrap();
     let mut libraries: BTreeMap<String, String> = BTreeMap::new();
     let mut name = String::new();
     for line in lock.lines() {
@@ -94,38 +112,32 @@ fn documents() -> Vec<String> {
             libraries.entry(name.clone()).or_insert(version);
         }
     }
-    let mut parts = Vec::new();
-    for (name, version) in libraries {
-        let folders = registries.iter().map(|registry| registry.join(format!("{name}-{version}")));
-        let Some(folder) = folders.into_iter().find(|folder| folder.is_dir()) else { continue };
-        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
-        let licence =
-            manifest.lines().find(|line| line.starts_with("license = ")).unwrap_or_default();
-        if !LICENCES.iter().any(|known| licence.contains(known)) {
-            continue;
-        }
-        let mut dice = Dice::new(hash(&name));
-        let mut files = vec![
-            (folder.join("README.md"), 6),
-            (folder.join("CHANGELOG.md"), 3),
-            (folder.join("Cargo.toml"), 1),
-        ];
-        let mut code = entries(&folder.join("src"));
-        code.retain(|path| path.extension().is_some_and(|end| end == "rs"));
-        if !code.is_empty() {
-            files.extend((0..SOURCES).map(|_| (dice.choose(&code).clone(), 3)));
-        }
-        for (file, count) in files {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            parts.extend(some_of(&text, count, &mut dice));
-        }
+    libraries
+}
+
+/// Parts of the documents and sources of one library; none if its licence does not permit it.
+fn parts_of(name: &str, folder: &Path) -> Vec<String> {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+    let licence = manifest.lines().find(|line| line.starts_with("license = ")).unwrap_or_default();
+    if !LICENCES.iter().any(|known| licence.contains(known)) {
+        return Vec::new();
     }
-    assert!(
-        !parts.is_empty(),
-        "run `cargo fetch` first: the documents of libraries are learned from"
-    );
-    parts.sort();
-    parts.dedup();
+    let mut dice = Dice::new(hash(name));
+    let mut files = vec![
+        (folder.join("README.md"), 6),
+        (folder.join("CHANGELOG.md"), 3),
+        (folder.join("Cargo.toml"), 1),
+    ];
+    let mut code = entries(&folder.join("src"));
+    code.retain(|path| path.extension().is_some_and(|end| end == "rs"));
+    if !code.is_empty() {
+        files.extend((0..SOURCES).map(|_| (dice.choose(&code).clone(), 3)));
+    }
+    let mut parts = Vec::new();
+    for (file, count) in files {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        parts.extend(some_of(&text, count, &mut dice));
+    }
     parts
 }
 
