@@ -135,18 +135,12 @@ const fn possible(detector: Detector) -> &'static [Handling] {
 impl Handling {
     /// The handling where a text gets no note and no fence.
     pub(super) const fn without_note(self) -> Self {
-        match self {
-            Self::Annotate | Self::Wrap => Self::Audit,
-            other => other,
-        }
+        if matches!(self, Self::Annotate | Self::Wrap) { Self::Audit } else { self }
     }
 
     /// The handling of what is only likely: nothing of a text is removed that may be honest.
     pub(super) const fn of_likely(self) -> Self {
-        match self {
-            Self::Redact => Self::Annotate,
-            other => other,
-        }
+        if matches!(self, Self::Redact) { Self::Annotate } else { self }
     }
 
     /// Its name in the configuration.
