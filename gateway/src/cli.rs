@@ -317,7 +317,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes `text` for people to standard output as [`print`] does, with suggested commands completed (see [`hints`]).
+/// Writes `text` for people to standard output as [`print()`] does, with suggested commands completed (see [`hints`]).
 fn print_for_people(text: &str) -> ExitCode {
     print(&hints::complete(text))
 }

@@ -272,8 +272,7 @@ struct OutputReader {
 impl OutputReader {
     async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
         let Self { channel, name, server_log, limit, mut received, given } = self;
-        let mut garbage = 0;
-        let (mut fair, mut blanks) = (ReadBudget::new(), BlankLines::new());
+        let (mut garbage, mut fair, mut blanks) = (0, ReadBudget::new(), BlankLines::new());
         loop {
             fair.turn().await;
             let line = tokio::select! {
