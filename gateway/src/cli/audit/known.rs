@@ -3,6 +3,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use detection::inspect::Detector;
+use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
 const REASONS: [&str; 94] = [
@@ -202,8 +203,8 @@ const EVENTS: [&str; 23] = [
 ];
 /// Former names of events.
 const FORMER_EVENTS: [&str; 1] = ["torn"];
-/// How the reasons begin for which a server's request is refused, today and formerly.
-const REFUSALS: [&str; 2] = ["server-request-", "ask-"];
+/// How the former reasons begin for which a server's request is refused.
+const FORMER_REFUSAL: &str = "ask-";
 
 fn parser(known: Vec<&'static str>, former: Vec<&'static str>) -> PossibleValuesParser {
     let former = former.into_iter().map(|name| PossibleValue::new(name).hide(true));
@@ -222,10 +223,9 @@ pub(super) fn reasons() -> PossibleValuesParser {
 
 /// The values of `--found`: detectors, and the reasons for which a server's request is refused.
 pub(super) fn findings() -> PossibleValuesParser {
-    let is_refusal = |code: &&str| REFUSALS.iter().any(|start| code.starts_with(start));
     let detectors = Detector::ALL.into_iter().map(Detector::name);
-    let known = detectors.chain(REASONS.into_iter().filter(is_refusal));
-    parser(known.collect(), FORMER_REASONS.into_iter().filter(is_refusal).collect())
+    let former = FORMER_REASONS.into_iter().filter(|code| code.starts_with(FORMER_REFUSAL));
+    parser(detectors.chain(RefusalReason::CODES).collect(), former.collect())
 }
 
 #[cfg(test)]

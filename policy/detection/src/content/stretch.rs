@@ -38,20 +38,7 @@ pub struct SentencePair {
 #[must_use]
 pub fn stretches(text: &str) -> Vec<SentencePair> {
     let mut all: Vec<(Range<usize>, Vec<u16>)> = Vec::new();
-    let mut counted = CountedFeatures::new();
-    read(text, |at, new, features| {
-        if new {
-            counted.clear();
-        }
-        let features = features.iter().copied().filter(|bucket| counted.is_first(*bucket));
-        match all.last_mut().filter(|_| !new) {
-            Some((known, all)) => {
-                known.end = at.end;
-                all.extend(features);
-            }
-            None => all.push((at, features.collect())),
-        }
-    });
+    sentences(text, |at, _words, features| all.push((at, features.to_vec())));
     let mut out = Vec::with_capacity(all.len());
     for (n, (at, features)) in all.iter().enumerate() {
         let (mut at, mut features) = (at.clone(), features.clone());
@@ -69,59 +56,42 @@ pub fn stretches(text: &str) -> Vec<SentencePair> {
 #[must_use]
 pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> {
     let mut best = PairScores { bias: model.bias(), most: None, places: Vec::new(), last: None };
-    // The current sentence: its score and its range.
-    let (mut now, mut words) = (None::<(f32, Range<usize>)>, 0_usize);
-    let mut counted = CountedFeatures::new();
-    read(text, |at, new, features| {
-        words += 1;
-        if new {
-            counted.clear();
-        }
-        let first = features.iter().filter(|bucket| counted.is_first(**bucket));
-        let sum: f32 = first.map(|bucket| model.weight(*bucket)).sum();
-        match now.as_mut().filter(|_| !new) {
-            Some((all, known)) => {
-                *all += sum;
-                known.end = at.end;
-            }
-            None => best.add(now.replace((sum, at))),
-        }
+    let mut all = 0_usize;
+    sentences(text, |at, words, features| {
+        all += words;
+        best.add(features.iter().map(|bucket| model.weight(*bucket)).sum(), at);
     });
-    best.add(now.take());
-    let most = best.most.filter(|_| words >= WORDS)?;
+    let most = best.most.filter(|_| all >= WORDS)?;
     Some((most, best.places))
 }
 
-/// The features of the current sentence: each counts once, however often a table or a log repeats it.
-struct CountedFeatures {
-    /// A bit for each bucket.
-    bits: Vec<u64>,
-    set: Vec<u16>,
-}
-
-impl CountedFeatures {
-    fn new() -> Self {
-        Self { bits: vec![0; BUCKETS.div_ceil(64)], set: Vec::new() }
-    }
-
-    /// Whether the sentence did not have this feature before.
-    fn is_first(&mut self, bucket: u16) -> bool {
-        let (at, bit) = (usize::from(bucket) / 64, 1 << (bucket % 64));
-        let Some(bits) = self.bits.get_mut(at).filter(|bits| **bits & bit == 0) else {
-            return false;
-        };
-        *bits |= bit;
-        self.set.push(bucket);
-        true
-    }
-
-    /// Begins the next sentence.
-    fn clear(&mut self) {
-        for bucket in self.set.drain(..) {
-            if let Some(bits) = self.bits.get_mut(usize::from(bucket) / 64) {
-                *bits = 0;
+/// Calls `each` for each sentence of a text: with its range, the number of its words, and its features. Each feature
+/// counts once, however often a table or a log repeats it.
+fn sentences(text: &str, mut each: impl FnMut(Range<usize>, usize, &[u16])) {
+    let mut features: Vec<u16> = Vec::new();
+    let mut sentence = None::<(Range<usize>, usize)>;
+    let mut end = |(at, words), features: &mut Vec<u16>| {
+        features.sort_unstable();
+        features.dedup();
+        each(at, words, features);
+        features.clear();
+    };
+    read(text, |at, new, more| {
+        match sentence.as_mut().filter(|_| !new) {
+            Some((known, words)) => {
+                known.end = at.end;
+                *words += 1;
+            }
+            None => {
+                if let Some(before) = sentence.replace((at, 1)) {
+                    end(before, &mut features);
+                }
             }
         }
+        features.extend_from_slice(more);
+    });
+    if let Some(last) = sentence {
+        end(last, &mut features);
     }
 }
 
@@ -136,8 +106,7 @@ struct PairScores {
 
 impl PairScores {
     /// Adds a sentence, which is scored together with the previous one.
-    fn add(&mut self, sentence: Option<(f32, Range<usize>)>) {
-        let Some((sum, at)) = sentence else { return };
+    fn add(&mut self, sum: f32, at: Range<usize>) {
         let before = self.last.as_ref();
         let both = before.map_or(sum, |(before, _)| before + sum) + self.bias;
         let from = before.map_or(at.start, |(_, before)| before.start);
