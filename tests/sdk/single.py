@@ -1,11 +1,12 @@
 """A server over stdio that does one thing at a time: while it works on a call it reads nothing. One era, which is its first argument; nothing
 but Python's own library.
 
-`hold` says so in a file of the folder that is the second argument, and goes on when another file is there; with a progress token it says that it
-is at work. `take` is told something long. `seen` gives back which process this is, and what has come so far."""
+`hold` says so in a file of the folder that is the second argument, says in another one when something has been written to it meanwhile, which it
+does not read, and goes on when a third file is there; with a progress token it says that it is at work. `take` is told something long. `seen` gives back which process this is, and what has come so far."""
 
 import json
 import os
+import select
 import sys
 import threading
 import time
@@ -45,6 +46,8 @@ def hold(params):
     open(os.path.join(FOLDER, who + ".holds"), "w").close()
     deadline = time.monotonic() + 120
     while not os.path.exists(os.path.join(FOLDER, who + ".go")) and time.monotonic() < deadline:
+        if select.select([0], [], [], 0)[0]:
+            open(os.path.join(FOLDER, who + ".unread"), "w").close()
         time.sleep(0.01)
     done.set()
     return "held"
