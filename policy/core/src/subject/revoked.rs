@@ -1,6 +1,7 @@
 //! Revoked principals, servers and things, which must not be used even if rules allow it (control C32).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::subject::name::ServerName;
@@ -169,7 +170,7 @@ impl RevocationList {
         if self.has_server(server) {
             return true;
         }
-        if self.tools.is_empty() {
+        if !self.has_any_of(server) {
             return false;
         }
         let entry = |name: &str| format!("{server}/{name}");
@@ -182,6 +183,15 @@ impl RevocationList {
         let Ok(uri) = ResourceUri::listed(name) else { return false };
         let revoked = |form: &str| self.resources.contains(entry(form).as_str());
         uri::related(uri.as_str()).iter().any(|form| revoked(form))
+    }
+
+    /// Whether anything of `server` can be revoked. It is asked several times for each call, and formats nothing.
+    fn has_any_of(&self, server: &ServerName) -> bool {
+        let server = server.as_str();
+        // The entries that begin with the name of the server are next to each other, and the first of them is the first
+        // that is not less than the name.
+        let mut from = self.tools.range::<str, _>((Bound::Included(server), Bound::Unbounded));
+        from.next().is_some_and(|first| first.starts_with(server))
     }
 }
 
@@ -243,6 +253,17 @@ mod tests {
         assert_eq!(reasons(&all), ["everything: drill", "servers/two: slow"]);
         all.remove(&everything);
         assert_eq!(reasons(&all), ["servers/two: slow"]);
+    }
+
+    #[test]
+    fn a_server_is_found_among_others_whose_names_begin_with_its_name() {
+        let tools = ["up-2/drop", "up/echo", "up2/drop", "u/drop"].map(Box::<str>::from).into();
+        let revoked = RevocationList { tools, ..RevocationList::default() };
+        let server = |name| ServerName::parse(name).unwrap();
+        assert!(revoked.has(&server("up"), "echo") && revoked.has(&server("up-2"), "drop"));
+        for other in ["up", "up-3", "up3", "v", "a"] {
+            assert!(!revoked.has(&server(other), "drop"), "{other}");
+        }
     }
 
     #[test]
