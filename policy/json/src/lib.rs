@@ -118,6 +118,13 @@ impl Document {
         self.text.len() + self.index_bytes()
     }
 
+    /// A part of the text that starts and ends with a value or a string in it.
+    fn part(&self, span: std::ops::Range<usize>) -> &str {
+        // INVARIANT: the whole text was checked to be UTF-8 and nodes start and end at ASCII bytes.
+        let bytes = self.text.get(span);
+        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+
     fn node(&self, at: u32) -> Node {
         let outside = Node { kind: JsonKind::Null, start: 0, end: 0, next: at.saturating_add(1) };
         self.nodes.get(at as usize).copied().unwrap_or(outside)
@@ -141,10 +148,7 @@ impl<'a> Value<'a> {
     /// The text of the value, exactly as it was parsed.
     #[must_use]
     pub fn raw(self) -> &'a str {
-        let node = self.document.node(self.at);
-        let bytes = self.document.text.get(node.start as usize..node.end as usize);
-        // INVARIANT: the whole text was checked to be UTF-8 and nodes start and end at ASCII bytes.
-        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+        self.document.part(self.span())
     }
 
     /// The text of the value as shared bytes, without a copy.
@@ -164,11 +168,11 @@ impl<'a> Value<'a> {
     /// The string, with its escapes resolved; `None` when it is not a string.
     #[must_use]
     pub fn as_str(self) -> Option<Cow<'a, str>> {
-        let raw = self.raw();
-        let inner = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
+        // Taken only of a string: the text of an object may be long, and would be read to its end.
+        let inner = || self.document.part(self.inside());
         match self.kind() {
-            JsonKind::Plain => Some(Cow::Borrowed(inner)),
-            JsonKind::Escaped => Some(Cow::Owned(text::unescape(inner))),
+            JsonKind::Plain => Some(Cow::Borrowed(inner())),
+            JsonKind::Escaped => Some(Cow::Owned(text::unescape(inner()))),
             JsonKind::Null
             | JsonKind::Boolean
             | JsonKind::Number
@@ -237,11 +241,7 @@ impl<'a> Value<'a> {
     pub fn is_text(self, text: &str) -> bool {
         match self.kind() {
             // Compared as bytes: every lookup of a member compares the names before it.
-            JsonKind::Plain => {
-                let span = self.span();
-                let inner = span.start.saturating_add(1)..span.end.saturating_sub(1);
-                self.document.text.get(inner) == Some(text.as_bytes())
-            }
+            JsonKind::Plain => self.document.text.get(self.inside()) == Some(text.as_bytes()),
             JsonKind::Escaped => self.as_str().is_some_and(|own| own == text),
             JsonKind::Null
             | JsonKind::Boolean
@@ -269,6 +269,12 @@ impl<'a> Value<'a> {
     #[must_use]
     pub fn fragment(self, owner: &Arc<Document>) -> Fragment {
         Fragment { document: Arc::clone(owner), at: self.at }
+    }
+
+    /// The byte range of a string without its quotes.
+    fn inside(self) -> std::ops::Range<usize> {
+        let span = self.span();
+        span.start.saturating_add(1)..span.end.saturating_sub(1)
     }
 
     fn children(self, of: JsonKind) -> impl Iterator<Item = Value<'a>> + use<'a> {
