@@ -2,6 +2,7 @@
 
 mod index;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use policy_core::subject::name::{RuleId, Scope, ServerName};
@@ -305,11 +306,14 @@ impl RuleSet {
             // A rule that matches nothing is covered by every rule.
             (None, _) | (_, None) => (0..self.rules.len()).collect(),
         };
-        places.into_iter().filter_map(move |place| Some((place, self.rules.get(place)?)))
+        places
+            .into_owned()
+            .into_iter()
+            .filter_map(move |place| Some((place, self.rules.get(place)?)))
     }
 
     /// Positions of all rules that can concern `subject`; in order.
-    fn candidates(&self, subject: AccessRequest<'_>) -> Vec<usize> {
+    fn candidates(&self, subject: AccessRequest<'_>) -> Cow<'_, [usize]> {
         let AccessRequest { principal, kind, name, .. } = subject;
         if matches!(kind, ItemKind::Resource | ItemKind::Template) {
             // A `forbid` also matches every form that servers may treat as the same URI; the first form is the name

@@ -3,9 +3,11 @@
 //! The index only excludes rules that cannot apply; the caller still checks each rule returned. It therefore affects
 //! the time of a decision and never its outcome.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use policy_core::subject::kind::ItemKind;
+use policy_core::subject::name::{ClientId, GroupName, PrincipalId, RoleName};
 use policy_core::subject::pattern::{Pattern, PatternLookup};
 use policy_core::subject::principal::{Principal, PrincipalSelector};
 
@@ -19,7 +21,18 @@ pub(super) struct RuleIndex {
     prompts: PatternIndex,
     resources: PatternIndex,
     methods: PatternIndex,
-    callers: BTreeMap<PrincipalSelector, RulePositions>,
+    callers: CallerIndex,
+}
+
+/// The rules by the callers they select. There is a map for each kind of selector, so that a lookup borrows the name
+/// that the caller has.
+#[derive(Debug, Default)]
+struct CallerIndex {
+    anyone: RulePositions,
+    groups: BTreeMap<GroupName, RulePositions>,
+    roles: BTreeMap<RoleName, RulePositions>,
+    clients: BTreeMap<ClientId, RulePositions>,
+    principals: BTreeMap<PrincipalId, RulePositions>,
 }
 
 /// The rules that name things of one kind.
@@ -43,7 +56,7 @@ impl RuleIndex {
         patterns: impl Fn(ItemKind) -> &'a [Pattern],
     ) {
         for who in callers {
-            push(self.callers.entry(who.clone()).or_default(), place);
+            push(self.callers.entry(who), place);
         }
         for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method] {
             let names = self.names_mut(kind);
@@ -59,17 +72,17 @@ impl RuleIndex {
         principal: &Principal,
         kind: ItemKind,
         names: impl IntoIterator<Item = &'a str>,
-    ) -> RulePositions {
-        let mut named = Vec::new();
+    ) -> Cow<'_, [usize]> {
+        let mut named = Vec::with_capacity(4);
         for name in names {
             self.names(kind).find(name, &mut named);
         }
-        shorter(named, self.speaking_of(principal))
+        shorter(named, self.callers.selecting(principal))
     }
 
     /// The rules that name something of `kind` and can apply to `principal`; in order.
-    pub(super) fn of_kind(&self, principal: &Principal, kind: ItemKind) -> RulePositions {
-        shorter(vec![self.names(kind).all.as_slice()], self.speaking_of(principal))
+    pub(super) fn of_kind(&self, principal: &Principal, kind: ItemKind) -> Cow<'_, [usize]> {
+        shorter(vec![self.names(kind).all.as_slice()], self.callers.selecting(principal))
     }
 
     /// The rules that can cover a rule for `who` that names `narrow` of `kind`; in order.
@@ -78,26 +91,13 @@ impl RuleIndex {
         who: &PrincipalSelector,
         kind: ItemKind,
         narrow: &Pattern,
-    ) -> RulePositions {
+    ) -> Cow<'_, [usize]> {
         // A pattern covers another only if it equals it or matches its text.
         let mut named = Vec::new();
         self.names(kind).find(narrow.as_str(), &mut named);
-        let callers =
-            [&PrincipalSelector::Anyone, who].into_iter().filter_map(|who| self.callers.get(who));
-        shorter(named, callers.map(Vec::as_slice).collect())
-    }
-
-    /// The lists of rules that select `principal`.
-    fn speaking_of(&self, principal: &Principal) -> Vec<&[usize]> {
-        let Principal { id, groups, claims } = principal;
-        let client = claims.client.as_ref().map(|client| PrincipalSelector::Client(client.clone()));
-        let sorts = [PrincipalSelector::Anyone, PrincipalSelector::Principal(id.clone())]
-            .into_iter()
-            .chain(client);
-        let groups = groups.iter().map(|group| PrincipalSelector::Group(group.clone()));
-        let roles = claims.roles.iter().map(|role| PrincipalSelector::Role(role.clone()));
-        let all = sorts.chain(groups).chain(roles);
-        all.filter_map(|who| self.callers.get(&who).map(Vec::as_slice)).collect()
+        let same = Some(who).filter(|who| **who != PrincipalSelector::Anyone);
+        let callers = same.and_then(|who| self.callers.of(who));
+        shorter(named, [self.callers.anyone.as_slice()].into_iter().chain(callers).collect())
     }
 
     const fn names(&self, kind: ItemKind) -> &PatternIndex {
@@ -116,6 +116,42 @@ impl RuleIndex {
             ItemKind::Resource | ItemKind::Template => &mut self.resources,
             ItemKind::Method => &mut self.methods,
         }
+    }
+}
+
+impl CallerIndex {
+    /// The rules with this selector; to add one.
+    fn entry(&mut self, who: &PrincipalSelector) -> &mut RulePositions {
+        match who {
+            PrincipalSelector::Anyone => &mut self.anyone,
+            PrincipalSelector::Group(group) => self.groups.entry(group.clone()).or_default(),
+            PrincipalSelector::Role(role) => self.roles.entry(role.clone()).or_default(),
+            PrincipalSelector::Client(client) => self.clients.entry(client.clone()).or_default(),
+            PrincipalSelector::Principal(id) => self.principals.entry(id.clone()).or_default(),
+        }
+    }
+
+    /// The rules with this selector, if there are any.
+    fn of(&self, who: &PrincipalSelector) -> Option<&[usize]> {
+        let places = match who {
+            PrincipalSelector::Anyone => Some(&self.anyone),
+            PrincipalSelector::Group(group) => self.groups.get(group),
+            PrincipalSelector::Role(role) => self.roles.get(role),
+            PrincipalSelector::Client(client) => self.clients.get(client),
+            PrincipalSelector::Principal(id) => self.principals.get(id),
+        };
+        places.map(Vec::as_slice)
+    }
+
+    /// The lists of rules that select `principal`.
+    fn selecting(&self, principal: &Principal) -> Vec<&[usize]> {
+        let Principal { id, groups, claims } = principal;
+        let client = claims.client.as_ref().and_then(|client| self.clients.get(client));
+        let groups = groups.iter().filter_map(|group| self.groups.get(group));
+        let roles = claims.roles.iter().filter_map(|role| self.roles.get(role));
+        let own = self.principals.get(id).into_iter().chain(client);
+        let all = std::iter::once(&self.anyone).chain(own).chain(groups).chain(roles);
+        all.map(Vec::as_slice).filter(|places| !places.is_empty()).collect()
     }
 }
 
@@ -152,11 +188,19 @@ fn push(places: &mut RulePositions, place: usize) {
 }
 
 /// Every applicable rule is in a list of both groups, so the group with fewer rules suffices.
-fn shorter(named: Vec<&[usize]>, speaking: Vec<&[usize]>) -> RulePositions {
+fn shorter<'a>(named: Vec<&'a [usize]>, speaking: Vec<&'a [usize]>) -> Cow<'a, [usize]> {
     let count = |lists: &[&[usize]]| lists.iter().map(|list| list.len()).sum::<usize>();
     let fewer = if count(&named) <= count(&speaking) { named } else { speaking };
-    let mut places = fewer.concat();
-    places.sort_unstable();
-    places.dedup();
-    places
+    let mut filled = fewer.iter().filter(|list| !list.is_empty());
+    match (filled.next(), filled.next()) {
+        (None, _) => Cow::Borrowed(&[]),
+        // Each list is in order.
+        (Some(only), None) => Cow::Borrowed(only),
+        (Some(_), Some(_)) => {
+            let mut places = fewer.concat();
+            places.sort_unstable();
+            places.dedup();
+            Cow::Owned(places)
+        }
+    }
 }
