@@ -123,9 +123,22 @@ fn may_be_given(bytes: &[u8], at: usize) -> bool {
             && before.to_ascii_lowercase().windows(4).any(|w| w == b"asic" || w == b"arer")
 }
 
-const fn is_part(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'~' | b'!' | b'%')
+/// For each byte whether it is a part of a word: a look-up for each byte of a text takes less time than comparisons.
+static PARTS: [bool; 256] = {
+    let mut parts = [false; 256];
+    let mut rest: &mut [bool] = &mut parts;
+    let mut byte = 0_u8;
+    while let [part, more @ ..] = rest {
+        *part = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'~' | b'!' | b'%');
+        byte = byte.wrapping_add(1);
+        rest = more;
+    }
+    parts
+};
+
+fn is_part(byte: u8) -> bool {
+    PARTS.get(usize::from(byte)).is_some_and(|part| *part)
 }
 
 /// Appends the secrets in `text`.

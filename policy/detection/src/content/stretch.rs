@@ -153,7 +153,10 @@ fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
             }
             b'0'..=b'9' => (run(u8::is_ascii_digit), 1, None, false),
             b'a'..=b'z' | b'A'..=b'Z' => {
-                let end = letters(text, run(|b| b.is_ascii_alphabetic() || *b == b'\''));
+                let end = run(|b| b.is_ascii_alphabetic() || *b == b'\'');
+                // Most words end at a character of ASCII, and none of those goes on here.
+                let goes_on = bytes.get(end).is_some_and(|byte| !byte.is_ascii());
+                let end = if goes_on { letters(text, end) } else { end };
                 (end, hash(bytes.get(at..end).unwrap_or_default()), None, false)
             }
             0x80.. => foreign(text, at),

@@ -122,7 +122,7 @@ impl SealedStrings {
 pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> ContentReport {
     let sealed = &SealedStrings::of(value, sealed);
     let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
-    walk.value(value, &mut String::new(), MessagePosition::of_message(value));
+    walk.value(value, &mut String::with_capacity(64), MessagePosition::of_message(value));
     walk.pieces(&[ChosenPart::Value(value)]);
     walk.seen_of(value)
 }
@@ -131,7 +131,7 @@ pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> 
 pub(super) fn part(lens: &StringScan<'_>, value: Value<'_>) -> ContentReport {
     let sealed = &SealedStrings(Vec::new());
     let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
-    walk.value(value, &mut String::new(), MessagePosition::of_message(value));
+    walk.value(value, &mut String::with_capacity(64), MessagePosition::of_message(value));
     walk.seen_of(value)
 }
 
