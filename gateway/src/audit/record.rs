@@ -277,10 +277,10 @@ impl Record {
             let definition = self.decision().and_then(|decision| decision.definition);
             Box::new(RecordTexts {
                 id,
-                time: humantime::format_rfc3339_micros(self.time).to_string(),
-                peer: self.peer.to_string(),
-                definition: definition.map(|definition| definition.to_string()),
-                trace: self.trace.to_string(),
+                time: shown_in(28, &humantime::format_rfc3339_micros(self.time)),
+                peer: shown_in(48, &self.peer),
+                definition: definition.map(|definition| shown_in(72, &definition)),
+                trace: shown_in(32, &self.trace),
             })
         })
     }
@@ -411,6 +411,14 @@ impl Record {
             Effect::Allow(_) => None,
         }
     }
+}
+
+/// A value as text, in memory for `length` bytes: without that, the text is moved each time that it grows.
+fn shown_in(length: usize, value: &dyn fmt::Display) -> String {
+    let mut text = String::with_capacity(length);
+    // A write to a string cannot fail.
+    fmt::Write::write_fmt(&mut text, format_args!("{value}")).unwrap_or_default();
+    text
 }
 
 /// Writes a list of names, unless it is empty.

@@ -523,8 +523,10 @@ impl<'a> Object<'a> {
 
     /// Like [`Self::key`], for a key of the gateway that needs no escaping.
     pub fn ours(&mut self, key: &'static str) -> &mut Vec<u8> {
-        self.out.extend_from_slice(if self.empty { b"\"" } else { b",\"" });
-        self.empty = false;
+        if !std::mem::take(&mut self.empty) {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
         self.out.extend_from_slice(key.as_bytes());
         self.out.extend_from_slice(b"\":");
         self.out
