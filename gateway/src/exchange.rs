@@ -547,7 +547,7 @@ impl Gateway {
     ) -> Result<Session, Failure> {
         let id = match single(&head.headers, header::SESSION) {
             SingleValue::Absent => Err(SessionError::Missing),
-            SingleValue::Value(id) => self.sessions.open(id, &caller.principal, &route.identity()),
+            SingleValue::Value(id) => self.sessions.open(id, &caller.principal, route.identity()),
             SingleValue::Bad => Err(SessionError::Unknown),
         };
         id.map_err(Failure::Session)

@@ -124,7 +124,7 @@ impl Gateway {
             Err(failure) => return self.failed(entry, &failure, Some(&id)),
         };
         let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
-        let sealed = self.sessions.seal(principal, &route, version, client, &upstream_sessions);
+        let sealed = self.sessions.seal(principal, route, version, client, &upstream_sessions);
         let sealed = sealed.and_then(|sealed| {
             HeaderValue::try_from(sealed).map_err(|_opaque| crate::session::SessionError::Seal)
         });

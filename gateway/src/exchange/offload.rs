@@ -41,7 +41,7 @@ impl InFlightCall {
             rules_digest: gateway.rules_digest,
         };
         let (route, now) = (call.route.identity(), gateway.clock.instant());
-        let uri = gateway.result_store.keep(&call.caller, &route, kept, now)?;
+        let uri = gateway.result_store.keep(&call.caller, route, kept, now)?;
         let minutes = gateway.result_store.time().as_secs().div_ceil(60);
         let said = format!(
             "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
@@ -94,7 +94,7 @@ impl Gateway {
         let principal = &arrived.caller.principal;
         record.item = Some((ItemKind::Resource, uri.into()));
         let route = arrived.route.identity();
-        let kept = self.result_store.find(principal, &route, uri, self.clock.instant());
+        let kept = self.result_store.find(principal, route, uri, self.clock.instant());
         // A result inspected under other rules may contain what the current ones would withhold.
         let kept = kept.filter(|kept| kept.rules_digest == self.rules_digest);
         // INVARIANT: kept results have been parsed before.

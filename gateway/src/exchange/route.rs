@@ -42,6 +42,8 @@ pub struct Route {
     pub servers: Vec<Arc<Upstream>>,
     /// The names of the servers.
     names: Arc<[ServerName]>,
+    /// What [`Self::identity`] returns.
+    identity: Box<str>,
     /// When tool names are prefixed with the server's name.
     prefix: PrefixMode,
     /// Guardrails for arguments and results, in the order in which they are asked.
@@ -58,15 +60,16 @@ impl Route {
         guardrails: Vec<GuardrailClient>,
     ) -> Self {
         let names = servers.iter().map(|server| server.name().clone()).collect();
-        Self { path, servers, names, prefix, guardrails }
+        let identities: Vec<_> = servers.iter().map(|server| server.identity()).collect();
+        let identity = format!("{path} {}", identities.join(" ")).into();
+        Self { path, servers, names, identity, prefix, guardrails }
     }
 
     /// What a session is bound to besides its principal: the path and the servers in order. A session does not open
     /// after either has changed.
     #[must_use]
-    pub fn identity(&self) -> String {
-        let names: Vec<_> = self.servers.iter().map(|server| server.identity()).collect();
-        format!("{} {}", self.path, names.join(" "))
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// Whether names on the route can differ from those at the servers.

@@ -29,14 +29,14 @@ pub(super) enum RequestState {
 #[derive(Clone, Debug)]
 pub(super) struct RequestStateBinding {
     principal: Box<str>,
-    route: String,
+    route: Box<str>,
     server: Box<str>,
     /// Digest of the action, name, arguments and other members, independent of their spelling in JSON.
     call: [u8; 32],
 }
 
 impl RequestStateBinding {
-    pub(super) fn new(principal: &Principal, route: String, call: &ItemRequest) -> Self {
+    pub(super) fn new(principal: &Principal, route: &str, call: &ItemRequest) -> Self {
         let mut plain = format!("{:?} ", call.verb).into_bytes();
         json::write_string(&mut plain, &call.name);
         if let Some(arguments) = &call.arguments {
@@ -48,7 +48,12 @@ impl RequestStateBinding {
         }
         let call_digest = sha256(&plain);
         let principal = principal.key().into();
-        Self { principal, route, server: call.server.as_str().into(), call: call_digest }
+        Self {
+            principal,
+            route: route.into(),
+            server: call.server.as_str().into(),
+            call: call_digest,
+        }
     }
 
     fn parts(&self) -> [&[u8]; 5] {
@@ -123,7 +128,7 @@ mod tests {
         arguments: &'static str,
     ) -> RequestStateBinding {
         let who = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
-        RequestStateBinding::new(&who, route.to_owned(), &call(server, tool, arguments))
+        RequestStateBinding::new(&who, route, &call(server, tool, arguments))
     }
 
     fn call(server: &str, tool: &str, arguments: &'static str) -> ItemRequest {
@@ -146,7 +151,7 @@ mod tests {
             let mut who = Principal::new(PrincipalId::parse("ana").unwrap(), [].into());
             who.claims.client = client.map(|client| ClientId::parse(client).unwrap());
             who.claims.thumbprint = key.map(Into::into);
-            RequestStateBinding::new(&who.bound(), "/mcp a".to_owned(), &call("a", "pay", "{}"))
+            RequestStateBinding::new(&who.bound(), "/mcp a", &call("a", "pay", "{}"))
         };
         let ours = through(Some("app"), Some("k1"));
         let text = ours.seal(&sealer, &RequestState::Again, now, Duration::from_secs(60)).unwrap();
