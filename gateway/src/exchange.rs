@@ -332,7 +332,7 @@ impl Gateway {
         if head.method != Method::POST {
             record.controls_run.note(Control::Session);
             let session = self.bind(&caller, &route, &head)?;
-            let last = match single(&head.headers, header::LAST_EVENT) {
+            let last = match single(&head.headers, &header::LAST_EVENT) {
                 SingleValue::Absent => None,
                 SingleValue::Value(last) => Some(last.into()),
                 SingleValue::Bad => return Err(Failure::Replay),
@@ -545,7 +545,7 @@ impl Gateway {
         route: &Route,
         head: &Parts,
     ) -> Result<Session, Failure> {
-        let id = match single(&head.headers, header::SESSION) {
+        let id = match single(&head.headers, &header::SESSION) {
             SingleValue::Absent => Err(SessionError::Missing),
             SingleValue::Value(id) => self.sessions.open(id, &caller.principal, route.identity()),
             SingleValue::Bad => Err(SessionError::Unknown),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 use policy_core::subject::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
@@ -73,8 +73,8 @@ impl TokenForm {
     }
 }
 
-const API_KEY: &str = "x-api-key";
-const DPOP: &str = "dpop";
+static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+static DPOP: HeaderName = HeaderName::from_static("dpop");
 
 /// The result of one authentication scheme for a request.
 enum SchemeResult {
@@ -542,7 +542,7 @@ struct RequestCredentials<'a> {
 }
 
 fn shown<'a>(asked: &AuthnRequest<'a>) -> Result<RequestCredentials<'a>, AuthnError> {
-    let one = |name: &str| match single(asked.headers, name) {
+    let one = |name: &HeaderName| match single(asked.headers, name) {
         SingleValue::Absent => Ok(None),
         SingleValue::Value(value) => Ok(Some(value)),
         SingleValue::Bad => Err(AuthnError::Ambiguous),
@@ -555,7 +555,7 @@ fn shown<'a>(asked: &AuthnRequest<'a>) -> Result<RequestCredentials<'a>, AuthnEr
         (Some(_), Some(_)) => return Err(AuthnError::Ambiguous),
     };
     let authorization = authorization.transpose().map_err(|_wrong| AuthnError::Ambiguous)?;
-    let (key, proof) = (one(API_KEY)?, one(DPOP)?);
+    let (key, proof) = (one(&API_KEY)?, one(&DPOP)?);
     let any = authorization.is_some() || key.is_some();
     if authorization.is_some() && key.is_some() {
         return Err(AuthnError::Ambiguous);

@@ -368,7 +368,7 @@ impl AdminApi {
 
     /// Whether a request carries the token, compared by digest in constant time.
     fn is_operator(&self, headers: &HeaderMap) -> bool {
-        let SingleValue::Value(shown) = single(headers, AUTHORIZATION.as_str()) else {
+        let SingleValue::Value(shown) = single(headers, AUTHORIZATION) else {
             return false;
         };
         let Some(shown) = shown.strip_prefix("Bearer ") else { return false };

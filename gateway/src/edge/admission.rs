@@ -93,7 +93,7 @@ impl Admission {
     /// If the request names another host, comes from an origin that is not allowed, or asks for an upgrade, CONNECT or
     /// HTTP/1.0.
     pub fn admit(&self, head: &Parts) -> Result<(), HttpFailure> {
-        let SingleValue::Value(host) = single(&head.headers, HOST.as_str()) else {
+        let SingleValue::Value(host) = single(&head.headers, HOST) else {
             return Err(HttpFailure::Host);
         };
         let target = head.uri.authority().map(http::uri::Authority::as_str);
@@ -101,7 +101,7 @@ impl Admission {
         {
             return Err(HttpFailure::Host);
         }
-        match single(&head.headers, ORIGIN.as_str()) {
+        match single(&head.headers, ORIGIN) {
             SingleValue::Absent => {}
             SingleValue::Value(origin) if self.may_call(origin, host) => {}
             SingleValue::Value(_) | SingleValue::Bad => return Err(HttpFailure::Origin),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use json::{Document, Fragment, Value};
 use policy::definition::offer::ItemKind;
 use policy::engine::message::RequestOperation;
@@ -181,7 +181,7 @@ fn repeated(headers: &HeaderMap) -> Result<Vec<ParamHeader>, Failure> {
     let mut found = Vec::new();
     for name in headers.keys() {
         let Some(rest) = name.as_str().strip_prefix(header::PARAM) else { continue };
-        let value = match headers::single(headers, name.as_str()) {
+        let value = match headers::single(headers, name) {
             SingleValue::Value(text) => headers::decode(text).map(|text| text.as_ref().into()),
             SingleValue::Absent | SingleValue::Bad => {
                 return Err(Failure::HeaderMismatch("an `Mcp-Param-` header is not one value"));
@@ -416,7 +416,7 @@ fn version(
     method: &str,
     meta: Option<Value<'_>>,
 ) -> Result<ProtocolVersion, Failure> {
-    let named = match headers::single(headers, header::VERSION) {
+    let named = match headers::single(headers, &header::VERSION) {
         SingleValue::Absent => None,
         SingleValue::Value(text) => Some(text),
         SingleValue::Bad => {
@@ -469,7 +469,7 @@ fn agreed(params: Option<&Fragment>) -> ProtocolVersion {
 
 /// The version header of a message that carries no version in its body; `None` if it is absent.
 fn header_version(headers: &HeaderMap) -> Result<Option<ProtocolVersion>, Failure> {
-    match headers::single(headers, header::VERSION) {
+    match headers::single(headers, &header::VERSION) {
         SingleValue::Absent => Ok(None),
         SingleValue::Value(text) => match ProtocolVersion::parse(text) {
             Some(version) => Ok(Some(version)),
@@ -481,14 +481,14 @@ fn header_version(headers: &HeaderMap) -> Result<Option<ProtocolVersion>, Failur
 
 /// Checks that the headers mirror the body, SPEC 2026-07-28 basic/transports/streamable-http#server-validation
 fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Result<(), Failure> {
-    if headers::single(headers, header::METHOD) != SingleValue::Value(method) {
+    if headers::single(headers, &header::METHOD) != SingleValue::Value(method) {
         return Err(Failure::HeaderMismatch("`Mcp-Method` is not the method in the body"));
     }
     let Some(member) = MethodSpec::by_name(method).and_then(MethodSpec::member_in_header) else {
         return Ok(());
     };
     let body = params.and_then(|params| params.value().get(member)).and_then(Value::as_str);
-    let named = match headers::single(headers, header::NAME) {
+    let named = match headers::single(headers, &header::NAME) {
         SingleValue::Value(text) => headers::decode(text),
         SingleValue::Absent | SingleValue::Bad => None,
     };
@@ -500,7 +500,7 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
 
 /// The trace context: from the body first (SEP-414). A different one in the headers becomes a link.
 fn parents(headers: &HeaderMap, meta: Option<Value<'_>>) -> [Option<ParentSpan>; 2] {
-    let head = |name: &str| match headers::single(headers, name) {
+    let head = |name: &HeaderName| match headers::single(headers, name) {
         SingleValue::Value(text) => Some(text),
         SingleValue::Absent | SingleValue::Bad => None,
     };
@@ -511,7 +511,7 @@ fn parents(headers: &HeaderMap, meta: Option<Value<'_>>) -> [Option<ParentSpan>;
     let (parent, state) = (body(meta::TRACE_PARENT), body(meta::TRACE_STATE));
     let told = read(parent.as_deref(), state.as_deref());
     let told = told.map(|told| ParentSpan { is_said: true, ..told });
-    let around = read(head(meta::TRACE_PARENT), head(meta::TRACE_STATE));
+    let around = read(head(&header::TRACE_PARENT), head(&header::TRACE_STATE));
     match told {
         None => [around, None],
         Some(told) => {

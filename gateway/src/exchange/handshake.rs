@@ -133,7 +133,7 @@ impl Gateway {
             Err(error) => return self.failed(entry, &Failure::Session(error), Some(&id)),
         };
         let mut response = ServerDescription::new(&servers, Era::Legacy).initialized(&id, version);
-        response.headers_mut().insert(header::SESSION, sealed);
+        response.headers_mut().insert(&header::SESSION, sealed);
         self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
     }
 

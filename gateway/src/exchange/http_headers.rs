@@ -26,14 +26,14 @@ pub(super) fn framed(head: &Parts) -> Result<(), HttpFailure> {
         Method::POST => {}
         Method::DELETE => return Ok(()),
         // SPEC 2026-07-28: this revision has no GET stream.
-        Method::GET if single(&head.headers, header::VERSION) == SingleValue::Value(MODERN) => {
+        Method::GET if single(&head.headers, &header::VERSION) == SingleValue::Value(MODERN) => {
             return Err(HttpFailure::Verb);
         }
         Method::GET if has(&head.headers, "text/event-stream", "text/*") => return Ok(()),
         Method::GET => return Err(HttpFailure::Accept),
         _ => return Err(HttpFailure::Verb),
     }
-    let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
+    let json = match single(&head.headers, CONTENT_TYPE) {
         SingleValue::Value(kind) => is_json(kind),
         SingleValue::Absent | SingleValue::Bad => false,
     };

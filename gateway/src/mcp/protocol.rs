@@ -142,16 +142,22 @@ pub mod code {
 
 /// HTTP header names, in lower case.
 pub mod header {
+    use http::HeaderName;
+
     /// Revision of the request.
-    pub const VERSION: &str = "mcp-protocol-version";
+    pub static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
     /// Method of the request (modern).
-    pub const METHOD: &str = "mcp-method";
+    pub static METHOD: HeaderName = HeaderName::from_static("mcp-method");
     /// Tool name of the request (modern).
-    pub const NAME: &str = "mcp-name";
+    pub static NAME: HeaderName = HeaderName::from_static("mcp-name");
     /// Session id of the request (legacy).
-    pub const SESSION: &str = "mcp-session-id";
+    pub static SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
     /// Id of the last event that the client received (legacy).
-    pub const LAST_EVENT: &str = "last-event-id";
+    pub static LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+    /// W3C Trace Context of the request.
+    pub static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+    /// W3C Trace Context of the request: the vendors' data.
+    pub static TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
     /// Prefix of headers that repeat an argument (modern).
     pub const PARAM: &str = "mcp-param-";
 }

@@ -343,9 +343,9 @@ impl Bridge {
                 credentials.get_all(&name).iter().map(|value| (name.clone(), value.clone())),
             );
         }
-        map.extend(session.id.clone().map(|id| (HeaderName::from_static(header::SESSION), id)));
+        map.extend(session.id.clone().map(|id| (header::SESSION.clone(), id)));
         let version = session.version.clone();
-        map.extend(version.map(|version| (HeaderName::from_static(header::VERSION), version)));
+        map.extend(version.map(|version| (header::VERSION.clone(), version)));
         request
     }
 
@@ -357,15 +357,15 @@ impl Bridge {
             return;
         };
         let map = request.headers_mut();
-        map.remove(header::SESSION);
-        map.insert(header::VERSION, version);
+        map.remove(&header::SESSION);
+        map.insert(&header::VERSION, version);
         if let Ok(asked) = HeaderValue::from_str(asked) {
-            map.insert(header::METHOD, asked);
+            map.insert(&header::METHOD, asked);
         }
         let member = MethodSpec::by_name(asked).and_then(MethodSpec::member_in_header);
         let name = member.and_then(|member| params?.get(member)?.as_str());
         if let Some(name) = name {
-            map.insert(header::NAME, headers::encode(&name));
+            map.insert(&header::NAME, headers::encode(&name));
         }
     }
 
@@ -403,7 +403,7 @@ impl Bridge {
     /// The cancellation token of a request, registered before the next message is read if the request is modern.
     fn enter(&self, request: &Request<Full<Bytes>>, id: &Id) -> CancellationToken {
         let given_up = CancellationToken::new();
-        if request.headers().contains_key(header::METHOD) {
+        if request.headers().contains_key(&header::METHOD) {
             self.under_way().insert(id.clone(), given_up.clone());
         }
         given_up
@@ -411,7 +411,7 @@ impl Bridge {
 
     async fn answer(&self, request: Request<Full<Bytes>>, id: &Id, credentials: &HeaderMap) {
         let mut response = self.exchange(request).await;
-        if let Some(session) = response.headers().get(header::SESSION) {
+        if let Some(session) = response.headers().get(&header::SESSION) {
             self.session().id = Some(session.clone());
         }
         let (mut attempts, mut before) = (0, None);
@@ -430,7 +430,7 @@ impl Bridge {
                 return;
             }
             let mut again = self.request(Method::GET, Bytes::new(), credentials);
-            again.headers_mut().insert(header::LAST_EVENT, last);
+            again.headers_mut().insert(&header::LAST_EVENT, last);
             response = self.exchange(again).await;
         }
         let lost = wire::error(Some(id), code::INTERNAL, "the answer was lost", None);
@@ -442,7 +442,7 @@ impl Bridge {
         loop {
             let mut request = self.request(Method::GET, Bytes::new(), credentials);
             if let Some(last) = self.session().last.take() {
-                request.headers_mut().insert(header::LAST_EVENT, last);
+                request.headers_mut().insert(&header::LAST_EVENT, last);
             }
             let response = self.exchange(request).await;
             if response.status() != StatusCode::OK {

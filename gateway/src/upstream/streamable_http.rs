@@ -37,6 +37,10 @@ const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The maximum number of HTTP/2 connections to one server that the requests of one worker share.
 const SHARED: usize = 64;
 
+/// Headers of one request besides those of every request, for which a map has room: with fewer, each request would
+/// hash all of them again.
+const OF_REQUEST: usize = 8;
+
 /// The pause before a lost stream is resumed, if the server names none.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -200,7 +204,8 @@ impl StreamableHttpClient {
             (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
         ]);
         // Configured headers come first, so that they cannot replace the gateway's own.
-        let mut base = extra.fixed.clone();
+        let mut base = HeaderMap::with_capacity(extra.fixed.len() + own.len() + OF_REQUEST);
+        base.extend(extra.fixed.iter().map(|(name, value)| (name.clone(), value.clone())));
         base.extend(own);
         Ok(Self {
             target,
@@ -250,7 +255,7 @@ impl StreamableHttpClient {
         outgoing: &Outgoing<'_>,
     ) -> Result<HttpAnswer, UpstreamError> {
         let (head, body) = response.into_parts();
-        let session = head.headers.get(header::SESSION).and_then(|id| id.to_str().ok());
+        let session = head.headers.get(&header::SESSION).and_then(|id| id.to_str().ok());
         let session = session.filter(|id| id.len() <= 1024).map(Into::into);
         let content = self.content(&head.headers, &body)?;
         let streamed = matches!(content, Some(AnswerContent::Events(..)));
@@ -341,7 +346,7 @@ impl StreamableHttpClient {
                 map.remove(CONTENT_TYPE);
                 let last = last.and_then(|last| HeaderValue::from_str(last).ok());
                 if let Some(last) = last {
-                    map.insert(header::LAST_EVENT, last);
+                    map.insert(&header::LAST_EVENT, last);
                 }
             }
             if let Some((name, value)) = &shown {
@@ -416,28 +421,28 @@ impl StreamableHttpClient {
         let map = request.headers_mut();
         map.clone_from(&self.base);
         if let Some(trace) = &outgoing.trace {
-            map.insert(crate::mcp::protocol::meta::TRACE_PARENT, trace.clone());
+            map.insert(&header::TRACE_PARENT, trace.clone());
         }
         let version = HeaderValue::from_static(outgoing.version.as_str());
         match outgoing.version.era() {
             Era::Modern => {
-                map.insert(header::VERSION, version);
+                map.insert(&header::VERSION, version);
                 if let Ok(method) = HeaderValue::from_str(&outgoing.method) {
-                    map.insert(header::METHOD, method);
+                    map.insert(&header::METHOD, method);
                 }
                 map.extend(outgoing.mirrored.iter().cloned());
                 if let Some(name) = outgoing.name {
-                    map.insert(header::NAME, headers::encode(name));
+                    map.insert(&header::NAME, headers::encode(name));
                 }
             }
             Era::Legacy => {
                 // `initialize` has no version header, because the version is not agreed on yet.
                 if outgoing.method != crate::mcp::protocol::method::INITIALIZE {
-                    map.insert(header::VERSION, version);
+                    map.insert(&header::VERSION, version);
                 }
                 let session = outgoing.session.and_then(|id| HeaderValue::from_str(id).ok());
                 if let Some(session) = session {
-                    map.insert(header::SESSION, session);
+                    map.insert(&header::SESSION, session);
                 }
             }
         }

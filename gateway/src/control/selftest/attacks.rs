@@ -192,7 +192,7 @@ impl<'a> Attacker<'a> {
         let call = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN, "arguments": {} }));
         let named = |body: &str, name: &'static str| {
             let mut request = self.request(body, "localhost", &[]);
-            request.headers_mut().insert(header::NAME, HeaderValue::from_static(name));
+            request.headers_mut().insert(&header::NAME, HeaderValue::from_static(name));
             request
         };
         let twice = call.replacen("\"arguments\"", "\"arguments\":{},\"arguments\"", 1);
@@ -215,10 +215,10 @@ impl<'a> Attacker<'a> {
         let mut forged = self.request(&list, "localhost", &[]);
         let headers = forged.headers_mut();
         headers.insert(
-            header::VERSION,
+            &header::VERSION,
             HeaderValue::from_static(ProtocolVersion::LAST_LEGACY.as_str()),
         );
-        headers.insert(header::SESSION, HeaderValue::from_static("somebody-elses"));
+        headers.insert(&header::SESSION, HeaderValue::from_static("somebody-elses"));
         let came = self.send(&self.admission, forged).await;
         let held = came.status == StatusCode::NOT_FOUND;
         rows.push(came.row(Control::Session, "forged", held));
@@ -327,7 +327,7 @@ impl<'a> Attacker<'a> {
         let mut request = self.request(&message(1, method::TOOLS_CALL, &params), "localhost", &[]);
         *request.uri_mut() = http::Uri::from_static(path);
         if let Ok(name) = HeaderValue::from_str(tool) {
-            request.headers_mut().insert(header::NAME, name);
+            request.headers_mut().insert(&header::NAME, name);
         }
         self.send(&self.admission, request).await
     }
@@ -341,9 +341,11 @@ impl<'a> Attacker<'a> {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        headers
-            .insert(header::VERSION, HeaderValue::from_static(ProtocolVersion::V2026July.as_str()));
-        headers.insert(header::METHOD, HeaderValue::from_static(called));
+        headers.insert(
+            &header::VERSION,
+            HeaderValue::from_static(ProtocolVersion::V2026July.as_str()),
+        );
+        headers.insert(&header::METHOD, HeaderValue::from_static(called));
         let key = format!("Bearer {}", self.selftest.key.expose());
         let values = [(HOST, host), (AUTHORIZATION, key.as_str())];
         for (name, value) in values.iter().chain(more) {

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::header::AsHeaderName;
 use http::{HeaderMap, HeaderValue};
 
 const OPEN: &str = "=?base64?";
@@ -24,7 +25,7 @@ pub enum SingleValue<'a> {
 
 /// Reads a header that must occur at most once.
 #[must_use]
-pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> SingleValue<'a> {
+pub fn single(headers: &HeaderMap, name: impl AsHeaderName) -> SingleValue<'_> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => SingleValue::Absent,
