@@ -162,14 +162,16 @@ struct ReadPatience {
 }
 
 impl ReadPatience {
-    /// Fails when the deadline has passed: a timeout does not fire around a read that is always ready.
-    fn check(self) -> Result<(), UpstreamError> {
-        if Instant::now() >= self.deadline { Err(self.late()) } else { Ok(()) }
-    }
-
     /// The time until which a read that begins now may take.
-    fn until(self) -> Instant {
-        self.deadline.min(Instant::now() + self.patience)
+    ///
+    /// # Errors
+    /// When the deadline has passed: a timeout does not fire around a read that is always ready.
+    fn until(self) -> Result<Instant, UpstreamError> {
+        let now = Instant::now();
+        if now >= self.deadline {
+            return Err(self.late());
+        }
+        Ok(self.deadline.min(now + self.patience))
     }
 
     /// The error for a server that is too slow.
@@ -496,8 +498,7 @@ impl HttpAnswer {
         };
         let too_long = |_| UpstreamError::TooLong(self.limit);
         loop {
-            wait.check()?;
-            let frame = timeout_at(wait.until(), link.frame(&mut self.body)).await;
+            let frame = timeout_at(wait.until()?, link.frame(&mut self.body)).await;
             let Some(frame) = frame.map_err(|_late| wait.late())? else { break };
             if let Ok(piece) = frame?.into_data() {
                 pieces.push(piece).map_err(too_long)?;
@@ -522,8 +523,7 @@ impl HttpAnswer {
         // Messages that were returned are counted by their reader.
         self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
         while waiting.is_empty() {
-            wait.check()?;
-            let frame = timeout_at(wait.until(), link.frame(&mut self.body)).await;
+            let frame = timeout_at(wait.until()?, link.frame(&mut self.body)).await;
             let Some(frame) = frame.map_err(|_late| wait.late())? else {
                 self.content = AnswerContent::Over;
                 self.release().await;
