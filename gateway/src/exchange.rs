@@ -254,10 +254,13 @@ impl Gateway {
             ClientOperation::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
-                cancellation::detached(self.handle_use(arrived, ask, record, slot).boxed(), tasks)
-                    .await
+                let work = self.handle_use(Box::new(arrived), ask, record, slot).boxed();
+                cancellation::detached(work, tasks).await
             }
-            ClientOperation::Use(ask) => self.handle_use(arrived, ask, record, slot).boxed().await,
+            ClientOperation::Use(ask) => {
+                // The request is boxed by itself, because this future is copied when it begins, and would hold it twice.
+                self.handle_use(Box::new(arrived), ask, record, slot).boxed().await
+            }
             // The others are boxed as well, so that this future is not as large as the largest of them.
             ClientOperation::List(kind) => self.list(arrived, kind, record).boxed().await,
             ClientOperation::Listen(filter) => {

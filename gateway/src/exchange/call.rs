@@ -111,7 +111,7 @@ impl Gateway {
     /// the log before the request is sent.
     pub(super) async fn handle_use(
         self: Arc<Self>,
-        arrived: DecodedRequest,
+        arrived: Box<DecodedRequest>,
         mut ask: Box<UseOperation>,
         record: Box<Record>,
         slot: InFlightSlot,
@@ -168,13 +168,14 @@ impl Gateway {
         arrived: &DecodedRequest,
         ask: UseOperation,
         entry: &mut ReadEntry,
-    ) -> Result<PermittedUse<Cleared>, Failure> {
+    ) -> Result<Box<PermittedUse<Cleared>>, Failure> {
         let admitted = self.admit(arrived, ask, entry).await?;
         let rate = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
         let PermittedUse { server_index, server, permit, verb, name, state, mirrored } = admitted;
         let permit = Cleared::new(permit, rate, agreed);
-        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored })
+        // Boxed, because the futures of the next steps hold it, and are copied when they begin.
+        Ok(Box::new(PermittedUse { server_index, server, permit, verb, name, state, mirrored }))
     }
 
     /// Writes the intent of a request to the log, once there is room for what its answer may need.
@@ -183,7 +184,7 @@ impl Gateway {
         arrived: &DecodedRequest,
         entry: ReadEntry,
         wanted: Wanted,
-    ) -> Result<WaitingExchange, Box<Response<Body>>> {
+    ) -> Result<Box<WaitingExchange>, Box<Response<Body>>> {
         let Wanted { id, progress, level, slot } = wanted;
         let session = arrived.session.as_ref().map(|session| session.key);
         let session_slot =
@@ -203,7 +204,7 @@ impl Gateway {
             self.journal.log_lost(&error, LostRecord::Intent);
             Box::new(arrived.unrecorded(error))
         })?;
-        Ok(WaitingExchange {
+        Ok(Box::new(WaitingExchange {
             entry,
             id,
             version: arrived.inbound.version,
@@ -215,15 +216,15 @@ impl Gateway {
             cancelled,
             started: self.clock.instant(),
             slot,
-        })
+        }))
     }
 
     /// Continues a call that waits for its client. It was permitted and sent before: this permit says that it may
     /// continue. The state is bound to the call, so it is the same call.
     async fn resume(
         self: Arc<Self>,
-        admitted: PermittedUse<Cleared>,
-        frame: WaitingExchange,
+        admitted: Box<PermittedUse<Cleared>>,
+        frame: Box<WaitingExchange>,
         name: [u8; 16],
         inputs: Option<ClearedAnswer>,
     ) -> Response<Body> {
@@ -291,8 +292,8 @@ impl Gateway {
     async fn send(
         self: Arc<Self>,
         arrived: &DecodedRequest,
-        admitted: PermittedUse<Cleared>,
-        mut frame: WaitingExchange,
+        admitted: Box<PermittedUse<Cleared>>,
+        mut frame: Box<WaitingExchange>,
         continued: CallContinuation,
     ) -> Response<Body> {
         let verb = admitted.verb;
@@ -312,7 +313,7 @@ impl Gateway {
     async fn begin_call(
         self: &Arc<Self>,
         arrived: &DecodedRequest,
-        admitted: PermittedUse<Cleared>,
+        admitted: Box<PermittedUse<Cleared>>,
         frame: &mut WaitingExchange,
         continued: CallContinuation,
     ) -> Result<UpstreamCall, SendAborted> {
@@ -321,7 +322,7 @@ impl Gateway {
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
-        let PermittedUse { server_index, server, permit, name, verb, mirrored, .. } = admitted;
+        let PermittedUse { server_index, server, permit, name, verb, mirrored, .. } = *admitted;
         let options = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),

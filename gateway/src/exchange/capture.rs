@@ -25,7 +25,9 @@ impl Gateway {
         let arguments = match arguments.filter(|_| capture.arguments) {
             Some(arguments) => {
                 let all = ConcealedMembers::default();
-                Some(self.excerpt(caller.as_ref(), server, arguments, &all, capture.size).await)
+                // Boxed, here and below, because few configurations capture anything.
+                let excerpt = self.excerpt(caller.as_ref(), server, arguments, &all, capture.size);
+                Some(Box::pin(excerpt).await)
             }
             None => None,
         };
@@ -42,7 +44,8 @@ impl Gateway {
         labelled: &ConcealedMembers,
     ) -> Option<Excerpt> {
         let capture = self.capture.filter(|capture| capture.results)?;
-        Some(self.excerpt(Some(caller), server, result, labelled, capture.size).await)
+        let excerpt = self.excerpt(Some(caller), server, result, labelled, capture.size);
+        Some(Box::pin(excerpt).await)
     }
 
     /// An excerpt with secrets removed; long texts are processed in the offload pool.

@@ -165,7 +165,8 @@ impl InFlightCall {
         let lacking = put
             .iter()
             .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
-        let refusal = match gateway.edits(caller, server, put, hint).await {
+        // Boxed, because few results ask for anything, and the futures of all of them would have room for it.
+        let refusal = match Box::pin(gateway.edits(caller, server, put, hint)).await {
             Ok(edits) if edits.iter().all(Vec::is_empty) => {
                 return lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)));
             }

@@ -122,7 +122,7 @@ pub(super) struct WaitingExchange {
 #[derive(Debug)]
 pub(super) struct InFlightCall {
     pub(super) call: UpstreamCall,
-    pub(super) frame: WaitingExchange,
+    pub(super) frame: Box<WaitingExchange>,
     /// The latest progress value of the server.
     pub(super) progress: Option<f64>,
     /// The key under which the call stays parked after the exchange, with the caller's share for it.
@@ -207,7 +207,7 @@ impl UpstreamCall {
     }
 
     /// The call under way in this exchange. Boxed, because it is handed from step to step.
-    pub(super) fn under(self, frame: WaitingExchange) -> Box<InFlightCall> {
+    pub(super) fn under(self, frame: Box<WaitingExchange>) -> Box<InFlightCall> {
         let (progress, parked, receipt) = (None, None, None);
         Box::new(InFlightCall { call: self, frame, progress, parked, refused: 0, receipt })
     }
@@ -350,16 +350,19 @@ impl InFlightCall {
         let mut late = if primes { Some(GRACE) } else { None };
         loop {
             match self.next(late).await {
-                Ok(CallEvent::Step(AnswerStep::Told(told))) => match self.visible(&told).await {
-                    Some(message) => match self.open() {
-                        Some(opened) => {
-                            return opened.first(Some(PendingStep::Message(message)));
-                        }
-                        // The call has been made, so it is answered without its notifications.
-                        None => self.untold(&told.method),
-                    },
-                    None => continue,
-                },
+                // Boxed, because few calls have notifications.
+                Ok(CallEvent::Step(AnswerStep::Told(told))) => {
+                    match Box::pin(self.visible(&told)).await {
+                        Some(message) => match self.open() {
+                            Some(opened) => {
+                                return opened.first(Some(PendingStep::Message(message)));
+                            }
+                            // The call has been made, so it is answered without its notifications.
+                            None => self.untold(&told.method),
+                        },
+                        None => continue,
+                    }
+                }
                 Ok(CallEvent::Step(AnswerStep::Asked(asked))) if self.era() == Era::Modern => {
                     let paused = Box::pin(self.pause(asked)).await;
                     return paused.map_or_else(FirstAnswer::Failed, |(body, end)| {
@@ -787,7 +790,8 @@ impl InFlightCall {
                 (Reply::Result(result), ending)
             }
             ResponseOutcome::Error(error) => {
-                if let Some(asked) = self.asked_elsewhere(&error).await {
+                // Boxed, because results are the rule, and their futures would have room for it.
+                if let Some(asked) = Box::pin(self.asked_elsewhere(&error)).await {
                     return asked;
                 }
                 self.explain_denial(error.value());
@@ -855,7 +859,7 @@ impl InFlightCall {
     /// Closes the record. Parks the call if it waits for the client, and drops it otherwise.
     pub(super) fn recorded(self: Box<Self>, ending: ExchangeEnd, bytes_out: usize) {
         let Self { call, frame, parked, .. } = *self;
-        let WaitingExchange { mut entry, cancelled, started, .. } = frame;
+        let WaitingExchange { mut entry, cancelled, started, .. } = *frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
         match parked {
             Some((name, share)) => gateway.park(name, call, share),

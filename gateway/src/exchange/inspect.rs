@@ -39,7 +39,8 @@ impl Gateway {
         let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
         let look = move |budget: &WorkBudget| look(&policy, &policy.facts(), &principal, budget);
         let cause = OffloadHolder::Caller(caller.id.as_str().into());
-        self.tasks.offload().run(cause, bytes, most, look).await
+        // Boxed, because short messages are the rule, and their futures would have room for it.
+        Box::pin(self.tasks.offload().run(cause, bytes, most, look)).await
     }
 
     /// How many bytes a decision about `call` inspects. If the schema or the cleaned definition of `offer` is not

@@ -341,7 +341,8 @@ pub async fn decode_any(text: Bytes, bounds: &'static JsonBounds) -> Result<Mess
     if text.len() <= LARGE {
         return decode(text, bounds);
     }
-    read_apart(move || decode(text, bounds)).await.unwrap_or(Err(UNREAD))
+    // Boxed, here and below, because it is rare, and the futures of all messages would have room for it.
+    Box::pin(read_apart(move || decode(text, bounds))).await.unwrap_or(Err(UNREAD))
 }
 
 /// Error if the thread that parses a message ended without a result.
@@ -400,7 +401,7 @@ pub async fn decode_from_server(
     if text.len() <= LARGE {
         return without_marks(text, index);
     }
-    let read = read_apart(move || without_marks(text, index)).await;
+    let read = Box::pin(read_apart(move || without_marks(text, index))).await;
     read.unwrap_or(Err(FromServerError::Decode(UNREAD)))
 }
 

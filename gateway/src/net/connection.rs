@@ -5,16 +5,17 @@
 //! take for a cancellation. Where TLS negotiates HTTP/2, a task drives each connection
 //! ([`crate::net::http2::client`]), and dropping a [`ServerConnection`] in the middle of a response resets its stream.
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use http::header::HOST;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri, Version};
@@ -307,21 +308,26 @@ impl ServerConnection {
     ///
     /// # Errors
     /// When the connection fails.
-    pub async fn send(
+    pub fn send<B: Into<Segments>>(
         &mut self,
-        request: Request<impl Into<Segments>>,
-    ) -> Result<Response<ServerResponseBody>, ConnectionError> {
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<ServerResponseBody>, ConnectionError>> + use<'_, B>
+    {
         let request = request.map(Into::into);
+        // No `async fn`: its future would hold the request, and each future around it would be larger by the same size
+        // and be copied with it.
         match self {
             Self::Own(own) => {
-                let response = own.send(request).await?;
-                Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Own(body))))
+                let sent = own.send(request);
+                Either::Left(async move {
+                    let response = sent.await?;
+                    Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Own(body))))
+                })
             }
-            Self::Shared(seat) => {
-                // Boxed, because it is larger than a request over HTTP/1.1, which would have room for it.
-                let response = Box::pin(seat.send(multiplexed(request)?)).await?;
+            Self::Shared(seat) => Either::Right(Box::pin(async move {
+                let response = seat.send(multiplexed(request)?).await?;
                 Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Shared(body))))
-            }
+            })),
         }
     }
 
@@ -382,14 +388,14 @@ impl ServerConnection {
 }
 
 impl Http1Connection {
-    async fn send(
+    fn send(
         &mut self,
         request: Request<Segments>,
-    ) -> Result<Response<Incoming>, ConnectionError> {
+    ) -> impl Future<Output = Result<Response<Incoming>, ConnectionError>> {
         let Self { sender, connection, received, closed, .. } = self;
         received.store(0, Ordering::Relaxed);
-        let mut response = pin!(sender.send_request(request));
-        let answered = poll_fn(|cx| {
+        let mut response = Box::pin(sender.send_request(request));
+        poll_fn(move |cx| {
             drive(connection, closed, cx);
             let answer = response.as_mut().poll(cx).map_err(ConnectionError::from);
             if answer.is_pending() && received.load(Ordering::Relaxed) > BEFORE_RESPONSE {
@@ -398,8 +404,7 @@ impl Http1Connection {
                 )));
             }
             answer
-        });
-        answered.await
+        })
     }
 
     async fn is_usable(&mut self) -> bool {

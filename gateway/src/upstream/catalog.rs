@@ -272,7 +272,7 @@ impl Upstream {
         // Boxed, because it is rare and large, and the futures of all calls would have room for it.
         let read = || Box::pin(self.read(slot, on_behalf, kind, until));
         let public = || known(self.shared.slot(kind)).filter(|l| l.is_public());
-        slot.reading.take(patience, || known(slot).or_else(public), read).await
+        Box::pin(slot.reading.take(patience, || known(slot).or_else(public), read)).await
     }
 
     /// The cache with the lists for `on_behalf`, added if there is none.

@@ -228,7 +228,7 @@ impl StreamableHttpClient {
 
     /// Sends a request and reads the headers of the response.
     pub(super) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<HttpAnswer, UpstreamError> {
-        let (link, response) = self.exchange(Method::POST, outgoing).await?;
+        let (link, response) = self.let_in(&Method::POST, outgoing, None).await?;
         self.answer(link, response, outgoing)
     }
 
@@ -293,7 +293,7 @@ impl StreamableHttpClient {
 
     /// Sends a notification or a response.
     pub(super) async fn notify(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
-        let (mut link, response) = self.exchange(Method::POST, outgoing).await?;
+        let (mut link, response) = self.let_in(&Method::POST, outgoing, None).await?;
         let (head, mut body) = response.into_parts();
         if body.is_over() || link.frame(&mut body).await.is_none() {
             give_back(&self.idle(), link).await;
@@ -307,7 +307,7 @@ impl StreamableHttpClient {
 
     /// Ends a legacy session with `DELETE`.
     pub(super) async fn end(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
-        self.exchange(Method::DELETE, outgoing).await.map(|_| ())
+        self.let_in(&Method::DELETE, outgoing, None).await.map(|_| ())
     }
 
     /// Obtains and caches the credential for a request.
@@ -318,14 +318,6 @@ impl StreamableHttpClient {
     /// Removes the tokens that have expired.
     pub(super) fn sweep(&self) {
         self.credentials.sweep();
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        outgoing: &Outgoing<'_>,
-    ) -> Result<(ServerConnection, Response<ServerResponseBody>), UpstreamError> {
-        self.let_in(&method, outgoing, None).await
     }
 
     /// Sends a request with the credential. Retries once with a new token if the server rejects the cached one, and
