@@ -81,6 +81,8 @@ pub enum Detector {
     WriteScopes,
     /// Results that direct their reader to a tool of another server.
     ToolDirections,
+    /// Calls that flow control refuses, or would refuse.
+    Flow,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -102,7 +104,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 19] = [
+    pub const CONTENT: [Self; 20] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -122,6 +124,7 @@ impl Detector {
         Self::Guardrail,
         Self::InspectionBudget,
         Self::ServerRequests,
+        Self::Flow,
     ];
 
     named! {
@@ -153,6 +156,7 @@ impl Detector {
         ServerRequests => "server-requests",
         WriteScopes => "write-scopes",
         ToolDirections => "tool-directions",
+        Flow => "flow",
     }
 }
 
@@ -215,6 +219,7 @@ impl Detector {
             | Self::InputSchema
             | Self::Constraints
             | Self::OutputSchema
+            | Self::Flow
             | Self::ServerRequests => Some("it does not look at definitions"),
         }
     }
@@ -391,6 +396,12 @@ impl Finding {
     pub fn unregistered() -> Self {
         let note = Cow::Borrowed("its input schema is not the one that was registered");
         Self { detector: Detector::Registry, at: "/inputSchema".to_owned(), note }
+    }
+
+    /// A call that flow control refuses for what the argument at `at` has, as `note` says.
+    #[must_use]
+    pub fn flow(at: &str, note: &'static str) -> Self {
+        Self { detector: Detector::Flow, at: at.to_owned(), note: Cow::Borrowed(note) }
     }
 
     /// A name that can be mistaken for that of another server, as `note` says.

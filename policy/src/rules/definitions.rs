@@ -98,6 +98,7 @@ impl DefinitionPolicy {
             | Detector::Constraints
             | Detector::OutputSchema
             | Detector::ServerRequests
+            | Detector::Flow
             | Detector::ToolDirections => FindingTreatment::Off,
         }
     }

@@ -128,6 +128,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::OutputSchema
         | Detector::ServerRequests
         | Detector::WriteScopes
+        | Detector::Flow
         | Detector::InspectionBudget => &[],
     }
 }

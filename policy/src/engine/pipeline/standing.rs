@@ -19,7 +19,7 @@ use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::Digest;
 use crate::definition::pins::LinkStatus;
 use crate::rules::access::AccessDecision;
-use crate::rules::condition::{AccessRequest, KnownArguments};
+use crate::rules::condition::AccessRequest;
 use crate::rules::control::Control;
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 
@@ -213,8 +213,7 @@ impl Policy {
             Err(error) => return uncomparable(kind, error),
         };
         let known = self.registered(server, kind, name);
-        let arguments = KnownArguments::Unknown;
-        let subject = AccessRequest { principal, server, kind, name: &rule_name, arguments, known };
+        let subject = AccessRequest::of_any_use(principal, server, kind, &rule_name, known);
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
         decision.definition = offer.and_then(CatalogItem::digest);
@@ -326,8 +325,7 @@ impl Policy {
             return self.grants_any(facts, principal, server);
         }
         let known = self.registered(server, kind, name);
-        let arguments = KnownArguments::Unknown;
-        let subject = AccessRequest { principal, server, kind, name, arguments, known };
+        let subject = AccessRequest::of_any_use(principal, server, kind, name, known);
         if !self.access.decide(subject).decision.shows() || facts.revoked().has(server, name) {
             return false;
         }
