@@ -315,7 +315,7 @@ mod tests {
     }
 
     fn finding(at: &str, note: &str) -> Finding {
-        Finding { detector: Detector::InputSchema, at: at.to_owned(), note: note.to_owned().into() }
+        Finding::new(Detector::InputSchema, at.to_owned(), note.to_owned().into())
     }
 
     #[test]

@@ -431,7 +431,7 @@ impl ContentPolicy {
             Cow::Borrowed(note) => Cow::Borrowed(note),
             Cow::Owned(note) => Cow::Owned(lens.told(&note)),
         };
-        Finding { detector: finding.detector, at, note }
+        Finding { at, note, ..finding }
     }
 
     /// The mark that replaces a value of a labelled member.

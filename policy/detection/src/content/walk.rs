@@ -343,10 +343,10 @@ impl MessageWalk<'_, '_> {
         let at = self.lens.place(at);
         if blocks {
             let (at, note) = (at.clone(), note.clone());
-            self.seen.blocked = Some(Finding { detector, at, note });
+            self.seen.blocked = Some(Finding::new(detector, at, note));
         }
         if same < KEPT {
-            self.seen.findings.push(Finding { detector, at, note });
+            self.seen.findings.push(Finding::new(detector, at, note));
         }
     }
 }
