@@ -416,7 +416,7 @@ impl Finding {
     /// A call that flow control refuses for what the argument at `at` has, as `note` says.
     #[must_use]
     pub fn flow(at: &str, note: &'static str) -> Self {
-        Self { detector: Detector::Flow, at: at.to_owned(), note: Cow::Borrowed(note) }
+        Self::fixed(Detector::Flow, at.to_owned(), note)
     }
 
     /// A name that can be mistaken for that of another server, as `note` says.
