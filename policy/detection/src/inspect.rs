@@ -81,6 +81,8 @@ pub enum Detector {
     WriteScopes,
     /// Results that direct their reader to a tool of another server.
     ToolDirections,
+    /// What stands in place of a secret or of a number: examples of documentations, variables, `xxxx`.
+    Placeholders,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -102,7 +104,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 19] = [
+    pub const CONTENT: [Self; 20] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -113,6 +115,7 @@ impl Detector {
         Self::Secrets,
         Self::Identifiers,
         Self::Contacts,
+        Self::Placeholders,
         Self::Links,
         Self::Canaries,
         Self::CarriedData,
@@ -153,6 +156,7 @@ impl Detector {
         ServerRequests => "server-requests",
         WriteScopes => "write-scopes",
         ToolDirections => "tool-directions",
+        Placeholders => "placeholders",
     }
 }
 
@@ -204,6 +208,7 @@ impl Detector {
             Self::Pins | Self::Registry => Some("it is not about the text of the definition"),
             Self::Identifiers
             | Self::Contacts
+            | Self::Placeholders
             | Self::Links
             | Self::Canaries
             | Self::ToolDirections
