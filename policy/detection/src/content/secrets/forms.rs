@@ -16,8 +16,6 @@ use crate::content::found::{FoundValue, ValueClass};
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
-/// How many bytes are tested of a key that begins within a word.
-const SAMPLE: usize = 160;
 /// Longest header of a JSON Web Token, in bytes.
 const TOKEN_HEADER: usize = 1024;
 /// Shortest part of a key that looks random by itself, in bytes.
@@ -207,32 +205,33 @@ fn is_alone(bytes: &[u8], from: usize) -> bool {
 fn matched(text: &str, pattern: &KeyPattern, at: usize) -> Option<FoundKey> {
     let bytes = text.as_bytes();
     let place = pattern.at(bytes, at)?;
-    let found = |class| {
-        let rule = if class == ValueClass::Placeholder { PLACEHOLDER } else { pattern.rule };
-        FoundKey { class, rule, place, fixed: pattern.fixed }
-    };
+    let class = class_of(text, pattern, place)?;
+    // The whole key is read only where it is one, so that the work is in proportion to the text.
+    let place = pattern.whole(bytes, place)?;
+    let rule = if class == ValueClass::Placeholder { PLACEHOLDER } else { pattern.rule };
+    Some(FoundKey { class, rule, place, fixed: pattern.fixed })
+}
+
+/// The class of a text with the form of a key; `None` for one of words, and where it is a part of something else.
+fn class_of(text: &str, pattern: &KeyPattern, place: KeyPlace) -> Option<ValueClass> {
+    let bytes = text.as_bytes();
     // What is random stands behind the anchor, or around it.
-    let begins =
-        if place.body - place.from > pattern.anchor.len() { place.from } else { place.body };
-    let rest = text.get(begins..place.end)?;
+    let around = place.body - place.from > pattern.anchor.len();
+    let rest = text.get(if around { place.from } else { place.body }..place.end)?;
     if is_checked(pattern.check, rest) {
-        return Some(found(ValueClass::Secret));
+        return Some(ValueClass::Secret);
     }
     fits(bytes, pattern, place).then_some(())?;
-    let rest = rest.get(..rest.len().min(SAMPLE.max(pattern.least))).unwrap_or(rest);
-    let whole = text.get(place.from..place.end)?;
     // The text of the format is no part of what is random.
-    if begins == place.from && placeholder::distinct(rest) < pattern.fixed + FEWEST {
-        return Some(found(ValueClass::Placeholder));
+    if around && placeholder::distinct(rest) < pattern.fixed + FEWEST {
+        return Some(ValueClass::Placeholder);
     }
     match placeholder::likeness(rest) {
-        Likeness::Placeholder => Some(found(ValueClass::Placeholder)),
-        Likeness::Random if placeholder::is_documented(whole) => {
-            Some(found(ValueClass::Placeholder))
+        Likeness::Placeholder => Some(ValueClass::Placeholder),
+        Likeness::Random if placeholder::is_documented(text.get(place.from..place.end)?) => {
+            Some(ValueClass::Placeholder)
         }
-        Likeness::Random if stands_out(bytes, pattern, place, rest) => {
-            Some(found(ValueClass::Secret))
-        }
+        Likeness::Random if stands_out(bytes, pattern, place, rest) => Some(ValueClass::Secret),
         Likeness::Random | Likeness::Words => None,
     }
 }
@@ -332,16 +331,21 @@ fn token(text: &str, at: usize) -> Option<FoundKey> {
     };
     let dot = |at: usize| text.as_bytes().get(at) == Some(&b'.');
     let head: Range<usize> = run(at, TOKEN_HEADER);
-    let payload = dot(head.end).then(|| run(head.end + 1, usize::MAX))?;
-    (head.len() >= 10 && payload.len() >= 10).then_some(())?;
-    is_header(text.get(head)?).then_some(())?;
+    (head.len() >= 10 && dot(head.end) && is_header(text.get(head.clone())?)).then_some(())?;
+    let payload = run(head.end + 1, usize::MAX);
+    (payload.len() >= 10).then_some(())?;
     let mut end = payload.end;
     // A signature, or the three further parts of an encrypted token.
     for _ in 0..3 {
         end = if dot(end) { run(end + 1, usize::MAX).end } else { break };
     }
     let whole = text.get(at..end)?.trim_end_matches(['.', '-']);
-    let place = KeyPlace { from: at, body: at + TOKEN.len(), end: at + whole.len() };
+    let place = KeyPlace {
+        from: at,
+        body: at + TOKEN.len(),
+        tail: at + whole.len(),
+        end: at + whole.len(),
+    };
     let documented = placeholder::is_documented(whole);
     let (class, rule) = if documented {
         (ValueClass::Placeholder, PLACEHOLDER)

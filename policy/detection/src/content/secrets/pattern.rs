@@ -2,8 +2,6 @@
 //!
 //! No format is matched with backtracking: a run takes as many bytes of its alphabet as it may have.
 
-use std::ops::Range;
-
 use super::table::{CheckDigits, KeyForm};
 
 /// How many bytes of a run without an upper limit are tested before the whole format is known to match.
@@ -143,6 +141,8 @@ pub(super) struct KeyPlace {
     pub(super) from: usize,
     /// Where the anchor ends.
     pub(super) body: usize,
+    /// Where the last run begins.
+    pub(super) tail: usize,
     pub(super) end: usize,
 }
 
@@ -206,11 +206,27 @@ impl KeyPattern {
                 }
             }
         }
-        let end = match last {
-            Some((run, begins)) => ended(bytes, begins..end, run)?,
-            None => end,
+        let (goes_on, tail) = match last {
+            Some((run, begins)) => (run.most.is_some() && goes_on(bytes, end, run), begins),
+            None => (false, end),
         };
-        Some(KeyPlace { from, body, end })
+        (!goes_on).then_some(KeyPlace { from, body, tail, end })
+    }
+
+    /// The whole key, of which a part was tested where it has no greatest length. Punctuation at its end is no part of it.
+    pub(super) fn whole(&self, bytes: &[u8], place: KeyPlace) -> Option<KeyPlace> {
+        let Some(FormPart::Run(run)) = self.after.last().filter(|_| place.end > place.tail) else {
+            return Some(place);
+        };
+        if run.most.is_some() {
+            return Some(place);
+        }
+        let rest = bytes.get(place.end..).unwrap_or_default();
+        let end = place.end + rest.iter().take_while(|byte| run.has(**byte)).count();
+        let tail = bytes.get(place.tail..end).unwrap_or_default();
+        let signs = tail.iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+        let is_one = tail.len() - signs >= run.least;
+        is_one.then_some(KeyPlace { end: end - signs, ..place })
     }
 
     /// Whether a key begins with a number.
@@ -243,20 +259,10 @@ impl KeyPattern {
     }
 }
 
-/// The end of a key that ends with this run, of which `at` was tested: `None` if the run goes on beyond its greatest
-/// length.
-fn ended(bytes: &[u8], at: Range<usize>, run: KeyRun) -> Option<usize> {
-    let rest = bytes.get(at.end..).unwrap_or_default();
-    if run.most.is_some() {
-        let next = rest.first().copied().unwrap_or(b' ');
-        let goes_on = run.has(next) || next.is_ascii_alphanumeric();
-        return (!goes_on).then_some(at.end);
-    }
-    let end = at.end + rest.iter().take_while(|byte| run.has(**byte)).count();
-    let whole = bytes.get(at.start..end).unwrap_or_default();
-    // Punctuation at its end is no part of a key.
-    let signs = whole.iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
-    (whole.len() - signs >= run.least).then_some(end - signs)
+/// Whether a run goes on beyond its greatest length, or another word begins directly behind it.
+fn goes_on(bytes: &[u8], end: usize, run: KeyRun) -> bool {
+    let next = bytes.get(end).copied().unwrap_or(b' ');
+    run.has(next) || next.is_ascii_alphanumeric()
 }
 
 /// A format with each of its alternatives.
