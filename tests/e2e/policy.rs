@@ -309,7 +309,7 @@ fn what_should_not_stand_in_a_definition_is_taken_out_or_withholds_it() {
         };
         let tools = json!([
             with("comment", "Reads a file. <!-- and more -->"),
-            with("key", "Reads a file with AKIAIOSFODNN7EXAMPLE."),
+            with("key", "Reads a file with AKIAQ3EGRZ7XK2MWPLVT."),
             with("inside", "Reads a file of http://10.0.0.1/x."),
             with("hidden", "Reads a\u{200b} file."),
             with("mixed", "R\u{435}ads a fil\u{435} or tw\u{43e}."),

@@ -33,6 +33,7 @@ mod walk;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use json::{Document, JsonBounds, Value};
@@ -89,7 +90,25 @@ pub fn patterns(text: &str) -> f32 {
 pub fn without_secrets(text: &str) -> String {
     let mut found = Vec::new();
     secrets::find(text, &mut found);
+    found.retain(|one| one.class == ValueClass::Secret);
     replaced(text, found)
+}
+
+/// The ranges of the secrets in `text` that have a form of their own, in order and apart: for texts that speak about
+/// passwords and keys, in which no word before a value tells that it is one.
+#[must_use]
+pub(crate) fn formed_secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    secrets::find_formed(text, &mut found);
+    let mut places: Vec<Range<usize>> = found.iter().map(|one| one.from..one.end).collect();
+    places.sort_unstable_by_key(|place| (place.start, std::cmp::Reverse(place.end)));
+    let mut done = 0;
+    places.retain(|place| {
+        let is_apart = place.start >= done;
+        done = done.max(place.end);
+        is_apart
+    });
+    places
 }
 
 /// `text` with `[REDACTED:KIND]` in place of secrets, of card, account and identity numbers, and of the canaries of

@@ -83,6 +83,8 @@ pub enum Detector {
     ToolDirections,
     /// Calls that flow control refuses, or would refuse.
     Flow,
+    /// What stands in place of a secret or of a number: examples of documentations, variables, `xxxx`.
+    Placeholders,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -115,6 +117,7 @@ impl Detector {
         Self::Secrets,
         Self::Identifiers,
         Self::Contacts,
+        Self::Placeholders,
         Self::Links,
         Self::Canaries,
         Self::CarriedData,
@@ -157,6 +160,7 @@ impl Detector {
         WriteScopes => "write-scopes",
         ToolDirections => "tool-directions",
         Flow => "flow",
+        Placeholders => "placeholders",
     }
 }
 
@@ -208,6 +212,7 @@ impl Detector {
             Self::Pins | Self::Registry => Some("it is not about the text of the definition"),
             Self::Identifiers
             | Self::Contacts
+            | Self::Placeholders
             | Self::Links
             | Self::Canaries
             | Self::ToolDirections

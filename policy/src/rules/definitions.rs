@@ -107,6 +107,7 @@ impl DefinitionPolicy {
             // These detectors apply to calls and results.
             Detector::Identifiers
             | Detector::Contacts
+            | Detector::Placeholders
             | Detector::Links
             | Detector::Canaries
             | Detector::CarriedData

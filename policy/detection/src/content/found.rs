@@ -14,6 +14,8 @@ pub(super) enum ValueClass {
     Carried,
     /// A value of a labelled member.
     Field,
+    /// What stands in place of a value: an example of a documentation, a variable, `xxxx`.
+    Placeholder,
 }
 
 impl ValueClass {
@@ -25,6 +27,7 @@ impl ValueClass {
             Self::Canary => Detector::Canaries,
             Self::Carried => Detector::CarriedData,
             Self::Field => Detector::SensitiveFields,
+            Self::Placeholder => Detector::Placeholders,
         }
     }
 }

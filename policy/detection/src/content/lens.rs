@@ -36,7 +36,7 @@ const WITHHELD: &str = "[withheld]";
 #[derive(Clone, Copy)]
 pub(super) struct StringScan<'a> {
     /// The handling of each detector's findings, in the order of [`Self::DETECTORS`].
-    pub(super) handlings: [Handling; 11],
+    pub(super) handlings: [Handling; 12],
     /// The handling of planted instructions that are only likely.
     pub(super) likely: Handling,
     pub(super) direction: Direction,
@@ -86,7 +86,7 @@ impl ScanResult {
 
 impl StringScan<'_> {
     /// The detectors, in the order of [`Self::handlings`].
-    pub(super) const DETECTORS: [Detector; 11] = [
+    pub(super) const DETECTORS: [Detector; 12] = [
         Detector::HiddenCharacters,
         Detector::ActiveMarkup,
         Detector::Links,
@@ -95,6 +95,7 @@ impl StringScan<'_> {
         Detector::PlantedInstructions,
         Detector::ToolDirections,
         Detector::Contacts,
+        Detector::Placeholders,
         Detector::Canaries,
         Detector::CarriedData,
         Detector::MediaTypes,
@@ -403,11 +404,11 @@ impl StringScan<'_> {
     fn all(&self, text: &str) -> Vec<FoundValue> {
         let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
         let carries = on(Detector::CarriedData) || self.remembers;
-        if on(Detector::Secrets) || carries {
+        if on(Detector::Secrets) || on(Detector::Placeholders) || carries {
             secrets::find(text, &mut found);
         }
         let persons = on(Detector::Identifiers) || on(Detector::Contacts);
-        if persons || carries {
+        if persons || on(Detector::Placeholders) || carries {
             personal::find(text, &mut found);
         }
         if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
@@ -420,7 +421,8 @@ impl StringScan<'_> {
         self.sought(text, &mut found);
         self.listed(text, &mut found);
         found.retain(|one| {
-            let carried = carries && one.class != ValueClass::Contact;
+            let carried =
+                carries && !matches!(one.class, ValueClass::Contact | ValueClass::Placeholder);
             (on(one.class.detector()) || carried) && !self.allows(text, one)
         });
         found
@@ -431,6 +433,7 @@ impl StringScan<'_> {
         let mut found = Vec::new();
         if self.how(Detector::Secrets) != Handling::Off {
             secrets::find(text, &mut found);
+            found.retain(|one| one.class == ValueClass::Secret);
         }
         self.listed(text, &mut found);
         !found.is_empty()

@@ -1,7 +1,6 @@
 //! Recognises secrets by the formats that vendors document.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
@@ -9,157 +8,183 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use json::coding;
 use policy_core::base::compiled::Compiled;
 
-use super::{distinct, is_placeholder, is_uuid};
+use super::is_uuid;
+use super::pattern::{FormPart, KeyPattern, KeyPlace};
+use super::placeholder::{self, Likeness};
+use super::table::{CheckDigits, FORMS, OWN};
 use crate::content::found::{FoundValue, ValueClass};
-use crate::content::runs;
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
-/// How many bytes are tested of a word that begins within another one.
-const SAMPLE: usize = 160;
-/// Longest header of a JSON Web Token that begins within a word, in bytes.
+/// Longest header of a JSON Web Token, in bytes.
 const TOKEN_HEADER: usize = 1024;
 /// Shortest part of a key that looks random by itself, in bytes.
 const RANDOM: usize = 10;
-/// The least length of a key of any vendor, and of a token, in bytes.
+/// The least length of a key of any vendor, in bytes.
+#[cfg(test)]
 const LEAST: usize = 20;
-/// The rule of keys that `portcullis keygen` prints.
-const OWN: &str = "portcullis-key";
 /// From this length on, a prefix is distinctive regardless of the text before it.
 const DISTINCTIVE: usize = 5;
+/// Least length of a prefix whose keys are also found in groups, in bytes.
+const OF_GROUPS: usize = 4;
+/// Least length of the groups, in bytes.
+const GROUP: usize = 4;
+/// Most characters that separate two groups: a line end and the indentation of the next line.
+const BETWEEN: usize = 12;
+/// The rule of what stands in place of a key.
+pub(super) const PLACEHOLDER: &str = "placeholder";
+/// Fewest distinct characters beside the text of a format that begins with a run.
+const FEWEST: usize = 4;
+/// Number of check digits of a GitHub token.
+const CHECK: usize = 6;
 
-/// The format of a vendor's key.
-#[derive(Debug)]
-struct VendorKey {
-    /// What the key begins with.
-    prefix: &'static str,
-    /// The least length of the whole key, in bytes.
-    least: usize,
-    /// The rule that the finding names.
-    rule: &'static str,
+/// The formats, and the automaton for what they are found by.
+struct KeyFormats {
+    patterns: Vec<KeyPattern>,
+    /// The anchors, each once, and then [`TOKEN`].
+    starts: AhoCorasick,
+    /// For each anchor, the indices of its patterns.
+    of_anchor: Vec<Vec<usize>>,
+    /// Anchors of keys whose groups may be apart, and for each of them the index of its pattern.
+    grouped: AhoCorasick,
+    of_group: Vec<usize>,
 }
 
-const fn key(prefix: &'static str, least: usize, rule: &'static str) -> VendorKey {
-    VendorKey { prefix, least, rule }
-}
-
-/// The keys of vendors that have a prefix.
-#[rustfmt::skip]
-const PREFIXES: &[VendorKey] = &[
-    key("AKIA", 20, "aws-access-key"), key("ASIA", 20, "aws-access-key"), key("ABIA", 20, "aws-access-key"),
-    key("ACCA", 20, "aws-access-key"), key("A3T", 20, "aws-access-key"), key("ABSK", 40, "aws-bedrock-key"),
-    key("AGE-SECRET-KEY-1", 60, "age-key"), key("AIza", 39, "google-api-key"), key("AKCp", 60, "jfrog-token"),
-    key("AKID", 36, "tencent-key"), key("AQVN", 38, "yandex-key"), key("ATATT3", 60, "atlassian-token"),
-    key("ATBB", 28, "bitbucket-token"), key("ATCTT3", 60, "atlassian-token"), key("BBFF-", 30, "ubidots-token"),
-    key("CCIPAT_", 40, "circleci-token"), key("EAACEdEose0cBA", 30, "facebook-token"), key("EAAA", 60, "square-token"),
-    key("EZAK", 54, "easypost-key"), key("EZTK", 54, "easypost-key"), key("FLWSECK", 30, "flutterwave-key"),
-    key("GOCSPX-", 30, "google-client-secret"), key("LTAI", 20, "alibaba-key"), key("NRAK-", 30, "new-relic-key"),
-    key("NRJS-", 20, "new-relic-key"), key("NRII-", 30, "new-relic-key"), key("PMAK-", 50, "postman-key"),
-    key("SG.", 60, "sendgrid-key"), key("api_org_", 38, "huggingface-token"), key("bkua_", 40, "buildkite-token"),
-    key("dapi", 36, "databricks-token"), key("dckr_oat_", 30, "docker-token"), key("dckr_pat_", 30, "docker-token"),
-    key("doo_v1_", 60, "digitalocean-token"), key("dop_v1_", 60, "digitalocean-token"), key("dor_v1_", 60, "digitalocean-token"),
-    key("dp.ct.", 40, "doppler-token"), key("dp.pt.", 40, "doppler-token"), key("dp.st.", 40, "doppler-token"),
-    key("dt0c01.", 60, "dynatrace-token"), key("duffel_", 40, "duffel-token"), key("figd_", 30, "figma-token"),
-    key("fio-u-", 40, "frameio-token"), key("fm1_", 60, "fly-token"), key("fm2_", 60, "fly-token"), key("fo1_", 40, "fly-token"),
-    key("gho_", 40, "github-token"), key("ghp_", 40, "github-token"), key("ghr_", 40, "github-token"),
-    key("ghs_", 40, "github-token"), key("ghu_", 40, "github-token"), key("github_pat_", 60, "github-token"),
-    key("glc_", 40, "grafana-token"), key("glcbt-", 20, "gitlab-token"), key("gldt-", 24, "gitlab-token"),
-    key("glft-", 20, "gitlab-token"), key("glpat-", 26, "gitlab-token"), key("glptt-", 40, "gitlab-token"),
-    key("glrt-", 24, "gitlab-token"), key("glsa_", 40, "grafana-token"), key("glsoat-", 24, "gitlab-token"),
-    key("gsk_", 40, "groq-key"), key("hf_", 34, "huggingface-token"), key("hvb.", 40, "vault-token"),
-    key("hvr.", 40, "vault-token"), key("hvs.", 40, "vault-token"), key("lin_api_", 40, "linear-key"),
-    key("npm_", 40, "npm-token"), key("ntn_", 40, "notion-token"), key("nvapi-", 40, "nvidia-key"),
-    key("oa2-client-id_", 40, "blynk-client"), key("ops_eyJ", 60, "onepassword-token"), key("phc_", 40, "posthog-key"),
-    key("phx_", 40, "posthog-key"), key("pat-na1-", 40, "hubspot-token"), key("pat-eu1-", 40, "hubspot-token"),
-    key("pk.eyJ", 60, "mapbox-token"), key("pnu_", 38, "prefect-key"), key("pplx-", 40, "perplexity-key"),
-    key("pscale_oauth_", 40, "planetscale-token"), key("pscale_pw_", 40, "planetscale-token"), key("pscale_tkn_", 40, "planetscale-token"),
-    key("pub-c-", 40, "pubnub-key"), key("sub-c-", 40, "pubnub-key"), key("sec-c-", 40, "pubnub-key"),
-    key("pul-", 40, "pulumi-token"), key("pypi-", 60, "pypi-token"), key("r8_", 38, "replicate-token"),
-    key("rdme_", 60, "readme-key"), key("rk_live_", 20, "stripe-key"), key("rk_test_", 20, "stripe-key"),
-    key("rpa_", 40, "runpod-key"), key("rubygems_", 50, "rubygems-key"), key("sbp_", 40, "supabase-token"),
-    key("sgp_", 40, "sourcegraph-token"), key("shippo_live_", 40, "shippo-token"), key("shippo_test_", 40, "shippo-token"),
-    key("shpat_", 38, "shopify-token"), key("shpca_", 38, "shopify-token"), key("shppa_", 38, "shopify-token"),
-    key("shpss_", 38, "shopify-token"), key("sk-ant-", 40, "anthropic-key"), key("sk-or-", 40, "openrouter-key"),
-    key("sk-proj-", 40, "openai-key"), key("sk-svcacct-", 40, "openai-key"), key("sk-", 35, "api-key"),
-    key("sk.eyJ", 60, "mapbox-token"), key("sk_live_", 20, "stripe-key"), key("sk_test_", 20, "stripe-key"),
-    key("sl.", 80, "dropbox-token"), key("sntrys_", 40, "sentry-token"), key("sntryu_", 60, "sentry-token"),
-    key("sq0atp-", 29, "square-token"), key("sq0csp-", 50, "square-token"), key("sqa_", 44, "sonarqube-token"),
-    key("sqp_", 44, "sonarqube-token"), key("squ_", 44, "sonarqube-token"), key("tfp_", 40, "typeform-token"),
-    key("tskey-", 20, "tailscale-key"), key("tvly-", 24, "tavily-key"), key("v1.0-", 60, "cloudflare-key"),
-    key("whsec_", 30, "stripe-key"), key("xai-", 60, "xai-key"), key("xapp-", 40, "slack-token"),
-    key("xkeysib-", 60, "brevo-key"), key("xoxa-", 24, "slack-token"), key("xoxb-", 24, "slack-token"),
-    key("xoxe-", 24, "slack-token"), key("xoxp-", 24, "slack-token"), key("xoxr-", 24, "slack-token"),
-    key("xoxs-", 24, "slack-token"), key("ya29.", 40, "google-token"),
-    key("AVNS_", 20, "aiven-password"), key("CFPAT-", 40, "contentful-token"), key("ak_live_", 24, "api-key"), key("ak_test_", 24, "api-key"),
-    key("csk-", 40, "cerebras-key"), key("e2b_", 40, "e2b-key"), key("fc-", 35, "firecrawl-key"), key("fw_", 24, "fireworks-key"),
-    key("gAAAAA", 90, "fernet-token"), key("ion_", 40, "cesium-token"), key("key-", 36, "mailgun-key"), key("lsv2_", 40, "langsmith-key"),
-    key("mdb_sa_sk_", 40, "mongodb-secret"), key("nfp_", 40, "netlify-token"), key("pcl_", 47, OWN), key("pcsk_", 50, "pinecone-key"), key("rnd_", 30, "render-key"),
-    key("rzp_live_", 23, "razorpay-key"), key("rzp_test_", 23, "razorpay-key"), key("secret_", 47, "notion-token"), key("shpua_", 38, "shopify-token"),
-    key("sk_", 40, "api-key"), key("tgp_v1_", 40, "together-key"), key("tkn.v1_", 40, "teamwork-token"), key("v2.local.", 60, "paseto"),
-    key("v4.local.", 60, "paseto"), key("v4.public.", 60, "paseto"), key("zpka_", 40, "zuplo-key"), key("IGQV", 60, "instagram-token"),
-    key("crsr_", 40, "cursor-key"), key("pdl_live_", 30, "paddle-key"),
-];
-
-/// For each byte, the indices in [`PREFIXES`] of the prefixes that begin with it.
-static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
-    let begins = |byte: u8| {
-        let prefixes = PREFIXES.iter().enumerate();
-        prefixes
-            .filter(|(_, key)| key.prefix.as_bytes().first() == Some(&byte))
-            .map(|(at, _)| at)
-            .collect()
+static FORMATS: Compiled<KeyFormats> = Compiled::new(|| {
+    let patterns: Vec<KeyPattern> = FORMS.iter().filter_map(KeyPattern::parse).flatten().collect();
+    let mut anchors: Vec<&str> = patterns.iter().map(|pattern| &*pattern.anchor).collect();
+    anchors.sort_unstable();
+    anchors.dedup();
+    let of = |anchor: &&str| {
+        let all = patterns.iter().enumerate();
+        all.filter(|(_, pattern)| &*pattern.anchor == *anchor).map(|(at, _)| at).collect()
     };
-    (0..=255).map(begins).collect()
+    let of_anchor = anchors.iter().map(of).collect();
+    let starts = AhoCorasick::new(anchors.iter().copied().chain([TOKEN]))?;
+    let of_group: Vec<usize> =
+        (0..patterns.len()).filter(|at| patterns.get(*at).and_then(group).is_some()).collect();
+    let prefixes = of_group.iter().filter_map(|at| patterns.get(*at));
+    let grouped = AhoCorasick::new(prefixes.map(|pattern| &*pattern.anchor))?;
+    Ok(KeyFormats { patterns, starts, of_anchor, grouped, of_group })
 });
 
-/// All prefixes, in the order of [`PREFIXES`], and then [`TOKEN`].
-static STARTS: Compiled<AhoCorasick> = Compiled::new(|| {
-    let prefixes = PREFIXES.iter().map(|key| key.prefix);
-    Ok(AhoCorasick::new(prefixes.chain([TOKEN]))?)
-});
-
-/// Appends the keys with a vendor's prefix and the tokens that stand within other words: in a path, behind a name
-/// and a dot or a dash, behind an escape. One pass, with a bounded test at each start. A prefix has only bytes that a
-/// key can have, so it lies in a run of such bytes.
-pub(super) fn embedded(text: &str, out: &mut Vec<FoundValue>) {
-    let Some(starts) = STARTS.get() else { return };
-    for run in runs::long(text.as_bytes(), LEAST, is_body) {
-        in_run(text, run, starts, out);
+/// The number of characters behind a distinctive prefix, where it is always the same and they can be grouped.
+fn group(pattern: &KeyPattern) -> Option<usize> {
+    match pattern.after.as_slice() {
+        [FormPart::Run(run)] if pattern.anchor.len() >= OF_GROUPS => run.exact(),
+        _ => None,
     }
 }
 
-/// Appends the keys and tokens in one run of bytes that a key can have.
-fn in_run(text: &str, run: Range<usize>, starts: &AhoCorasick, out: &mut Vec<FoundValue>) {
-    let bytes = text.as_bytes();
-    let whole = text.get(run.clone()).unwrap_or_default();
-    // The punctuation at its end is no part of a key.
-    let stop = run.start + whole.trim_end_matches(['.', '-']).len();
-    // The end of the last key.
-    let mut done = 0;
-    for one in starts.find_overlapping_iter(whole) {
-        let from = run.start + one.start();
-        if from < done {
+/// Appends the keys with a vendor's format and the tokens, wherever they stand: in a path, behind a name and a dot or a
+/// dash, behind an escape. One pass, with a bounded test at each anchor.
+pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
+    let Some(formats) = FORMATS.get() else { return };
+    let mut last: Option<FoundKey> = None;
+    for anchor in formats.starts.find_overlapping_iter(text) {
+        // What begins within a key is a part of it.
+        if last
+            .is_some_and(|last| last.place.from < anchor.start() && anchor.start() < last.place.end)
+        {
             continue;
         }
-        let word = text.get(from..stop).unwrap_or_default();
-        let rule = match PREFIXES.get(one.pattern().as_usize()) {
-            Some(known) => within(bytes, from, word, known).map(|rule| {
-                // Shorter prefixes match first, but the longest prefix determines the vendor.
-                let longer = PREFIXES.iter().filter(|key| word.starts_with(key.prefix));
-                let longest = longer.max_by_key(|key| key.prefix.len());
-                longest.and_then(|known| within(bytes, from, word, known)).unwrap_or(rule)
-            }),
-            None => is_alone(bytes, from).then(|| token(word)).flatten(),
+        let found = match formats.of_anchor.get(anchor.pattern().as_usize()) {
+            Some(of) => formats.best(text, of, anchor.start()),
+            None => token(text, anchor.start()),
         };
-        if let Some(rule) = rule {
-            out.push(FoundValue::new(ValueClass::Secret, rule, from, from + word.len()));
-            done = from + word.len();
+        let Some(found) = found else { continue };
+        match last {
+            Some(known) if found.place.from < known.place.end => {
+                if found.place.from <= known.place.from && found.fixed > known.fixed {
+                    last = Some(found);
+                }
+            }
+            _ => {
+                out.extend(last.map(FoundKey::value));
+                last = Some(found);
+            }
+        }
+    }
+    out.extend(last.map(FoundKey::value));
+    formats.in_groups(text, out);
+}
+
+/// A match of a format.
+#[derive(Clone, Copy, Debug)]
+struct FoundKey {
+    class: ValueClass,
+    rule: &'static str,
+    place: KeyPlace,
+    /// Number of bytes that are the same in each key: the more there are, the more specific is the format.
+    fixed: usize,
+}
+
+impl FoundKey {
+    const fn value(self) -> FoundValue {
+        FoundValue::new(self.class, self.rule, self.place.from, self.place.end)
+    }
+}
+
+impl KeyFormats {
+    /// The most specific of these formats that matches around an anchor.
+    fn best(&self, text: &str, of: &[usize], at: usize) -> Option<FoundKey> {
+        let patterns = of.iter().filter_map(|one| self.patterns.get(*one));
+        let found = patterns.filter_map(|pattern| matched(text, pattern, at));
+        found.max_by_key(|found| found.fixed)
+    }
+
+    /// Appends the keys that are printed in groups or broken over two lines.
+    fn in_groups(&self, text: &str, out: &mut Vec<FoundValue>) {
+        for anchor in self.grouped.find_overlapping_iter(text) {
+            let known = self.of_group.get(anchor.pattern().as_usize());
+            let Some(pattern) = known.and_then(|at| self.patterns.get(*at)) else { continue };
+            let Some(length) = group(pattern) else { continue };
+            let Some((end, body)) = grouped(text, anchor.end(), pattern, length) else { continue };
+            let alone = is_alone(text.as_bytes(), anchor.start());
+            if alone && placeholder::likeness(&body) == Likeness::Random && is_random(&body) {
+                out.push(FoundValue::new(ValueClass::Secret, pattern.rule, anchor.start(), end));
+            }
         }
     }
 }
 
-const fn is_body(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+/// The end of a key whose characters stand in groups of one length, or on two lines; and these characters.
+fn grouped(
+    text: &str,
+    from: usize,
+    pattern: &KeyPattern,
+    length: usize,
+) -> Option<(usize, String)> {
+    let [FormPart::Run(run)] = pattern.after.as_slice() else { return None };
+    let bytes = text.as_bytes();
+    let (mut at, mut body, mut groups, mut lines) = (from, String::new(), Vec::new(), 0);
+    while body.len() < length {
+        let rest = bytes.get(at..)?;
+        let part = rest.iter().take(length + 1).take_while(|byte| run.has(**byte)).count();
+        if part > 0 {
+            groups.push(part);
+            body.push_str(text.get(at..at + part)?);
+            at += part;
+            continue;
+        }
+        let gap = rest
+            .iter()
+            .take(BETWEEN)
+            .take_while(|b| matches!(b, b' ' | b'-' | b'\n' | b'\r'))
+            .count();
+        let broken = rest.iter().take(gap).any(|byte| *byte == b'\n');
+        lines += usize::from(broken);
+        (gap == 1 || broken && gap > 0).then_some(())?;
+        at += gap;
+    }
+    let first = groups.first().copied()?;
+    let last = groups.last().copied()?;
+    let even = groups.iter().rev().skip(1).all(|group| *group == first) && last <= first;
+    let wrapped = lines == 1 && groups.len() == 2 && first >= GROUP && last >= GROUP;
+    let next = bytes.get(at).copied().unwrap_or(b' ');
+    let ends = !next.is_ascii_alphanumeric() && next != b'_';
+    let fits = body.len() == length && ends && groups.len() >= 2;
+    (fits && (even && first >= GROUP || wrapped)).then_some((at, body))
 }
 
 /// Whether what begins here is not within a longer word: no letter or digit stands before it, except in an
@@ -176,43 +201,113 @@ fn is_alone(bytes: &[u8], from: usize) -> bool {
     }
 }
 
-/// The rule of a word with a prefix that begins within another word. The test is stricter than for a whole word,
-/// because names of files and base64 data have short prefixes by chance.
-fn within(
-    bytes: &[u8],
-    from: usize,
-    word: &str,
-    VendorKey { prefix, least, rule }: &VendorKey,
-) -> Option<&'static str> {
-    let ends = prefix.ends_with(['-', '_', '.']);
-    // A key of the gateway's own is told by its prefix and its length wherever it stands.
-    let distinctive = ends && prefix.len() >= DISTINCTIVE || *rule == OWN;
-    let glued = distinctive || matches!(*rule, "github-token" | "npm-token");
-    (word.len() >= *least && (glued || is_alone(bytes, from))).then_some(())?;
-    let rest = word.get(prefix.len()..word.len().min(SAMPLE.max(*least)))?;
-    let letters = |text: &str| text.bytes().take_while(u8::is_ascii_alphanumeric).count();
-    let before = from.checked_sub(1).and_then(|at| bytes.get(at)).copied().unwrap_or(b' ');
-    let fits = match *rule {
-        "aws-access-key" => {
-            letters(word.get(..SAMPLE.min(word.len()))?) == 20
-                && rest.bytes().take(20 - prefix.len()).all(is_upper)
-        }
-        "google-api-key" => word.len() == *least,
-        // A short prefix behind these characters is base64 data.
-        _ if !ends => !matches!(before, b'/' | b'+'),
-        // The same in URL-safe base64.
-        _ if !distinctive && matches!(before, b'-' | b'_') => {
-            prefix.ends_with('.') || letters(rest) >= least - prefix.len()
-        }
-        _ => true,
-    };
-    let named = !distinctive && is_uuid(rest);
-    let random = rest.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random);
-    (fits && !named && random && looks_made(rest)).then_some(*rule)
+/// The key of this format around an anchor.
+fn matched(text: &str, pattern: &KeyPattern, at: usize) -> Option<FoundKey> {
+    let bytes = text.as_bytes();
+    let place = pattern.at(bytes, at)?;
+    let class = class_of(text, pattern, place)?;
+    // The whole key is read only where it is one, so that the work is in proportion to the text.
+    let place = pattern.whole(bytes, place)?;
+    let rule = if class == ValueClass::Placeholder { PLACEHOLDER } else { pattern.rule };
+    Some(FoundKey { class, rule, place, fixed: pattern.fixed })
 }
 
-const fn is_upper(byte: u8) -> bool {
-    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+/// The class of a text with the form of a key; `None` for one of words, and where it is a part of something else.
+fn class_of(text: &str, pattern: &KeyPattern, place: KeyPlace) -> Option<ValueClass> {
+    let bytes = text.as_bytes();
+    // What is random stands behind the anchor, or around it.
+    let around = place.body - place.from > pattern.anchor.len();
+    let rest = text.get(if around { place.from } else { place.body }..place.end)?;
+    if is_checked(pattern.check, rest) {
+        return Some(ValueClass::Secret);
+    }
+    fits(bytes, pattern, place).then_some(())?;
+    // The text of the format is no part of what is random.
+    if around && placeholder::distinct(rest) < pattern.fixed + FEWEST {
+        return Some(ValueClass::Placeholder);
+    }
+    match placeholder::likeness(rest) {
+        Likeness::Placeholder => Some(ValueClass::Placeholder),
+        Likeness::Random if placeholder::is_documented(text.get(place.from..place.end)?) => {
+            Some(ValueClass::Placeholder)
+        }
+        Likeness::Random if stands_out(bytes, pattern, place, rest) => Some(ValueClass::Secret),
+        Likeness::Random | Likeness::Words => None,
+    }
+}
+
+/// Whether the check digits of a key are those that its vendor documents.
+fn is_checked(check: CheckDigits, body: &str) -> bool {
+    let Some((value, digits)) = body.split_at_checked(body.len().saturating_sub(CHECK)) else {
+        return false;
+    };
+    check == CheckDigits::Crc32Base62
+        && digits.len() == CHECK
+        && base62(digits) == Some(crc32(value.as_bytes()))
+}
+
+/// The number that these digits are in base62: digits, capitals, small letters.
+fn base62(digits: &str) -> Option<u32> {
+    digits.bytes().try_fold(0_u32, |value, byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'A'..=b'Z' => byte - b'A' + 10,
+            b'a'..=b'z' => byte - b'a' + 36,
+            _ => return None,
+        };
+        value.checked_mul(62)?.checked_add(digit.into())
+    })
+}
+
+/// The CRC-32 of ISO/IEC 3309.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
+        })
+    };
+    !bytes.iter().fold(u32::MAX, step)
+}
+
+/// Whether a key may stand at this place: a short prefix within a word is there by chance.
+fn fits(bytes: &[u8], pattern: &KeyPattern, place: KeyPlace) -> bool {
+    let alone = is_alone(bytes, place.from);
+    let before = place.from.checked_sub(1).and_then(|at| bytes.get(at)).copied().unwrap_or(b' ');
+    // What begins with a run has a length of its own.
+    if place.body - place.from > pattern.anchor.len() {
+        return alone || pattern.begins_with_digits();
+    }
+    let glued = is_distinctive(pattern) || matches!(pattern.rule, "github-token" | "npm-token");
+    let ends = pattern.anchor.ends_with(['-', '_', '.']);
+    let whole =
+        pattern.after.len() == 1 && group(pattern).is_some() || pattern.rule == "google-api-key";
+    // A short prefix behind these characters is base64 data.
+    (glued || alone) && (ends || whole || !matches!(before, b'/' | b'+'))
+}
+
+/// Whether a prefix tells by itself what it begins. A key of the gateway's own does so wherever it stands.
+fn is_distinctive(pattern: &KeyPattern) -> bool {
+    let anchor = &pattern.anchor;
+    anchor.len() >= DISTINCTIVE && anchor.ends_with(['-', '_', '.', '$']) || pattern.rule == OWN
+}
+
+/// Whether the characters behind a prefix look generated also where the prefix is within another word: names of files
+/// and base64 data have short prefixes by chance.
+fn stands_out(bytes: &[u8], pattern: &KeyPattern, place: KeyPlace, rest: &str) -> bool {
+    let before = place.from.checked_sub(1).and_then(|at| bytes.get(at)).copied().unwrap_or(b' ');
+    let within = before.is_ascii_alphanumeric()
+        || matches!(before, b'-' | b'_' | b'.' | b'/' | b'+' | b'~' | b'!');
+    let distinctive = is_distinctive(pattern);
+    if !within {
+        return true;
+    }
+    let begins = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let least = pattern.least - pattern.anchor.len().min(pattern.least);
+    let short =
+        !distinctive && matches!(before, b'-' | b'_') && pattern.anchor.ends_with(['-', '_']);
+    let named = !distinctive && is_uuid(rest);
+    let random = rest.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random);
+    !named && random && (!short || begins >= least)
 }
 
 /// Whether a part of a key is neither a word nor a number.
@@ -226,94 +321,51 @@ fn is_random(part: &str) -> bool {
     part.len() >= RANDOM && (digits >= 2 && digits < part.len() || changes * 4 >= part.len())
 }
 
-/// Whether the rest behind a prefix is machine-generated: neither words nor a placeholder.
-fn looks_made(rest: &str) -> bool {
-    let mut words = rest.split(['-', '_', '.']).filter(|part| part.len() >= 3);
-    let spoken = words.all(|part| part.bytes().all(|b| b.is_ascii_lowercase()));
-    !spoken && distinct(rest) >= 5 && !is_placeholder(rest)
-}
-
-/// The rule of a word that begins like a JSON Web Token.
-fn token(word: &str) -> Option<&'static str> {
-    let head = word.get(..word.len().min(TOKEN_HEADER))?;
-    let (head, _) = head.split_once('.')?;
-    let (_, payload) = word.split_once('.')?;
-    let payload = payload.get(..10).is_some_and(|begins| !begins.contains('.'));
-    (head.len() >= 10 && payload && is_header(head)).then_some("jwt")
-}
-
-/// The rule of a word with a documented format.
-pub(super) fn format(word: &str) -> Option<&'static str> {
-    let begins = |at: &usize| {
-        PREFIXES.get(*at).filter(|key| word.len() >= key.least && word.starts_with(key.prefix))
+/// The JSON Web Token that begins at `at`, if none of its characters is part of a longer word.
+fn token(text: &str, at: usize) -> Option<FoundKey> {
+    is_alone(text.as_bytes(), at).then_some(())?;
+    let part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let run = |from: usize, most: usize| {
+        let rest = text.as_bytes().get(from..).unwrap_or_default();
+        from..from + rest.iter().take(most).take_while(|byte| part(byte)).count()
     };
-    let known = word.bytes().next().and_then(|byte| BY_FIRST.get(usize::from(byte)));
-    if let Some(VendorKey { prefix, rule, .. }) = known.into_iter().flatten().find_map(begins) {
-        let rest = word.get(prefix.len()..).unwrap_or_default();
-        let upper = *rule != "aws-access-key" || rest.bytes().take(20 - prefix.len()).all(is_upper);
-        return (upper && looks_made(rest)).then_some(rule);
+    let dot = |at: usize| text.as_bytes().get(at) == Some(&b'.');
+    let head: Range<usize> = run(at, TOKEN_HEADER);
+    (head.len() >= 10 && dot(head.end) && is_header(text.get(head.clone())?)).then_some(())?;
+    let payload = run(head.end + 1, usize::MAX);
+    (payload.len() >= 10).then_some(())?;
+    let mut end = payload.end;
+    // A signature, or the three further parts of an encrypted token.
+    for _ in 0..3 {
+        end = if dot(end) { run(end + 1, usize::MAX).end } else { break };
     }
-    let mut parts = word.split('.');
-    let token = |part: Option<&str>, least| {
-        part.is_some_and(|part| {
-            part.len() >= least
-                && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-        })
+    let whole = text.get(at..end)?.trim_end_matches(['.', '-']);
+    let place = KeyPlace {
+        from: at,
+        body: at + TOKEN.len(),
+        tail: at + whole.len(),
+        end: at + whole.len(),
     };
-    if word.starts_with("eyJ") && !word.contains('.') && is_token(word) {
+    let documented = placeholder::is_documented(whole);
+    let (class, rule) = if documented {
+        (ValueClass::Placeholder, PLACEHOLDER)
+    } else {
+        (ValueClass::Secret, "jwt")
+    };
+    Some(FoundKey { class, rule, place, fixed: TOKEN.len() })
+}
+
+/// The rule of a word with a documented format that has no text by which it could be found.
+pub(super) fn format(word: &str) -> Option<&'static str> {
+    let hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
+    if word.starts_with(TOKEN) && !word.contains('.') && is_token(word) {
         return Some("encoded-token");
     }
-    if let Some((head, _)) = word.split_once('.').filter(|_| word.starts_with("eyJ"))
-        && !is_header(head)
-    {
-        return None;
-    }
-    if word.starts_with("eyJ") && token(parts.next(), 10) && token(parts.next(), 10) {
-        return Some("jwt");
-    }
-    of_service(word)
-}
-
-/// The rule of a key whose format is more than a prefix.
-fn of_service(word: &str) -> Option<&'static str> {
-    let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
-    if let Some(rest) = word.strip_prefix("SK").or_else(|| word.strip_prefix("AC"))
-        && rest.len() == 32
-        && hex(rest)
-        && !rest.bytes().any(|b| b.is_ascii_uppercase())
-    {
-        return Some("twilio-key");
-    }
-    if let Some((key, region)) = word.split_once("-us")
-        && key.len() == 32
-        && hex(key)
-        && matches!(region.len(), 1 | 2)
-        && region.bytes().all(|b| b.is_ascii_digit())
-    {
-        return Some("mailchimp-key");
-    }
-    if let Some((number, key)) = word.strip_prefix("pk_").and_then(|rest| rest.split_once('_'))
-        && (6..=10).contains(&number.len())
-        && number.bytes().all(|b| b.is_ascii_digit())
-        && key.len() >= 32
-        && key.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
-    {
-        return Some("clickup-token");
-    }
-    if word.len() == 40 && ["6Lc", "6Ld", "6Le", "6Lf"].iter().any(|head| word.starts_with(head)) {
-        return Some("recaptcha-key");
-    }
-    if let Some(rest) = word.strip_prefix("pat")
-        && rest.len() == 79
-        && rest.as_bytes().get(14) == Some(&b'.')
-        && hex(rest.get(15..).unwrap_or_default())
-    {
-        return Some("airtable-token");
-    }
-    if word.starts_with("00D") && word.as_bytes().get(15) == Some(&b'!') && word.len() >= 60 {
-        return Some("salesforce-token");
-    }
-    None
+    let mut parts = word.split('-');
+    let of_mailgun = [32, 8, 8]
+        .into_iter()
+        .all(|length| parts.next().is_some_and(|part| part.len() == length && hex(part)));
+    (of_mailgun && parts.next().is_none()).then_some("mailgun-key")
 }
 
 /// Whether a word is a JSON object in base64 with a member that is called a secret.
@@ -333,15 +385,98 @@ fn is_header(part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEAST, PREFIXES, STARTS, is_body};
+    use super::{FORMATS, FORMS, KeyPattern, LEAST, base62, crc32, find, is_checked};
+    use crate::content::found::ValueClass;
+    use crate::content::secrets::pattern::{sample, twin};
+    use crate::content::secrets::table::CheckDigits;
+
+    fn found(text: &str) -> Vec<(ValueClass, &'static str)> {
+        let mut found = Vec::new();
+        find(text, &mut found);
+        found.into_iter().map(|one| (one.class, one.rule)).collect()
+    }
 
     #[test]
-    fn every_prefix_is_looked_for() {
-        assert!(STARTS.error().is_none());
-        let starts = STARTS.get().unwrap();
-        assert_eq!(starts.patterns_len(), PREFIXES.len() + 1);
-        for key in PREFIXES {
-            assert!(key.least >= LEAST && key.prefix.bytes().all(is_body), "{key:?}");
+    fn each_row_of_the_table_is_well_formed() {
+        assert!(FORMATS.error().is_none());
+        for row in FORMS {
+            let patterns = KeyPattern::parse(row);
+            assert!(
+                patterns.is_some_and(|all| all.iter().all(|one| one.least >= LEAST)),
+                "{row:?}"
+            );
         }
+    }
+
+    /// Each format, and beside it what a documentation shows in its place.
+    #[test]
+    fn a_key_of_each_form_is_found_and_its_placeholder_is_none() {
+        for pattern in FORMS.iter().filter_map(KeyPattern::parse).flatten() {
+            let key = sample(&pattern, 7);
+            for text in [
+                key.clone(),
+                format!("value {key}, and more"),
+                format!("\"{key}\""),
+                format!("(`{key}`)"),
+                format!("<a href=\"{key}\">"),
+                format!("?key={key}&x=1"),
+            ] {
+                let one = found(&text);
+                assert!(one.contains(&(ValueClass::Secret, pattern.rule)), "{text}: {one:?}");
+            }
+            // Behind an escape, where the text tells where it begins.
+            if pattern.anchor.len() >= 5 && key.starts_with(&*pattern.anchor) {
+                let text = format!("a%3D{key}\\n");
+                let one = found(&text);
+                assert!(one.contains(&(ValueClass::Secret, pattern.rule)), "{text}: {one:?}");
+            }
+            let twin = twin(&pattern);
+            let one = found(&twin);
+            assert!(
+                one.iter().all(|(class, _)| *class == ValueClass::Placeholder),
+                "{twin}: {one:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_within_a_longer_word_is_none() {
+        for text in [
+            "xAKIAQ3EGRZ7XK2MWPLVT",
+            "AKIAQ3EGRZ7XK2MWPLVT7Q",
+            "AIzaSyA0B1C2D3E4F5G6H7I8J9K0L1M2N3O4P5Qxyz",
+            "abcdapi0123456789abcdef0123456789abcdef",
+            "dapi0123456789abcdef0123456789abcdef01",
+        ] {
+            assert_eq!(found(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_groups_or_on_two_lines_is_found() {
+        for text in
+            ["AKIA Q3EG RZ7X K2MW PLVT", "AKIA-Q3EG-RZ7X-K2MW-PLVT", "AKIAQ3EGRZ7X\n    K2MWPLVT"]
+        {
+            assert_eq!(found(text), [(ValueClass::Secret, "aws-access-key")], "{text}");
+        }
+        for text in [
+            "AKIA IS THE PREFIX OF ACCESS KEYS",
+            "dapi of the data base and its many names",
+            "AKIA Q3EG RZ7X",
+        ] {
+            assert_eq!(found(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn the_check_digits_are_those_of_the_vendor() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(base62("00000z"), Some(61));
+        assert_eq!(base62("zzzzzzz"), None);
+        assert!(!is_checked(CheckDigits::None, "000000"));
+        // Made of words, so that only the check digits tell that it is a token.
+        let token = |digits: &str| format!("ghp_PersonalAccessTokenOfMyAccount{digits}");
+        assert_eq!(found(&token("3AltSX")), [(ValueClass::Secret, "github-token")]);
+        assert_eq!(found(&token("0aB3xY")), []);
     }
 }
