@@ -106,7 +106,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 20] = [
+    pub const CONTENT: [Self; 21] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,

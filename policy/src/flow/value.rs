@@ -220,8 +220,12 @@ pub fn is_names(text: &str) -> bool {
 
 /// The form in which texts are compared.
 fn normal(text: &str) -> Cow<'_, str> {
-    if is_plain_ascii(text) && !text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Cow::Borrowed(text);
+    // ASCII is in normalisation form KC already.
+    if is_plain_ascii(text) {
+        return match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => Cow::Owned(text.to_ascii_lowercase()),
+            false => Cow::Borrowed(text),
+        };
     }
     let seen = text.nfkc().filter(|c| policy_core::base::hidden::Hidden::of(*c).is_none());
     Cow::Owned(seen.flat_map(char::to_lowercase).collect())
