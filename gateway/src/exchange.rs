@@ -234,7 +234,7 @@ impl Gateway {
             };
         let unsent = slot.until_sent();
         if self.is_batch(&authenticated) {
-            let answered = self.batch(&peer, authenticated, record, slot).boxed().await;
+            let answered = self.batch(&peer, *authenticated, record, slot).boxed().await;
             return hold_until_sent(answered, unsent);
         }
         let arrived = match self.decode_and_bind(authenticated, &mut slot, &mut record).await {
@@ -250,7 +250,7 @@ impl Gateway {
     /// Dispatches a decoded request by what it asks for.
     async fn answer(
         self: Arc<Self>,
-        mut arrived: DecodedRequest,
+        mut arrived: Box<DecodedRequest>,
         record: Box<Record>,
         slot: InFlightSlot,
     ) -> Response<Body> {
@@ -259,25 +259,22 @@ impl Gateway {
             ClientOperation::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
-                let work = self.handle_use(Box::new(arrived), ask, record, slot).boxed();
-                cancellation::detached(work, tasks).await
+                cancellation::detached(self.handle_use(arrived, ask, record, slot).boxed(), tasks)
+                    .await
             }
-            ClientOperation::Use(ask) => {
-                // The request is boxed by itself, because this future is copied when it begins, and would hold it twice.
-                self.handle_use(Box::new(arrived), ask, record, slot).boxed().await
-            }
+            ClientOperation::Use(ask) => self.handle_use(arrived, ask, record, slot).boxed().await,
             // The others are boxed as well, so that this future is not as large as the largest of them.
-            ClientOperation::List(kind) => self.list(arrived, kind, record).boxed().await,
+            ClientOperation::List(kind) => self.list(*arrived, kind, record).boxed().await,
             ClientOperation::Listen(filter) => {
-                self.listen(arrived, filter, record, slot).boxed().await
+                self.listen(*arrived, filter, record, slot).boxed().await
             }
-            ClientOperation::Stream(last) => self.stream(arrived, last, record).boxed().await,
-            ClientOperation::Discover => self.discover(arrived, record).boxed().await,
-            ClientOperation::Initialize => self.initialize(arrived, record).boxed().await,
+            ClientOperation::Stream(last) => self.stream(*arrived, last, record).boxed().await,
+            ClientOperation::Discover => self.discover(*arrived, record).boxed().await,
+            ClientOperation::Initialize => self.initialize(*arrived, record).boxed().await,
             ClientOperation::End => self.end(&arrived, record).boxed().await,
-            ClientOperation::Level(level) => self.set_level(arrived, level, record).boxed().await,
-            ClientOperation::Tell(ask) => self.tell(arrived, ask, record, slot).boxed().await,
-            ClientOperation::RootsChanged => self.roots_changed(arrived, record).boxed().await,
+            ClientOperation::Level(level) => self.set_level(*arrived, level, record).boxed().await,
+            ClientOperation::Tell(ask) => self.tell(*arrived, ask, record, slot).boxed().await,
+            ClientOperation::RootsChanged => self.roots_changed(*arrived, record).boxed().await,
             ClientOperation::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
             ClientOperation::Cancel(id) => self.cancel(&arrived, id, &record),
             ClientOperation::Ping | ClientOperation::Notice => self.acknowledge(&arrived, &record),
@@ -291,7 +288,7 @@ impl Gateway {
         peer: &Peer,
         arriving: ArrivingRequest<'_, B>,
         record: &mut Record,
-    ) -> Result<AuthenticatedRequest, Failure>
+    ) -> Result<Box<AuthenticatedRequest>, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -318,24 +315,25 @@ impl Gateway {
         };
         record.bytes_in = body.len();
         self.check_body_digest(admission, &caller, &head, &body)?;
-        Ok(AuthenticatedRequest {
+        // Boxed, as what comes of it: the futures of the next steps hold it, and are copied when they begin.
+        Ok(Box::new(AuthenticatedRequest {
             caller,
             holder,
             route,
             head,
             body,
             admission: Arc::clone(admission),
-        })
+        }))
     }
 
     /// Decodes the message and binds it to its session.
     async fn decode_and_bind(
         &self,
-        authenticated: AuthenticatedRequest,
+        authenticated: Box<AuthenticatedRequest>,
         slot: &mut InFlightSlot,
         record: &mut Record,
-    ) -> Result<DecodedRequest, Failure> {
-        let AuthenticatedRequest { caller, holder, route, head, body, admission } = authenticated;
+    ) -> Result<Box<DecodedRequest>, Failure> {
+        let AuthenticatedRequest { caller, holder, route, head, body, admission } = *authenticated;
         record.controls_run.note(Control::Message);
         if head.method != Method::POST {
             record.controls_run.note(Control::Session);
@@ -354,7 +352,7 @@ impl Gateway {
             let inbound =
                 Inbound { version: session.version, ask, client: None, parents: Box::default() };
             let (id, batched, session) = (None, false, Some(session));
-            return Ok(DecodedRequest {
+            return Ok(Box::new(DecodedRequest {
                 caller,
                 holder,
                 route,
@@ -365,7 +363,7 @@ impl Gateway {
                 batched,
                 admission,
                 facts: self.policy.facts(),
-            });
+            }));
         }
         let (id, message) = identified(wire::decode_any(body, &JsonBounds::MESSAGE).await, record)?;
         slot.indexed(message.index_bytes())?;
@@ -395,7 +393,7 @@ impl Gateway {
             Some(said) => Some(self.introduced(&caller.principal, &route, &said, record).await?),
             None => None,
         };
-        Ok(DecodedRequest {
+        Ok(Box::new(DecodedRequest {
             caller,
             holder,
             route,
@@ -406,7 +404,7 @@ impl Gateway {
             batched: false,
             admission,
             facts: self.policy.facts(),
-        })
+        }))
     }
 
     /// Takes a share of the client's address for a body that may arrive before the sender is authenticated: over HTTP/2

@@ -880,7 +880,7 @@ impl Upstream {
     /// Sends a request. Over HTTP, returns when the headers of the response have arrived.
     async fn dispatch(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, UpstreamError> {
         match &self.transport {
-            Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
+            Transport::Http(http) => Ok(Incoming::Http(http.send(outgoing).await?, None)),
             Transport::Channel(pool) => {
                 let channel = Box::pin(pool.channel(self.seat(outgoing))).await?;
                 let answer = channel.send(outgoing, self.limits.connect_timeout).await?;

@@ -61,7 +61,7 @@ impl BatchSender {
         message: Message,
         facts: Facts,
         record: &mut Record,
-    ) -> Result<DecodedRequest, Failure> {
+    ) -> Result<Box<DecodedRequest>, Failure> {
         let mut inbound = decode::read(&self.head.headers, message, &mut record.version)?;
         if inbound.version.era() == Era::Modern {
             return Err(Failure::Shape("a batch is of the revision of its session"));
@@ -71,7 +71,7 @@ impl BatchSender {
         if matches!(inbound.ask, ClientOperation::Initialize) {
             return Err(Failure::Shape("`initialize` is not part of a batch"));
         }
-        Ok(DecodedRequest {
+        Ok(Box::new(DecodedRequest {
             caller: self.caller.clone(),
             holder: self.holder.clone(),
             route: Arc::clone(&self.route),
@@ -82,7 +82,7 @@ impl BatchSender {
             batched: true,
             admission: Arc::clone(&self.admission),
             facts,
-        })
+        }))
     }
 }
 

@@ -591,8 +591,7 @@ impl CallAnswer {
         let found = timeout_at(until, http.open(&outgoing, Some(&last))).await;
         let found = found.map_err(|_late| UpstreamError::Incomplete)??;
         let found = found.ok_or(UpstreamError::Incomplete)?;
-        let (incoming, pass) =
-            (Incoming::Http(Box::new(found), None), std::mem::take(&mut self.pass));
+        let (incoming, pass) = (Incoming::Http(found, None), std::mem::take(&mut self.pass));
         self.messages = Some(IncomingMessages { incoming, pass });
         self.lost = None;
         Ok(())

@@ -171,7 +171,7 @@ impl SessionStream {
             .await;
         self.opened.cancel();
         match opened {
-            Ok(Some(answer)) => self.answer = Some(Box::new(answer)),
+            Ok(Some(answer)) => self.answer = Some(answer),
             // SPEC: 405 means that there is no such stream. Servers without it also answer 400.
             Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),

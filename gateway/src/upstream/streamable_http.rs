@@ -227,7 +227,10 @@ impl StreamableHttpClient {
     }
 
     /// Sends a request and reads the headers of the response.
-    pub(super) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<HttpAnswer, UpstreamError> {
+    pub(super) async fn send(
+        &self,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<Box<HttpAnswer>, UpstreamError> {
         let (link, response) = self.let_in(&Method::POST, outgoing, None).await?;
         self.answer(link, response, outgoing)
     }
@@ -240,7 +243,7 @@ impl StreamableHttpClient {
         &self,
         outgoing: &Outgoing<'_>,
         last: Option<&str>,
-    ) -> Result<Option<HttpAnswer>, UpstreamError> {
+    ) -> Result<Option<Box<HttpAnswer>>, UpstreamError> {
         let (link, response) = self.let_in(&Method::GET, outgoing, last).await?;
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             return Ok(None);
@@ -255,26 +258,28 @@ impl StreamableHttpClient {
         link: ServerConnection,
         response: Response<ServerResponseBody>,
         outgoing: &Outgoing<'_>,
-    ) -> Result<HttpAnswer, UpstreamError> {
+    ) -> Result<Box<HttpAnswer>, UpstreamError> {
         let (head, body) = response.into_parts();
         let session = head.headers.get(&header::SESSION).and_then(|id| id.to_str().ok());
         let session = session.filter(|id| id.len() <= 1024).map(Into::into);
         let content = self.content(&head.headers, &body)?;
         let streamed = matches!(content, Some(AnswerContent::Events(..)));
-        let answer = |content| HttpAnswer {
-            server: Arc::clone(&self.answers.server),
-            link: Some(link),
-            idle: self.idle(),
-            body,
-            content,
-            limit: self.limits.response_body,
-            session,
-            streamed,
-            last: None,
-            retry: RETRY,
-            fair: ReadBudget::new(),
-            blanks: BlankLines::new(),
-            received: self.answers.accounts.begin(&self.answers.server, outgoing.caller),
+        let answer = |content| {
+            Box::new(HttpAnswer {
+                server: Arc::clone(&self.answers.server),
+                link: Some(link),
+                idle: self.idle(),
+                body,
+                content,
+                limit: self.limits.response_body,
+                session,
+                streamed,
+                last: None,
+                retry: RETRY,
+                fair: ReadBudget::new(),
+                blanks: BlankLines::new(),
+                received: self.answers.accounts.begin(&self.answers.server, outgoing.caller),
+            })
         };
         match (head.status, content) {
             (StatusCode::OK, Some(content)) => Ok(answer(content)),
