@@ -224,8 +224,11 @@ fn judged(value: &str, kind: LabelKind, one: &LabelledValue) -> Option<(ValueCla
     };
     let replaceable = matches!(kind, LabelKind::Password | LabelKind::Key);
     if kind != LabelKind::Code && placeholder::is_password(value) {
-        let assigned =
-            replaceable && one.link == Link::Sign && value.len() >= 4 && !is_expression(value);
+        let masked = value.bytes().all(|byte| byte == b'*');
+        let assigned = replaceable
+            && one.link == Link::Sign
+            && value.len() >= 4
+            && (masked || !is_expression(value));
         return assigned.then_some((ValueClass::Placeholder, "placeholder"));
     }
     accepted.then_some((ValueClass::Secret, rule))
