@@ -10,7 +10,7 @@ use policy_core::base::compiled::Compiled;
 
 use super::placeholder;
 use super::randomness::looks_generated;
-use crate::content::found::{FoundValue, ValueClass};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Shorter labels must be words of their own, because they are parts of other words.
 const LONG: usize = 6;
@@ -567,7 +567,7 @@ impl Column {
 #[cfg(test)]
 mod tests {
     use super::{KNOWN, find};
-    use crate::content::found::ValueClass;
+    use crate::secrets::found::ValueClass;
 
     fn found(text: &str) -> Vec<(ValueClass, &'static str, String)> {
         let mut found = Vec::new();
