@@ -10,12 +10,10 @@ mod handling;
 mod fence;
 mod host;
 mod imperative;
-mod found;
 mod mark;
 mod markup;
 mod media;
 mod named;
-mod runs;
 mod order;
 mod directions;
 mod personal;
@@ -24,8 +22,6 @@ mod solicit;
 mod rules;
 pub mod stretch;
 mod orders;
-mod vendors;
-mod secrets;
 mod encoded;
 mod lens;
 mod pieces;
@@ -33,7 +29,6 @@ mod walk;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use json::{Document, JsonBounds, Value};
@@ -46,7 +41,6 @@ use policy_core::subject::principal::PrincipalSelector;
 use self::carried::LeakTracker;
 pub use self::carried::TrackerVersion;
 pub use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
-use self::found::{FoundValue, ValueClass};
 pub use self::handling::{Direction, Handling, Handlings, PermittedList};
 pub use self::host::note as authority_note;
 use self::lens::StringScan;
@@ -54,6 +48,8 @@ pub use self::pieces::ChosenPart;
 pub use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::inspect::{Detector, Finding};
+use crate::secrets;
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Whether notes and fences are added to the texts in an inspected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,23 +88,6 @@ pub fn without_secrets(text: &str) -> String {
     secrets::find(text, &mut found);
     found.retain(|one| one.class == ValueClass::Secret);
     replaced(text, found)
-}
-
-/// The ranges of the secrets in `text` that have a form of their own, in order and apart: for texts that speak about
-/// passwords and keys, in which no word before a value tells that it is one.
-#[must_use]
-pub(crate) fn formed_secrets(text: &str) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    secrets::find_formed(text, &mut found);
-    let mut places: Vec<Range<usize>> = found.iter().map(|one| one.from..one.end).collect();
-    places.sort_unstable_by_key(|place| (place.start, std::cmp::Reverse(place.end)));
-    let mut done = 0;
-    places.retain(|place| {
-        let is_apart = place.start >= done;
-        done = done.max(place.end);
-        is_apart
-    });
-    places
 }
 
 /// `text` with `[REDACTED:KIND]` in place of secrets, of card, account and identity numbers, and of the canaries of

@@ -6,8 +6,9 @@ use aho_corasick::AhoCorasick;
 use json::coding;
 use policy_core::base::work::WorkBudget;
 
-use super::found::{FoundValue, ValueClass};
-use super::{personal, runs, secrets};
+use super::personal;
+use crate::secrets::found::{FoundValue, ValueClass};
+use crate::secrets::{self, runs};
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;

@@ -15,12 +15,13 @@ use super::KEPT;
 use super::carried::{ComparableText, KeyedHashing, LeakTracker, ShownValue};
 use super::directions::{self, SeenTools};
 use super::fence::Fence;
-use super::found::{FoundValue, ValueClass};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::order::InjectionVerdict;
-use super::{encoded, fence, markup, orders, personal, secrets};
+use super::{encoded, fence, markup, orders, personal};
 use crate::inspect::{self, Certainty, Detector};
+use crate::secrets;
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;
@@ -31,6 +32,19 @@ const WORD: usize = 16;
 const PASS: usize = 8;
 /// The replacement of a text that cannot be sanitised.
 const WITHHELD: &str = "[withheld]";
+
+/// The detector that finds values of a class.
+pub(super) const fn detector(class: ValueClass) -> Detector {
+    match class {
+        ValueClass::Secret => Detector::Secrets,
+        ValueClass::Identifier => Detector::Identifiers,
+        ValueClass::Contact => Detector::Contacts,
+        ValueClass::Canary => Detector::Canaries,
+        ValueClass::Carried => Detector::CarriedData,
+        ValueClass::Field => Detector::SensitiveFields,
+        ValueClass::Placeholder => Detector::Placeholders,
+    }
+}
 
 /// The context in which the strings of one message are inspected.
 #[derive(Clone, Copy)]
@@ -182,7 +196,7 @@ impl StringScan<'_> {
     }
 
     pub(super) fn of(&self, class: ValueClass) -> Handling {
-        self.how(class.detector())
+        self.how(detector(class))
     }
 
     pub(super) fn is_result(&self) -> bool {
@@ -374,7 +388,7 @@ impl StringScan<'_> {
         let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
         for one in kept.into_values() {
             let handling = self.of(one.class);
-            seen.add((one.class.detector(), handling, Cow::Borrowed(one.rule)));
+            seen.add((detector(one.class), handling, Cow::Borrowed(one.rule)));
             let value = text.get(one.from..one.end).unwrap_or_default();
             out.push_str(text.get(done..one.from).unwrap_or_default());
             if handling == Handling::Redact {
@@ -423,7 +437,7 @@ impl StringScan<'_> {
         found.retain(|one| {
             let carried =
                 carries && !matches!(one.class, ValueClass::Contact | ValueClass::Placeholder);
-            (on(one.class.detector()) || carried) && !self.allows(text, one)
+            (on(detector(one.class)) || carried) && !self.allows(text, one)
         });
         found
     }

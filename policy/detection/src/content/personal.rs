@@ -4,14 +4,14 @@
 //! neither is ignored.
 
 mod numbers;
-mod cards;
 mod examples;
 mod national;
+mod cards;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use self::numbers::{FEWEST, Number, identify};
-use super::found::{FoundValue, ValueClass};
+use self::numbers::{FEWEST, Number, bank_account, identifier, phone};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Longest number with its separators, in bytes.
 const LONGEST: usize = 44;
@@ -153,6 +153,15 @@ fn number(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
         }
     }
     None
+}
+
+/// The class and the rule of a number, by its form and the text before it.
+fn identify(number: &Number<'_>, before: &str) -> Option<(ValueClass, &'static str)> {
+    let rule = identifier(number, before)
+        .or_else(|| national::identify(number, before))
+        .or_else(|| bank_account(number, before));
+    let person = rule.map(|rule| (ValueClass::Identifier, rule));
+    person.or_else(|| phone(number, before).then_some((ValueClass::Contact, "phone-number")))
 }
 
 /// The end of an IPv4 address that begins at `from`.

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::Detector;
 use super::rendered::RenderedText;
-use crate::content::formed_secrets;
+use crate::secrets::formed_secrets;
 
 /// Longest string that a person would read, in bytes.
 const LONGEST: usize = 8 * 1024;

@@ -7,7 +7,7 @@
 
 use super::examples;
 use super::numbers::is_card;
-use crate::content::found::FoundValue;
+use crate::secrets::found::FoundValue;
 
 /// Fewest digits of a card number.
 pub(super) const FEWEST: usize = 13;

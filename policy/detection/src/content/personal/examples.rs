@@ -1,7 +1,7 @@
 //! Tells numbers that vendors and authorities publish as examples from those of persons.
 
 use super::numbers::Number;
-use crate::content::found::{FoundValue, ValueClass};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// The rule of a number that stands in place of one.
 const PLACEHOLDER: &str = "placeholder";

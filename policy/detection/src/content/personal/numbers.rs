@@ -1,8 +1,6 @@
 //! Identifies numbers of persons and accounts by their check digits, or by the words before them.
 
 use super::LONGEST;
-use super::national;
-use crate::content::found::ValueClass;
 
 /// Fewest digits of a number that can be identified.
 pub(super) const FEWEST: usize = 7;
@@ -138,16 +136,6 @@ pub(super) fn is_card(digits: &[u8]) -> bool {
     issued && luhn(digits)
 }
 
-pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(ValueClass, &'static str)> {
-    let rule = identifier(number, before)
-        .or_else(|| national::identify(number, before))
-        .or_else(|| bank_account(number, before));
-    if let Some(rule) = rule {
-        return Some((ValueClass::Identifier, rule));
-    }
-    phone(number, before).then_some((ValueClass::Contact, "phone-number"))
-}
-
 /// Shorter words must be words of their own, because they are parts of others.
 const WHOLE: usize = 5;
 
@@ -178,7 +166,7 @@ fn names_passport(before: &str) -> bool {
 }
 
 /// The rule of a number with the form and the check digits of an identifier.
-fn identifier(number: &Number<'_>, before: &str) -> Option<&'static str> {
+pub(super) fn identifier(number: &Number<'_>, before: &str) -> Option<&'static str> {
     if number.is_card() {
         return Some("card-number");
     }
@@ -332,7 +320,7 @@ fn of_twelve_and_more(number: &Number<'_>, before: &str) -> Option<&'static str>
 }
 
 /// The rule of a number that the text before it calls a bank account.
-fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static str> {
+pub(super) fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let length = number.digits.len();
     let is_one = (8..=17).contains(&length)
         && says(before, &["bank account", "account number", "account no", "acct"])
@@ -420,7 +408,8 @@ fn names_other(before: &str) -> bool {
     words.by_ref().take(3).find(filler).is_some_and(|word| OTHERS.contains(&word))
 }
 
-fn phone(number: &Number<'_>, before: &str) -> bool {
+/// Whether a number is that of a telephone.
+pub(super) fn phone(number: &Number<'_>, before: &str) -> bool {
     let length = number.digits.len();
     let groups = &number.groups;
     if number.text.starts_with('+') {

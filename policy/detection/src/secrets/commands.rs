@@ -4,7 +4,7 @@ use json::coding;
 
 use super::placeholder::{self, distinct};
 use super::{LONGEST, ends_with, is_reference};
-use crate::content::found::{FoundValue, ValueClass};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// How many bytes before a value are searched for the beginning of a command line.
 const COMMAND: usize = 120;

@@ -2,14 +2,17 @@
 //!
 //! One pass over the bytes; more expensive tests are applied only to words that could be secrets.
 
-mod commands;
-mod forms;
-mod labels;
-mod pattern;
-mod placeholder;
-mod places;
-mod randomness;
+pub(crate) mod found;
+pub(crate) mod runs;
+mod vendors;
 mod table;
+mod pattern;
+mod randomness;
+mod placeholder;
+mod forms;
+mod places;
+mod labels;
+mod commands;
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -21,11 +24,9 @@ use policy_core::base::compiled::Compiled;
 
 use self::commands::flagged;
 use self::forms::format;
+use self::found::{FoundValue, ValueClass};
 use self::placeholder::distinct;
 use self::places::UrlPath;
-use super::found::{FoundValue, ValueClass};
-use super::runs as byte_runs;
-use super::vendors;
 
 /// Shortest word that is a secret because of the words before it, in bytes.
 const SHORTEST: usize = 16;
@@ -129,19 +130,19 @@ fn is_part(byte: u8) -> bool {
 }
 
 /// Appends the secrets in `text`, and what stands in place of a secret as [`ValueClass::Placeholder`].
-pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
+pub(crate) fn find(text: &str, out: &mut Vec<FoundValue>) {
     let before = out.len();
     forms::find(text, out);
     let found = out.get(before..).unwrap_or_default();
     let mut known: Vec<Range<usize>> = found.iter().map(|one| one.from..one.end).collect();
     known.sort_unstable_by_key(|range| (range.start, range.end));
-    runs(text, &known, out);
+    words(text, &known, out);
     labels::find(text, &known, out);
 }
 
 /// Appends the secrets whose form alone tells that they are some: keys in a vendor's format, private keys, and passwords in
 /// URIs. For texts that speak about secrets.
-pub(crate) fn find_formed(text: &str, out: &mut Vec<FoundValue>) {
+fn find_formed(text: &str, out: &mut Vec<FoundValue>) {
     let before = out.len();
     forms::find(text, out);
     let mut at = 0;
@@ -158,6 +159,23 @@ pub(crate) fn find_formed(text: &str, out: &mut Vec<FoundValue>) {
     out.append(&mut found);
 }
 
+/// The ranges of the secrets in `text` that have a form of their own, in order and apart: for texts that speak about
+/// passwords and keys, in which no word before a value tells that it is one.
+#[must_use]
+pub(crate) fn formed_secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    find_formed(text, &mut found);
+    let mut places: Vec<Range<usize>> = found.iter().map(|one| one.from..one.end).collect();
+    places.sort_unstable_by_key(|place| (place.start, std::cmp::Reverse(place.end)));
+    let mut done = 0;
+    places.retain(|place| {
+        let is_apart = place.start >= done;
+        done = done.max(place.end);
+        is_apart
+    });
+    places
+}
+
 /// Whether any of these ranges, which are in order, overlaps a word.
 fn is_known(known: &[Range<usize>], from: usize, end: usize) -> bool {
     let at = known.partition_point(|range| range.end <= from);
@@ -165,7 +183,7 @@ fn is_known(known: &[Range<usize>], from: usize, end: usize) -> bool {
 }
 
 /// Appends the secrets that are words of the text, except for those that `known` covers.
-fn runs(text: &str, known: &[Range<usize>], out: &mut Vec<FoundValue>) {
+fn words(text: &str, known: &[Range<usize>], out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -235,7 +253,7 @@ fn is_mentioned(rest: &str, length: usize) -> bool {
     let sample = rest.as_bytes().get(length..).unwrap_or_default();
     let part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let sample = sample.get(..sample.len().min(BODY)).unwrap_or_default();
-    byte_runs::long(sample, LINE, part).next().is_none()
+    runs::long(sample, LINE, part).next().is_none()
 }
 
 /// Finds the password in `scheme://name:password@`, or a webhook URL; returns where to continue.

@@ -12,7 +12,7 @@ use super::is_uuid;
 use super::pattern::{FormPart, KeyPattern, KeyPlace};
 use super::placeholder::{self, Likeness};
 use super::table::{CheckDigits, FORMS, OWN};
-use crate::content::found::{FoundValue, ValueClass};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
@@ -386,9 +386,9 @@ fn is_header(part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{FORMATS, FORMS, KeyPattern, LEAST, base62, crc32, find, is_checked};
-    use crate::content::found::ValueClass;
-    use crate::content::secrets::pattern::{sample, twin};
-    use crate::content::secrets::table::CheckDigits;
+    use crate::secrets::found::ValueClass;
+    use crate::secrets::pattern::{sample, twin};
+    use crate::secrets::table::CheckDigits;
 
     fn found(text: &str) -> Vec<(ValueClass, &'static str)> {
         let mut found = Vec::new();

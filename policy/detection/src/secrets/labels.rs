@@ -10,7 +10,7 @@ use policy_core::base::compiled::Compiled;
 
 use super::placeholder;
 use super::randomness::looks_generated;
-use crate::content::found::{FoundValue, ValueClass};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Shorter labels must be words of their own, because they are parts of other words.
 const LONG: usize = 6;
@@ -224,8 +224,11 @@ fn judged(value: &str, kind: LabelKind, one: &LabelledValue) -> Option<(ValueCla
     };
     let replaceable = matches!(kind, LabelKind::Password | LabelKind::Key);
     if kind != LabelKind::Code && placeholder::is_password(value) {
-        let assigned =
-            replaceable && one.link == Link::Sign && value.len() >= 4 && !is_expression(value);
+        let masked = value.bytes().all(|byte| byte == b'*');
+        let assigned = replaceable
+            && one.link == Link::Sign
+            && value.len() >= 4
+            && (masked || !is_expression(value));
         return assigned.then_some((ValueClass::Placeholder, "placeholder"));
     }
     accepted.then_some((ValueClass::Secret, rule))
@@ -564,7 +567,7 @@ impl Column {
 #[cfg(test)]
 mod tests {
     use super::{KNOWN, find};
-    use crate::content::found::ValueClass;
+    use crate::secrets::found::ValueClass;
 
     fn found(text: &str) -> Vec<(ValueClass, &'static str, String)> {
         let mut found = Vec::new();
