@@ -264,8 +264,9 @@ fn a_poisoned_definition_is_withheld_from_list_and_call() {
         });
         let gateway = Config::of(&server.url()).start();
         let ana = gateway.client(era, ANA);
-        assert_eq!(ana.tools(), ["read"]);
-        assert_eq!(gateway.last()["hidden"], 5);
+        // A name outside the alphabet is only likely to be one: it is recorded.
+        assert_eq!(ana.tools(), ["read", "odd name"]);
+        assert_eq!(gateway.last()["hidden"], 4);
         for tool in ["convert", "add", "odd name", "twice"] {
             assert_eq!(ana.call(tool, &json!({})).code(), -32602, "{tool}");
         }

@@ -48,9 +48,8 @@ const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
-/// What the score of the rules by themselves is less than that of a stretch: where several of them match, the model
-/// does not outweigh them.
-const RULES_ALONE: f32 = 1.7;
+/// From this score of the rules on, a stretch gives instructions for certain, whatever the model says of its words.
+const RULES_CERTAIN: f32 = 4.2;
 /// Most words of one definition that are read.
 const WORDS: usize = 50_000;
 /// The score of a trick by itself.
@@ -194,7 +193,7 @@ impl TextAnalysis {
     pub fn orders(&self, model: &Model) -> Score {
         let local = |window: &Window| {
             let both = model.score(window) + RULES_COUNT * window.rules;
-            both.max(window.rules - RULES_ALONE)
+            if window.rules >= RULES_CERTAIN { both.max(CERTAIN) } else { both }
         };
         let scored = self.windows.iter().map(|window| (local(window), window));
         let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));

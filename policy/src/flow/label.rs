@@ -39,6 +39,7 @@ pub enum Confidentiality {
 /// What a tool does with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "FlowSink")]
 pub enum Sink {
     /// It only reads.
     None,

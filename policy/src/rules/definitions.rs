@@ -16,8 +16,8 @@ pub struct DefinitionPolicy {
     /// Text that disguises its content: letters of mixed scripts or in unusual shapes, terminal control sequences,
     /// text hidden in variation selectors. Default `enforce`; not `strip`.
     pub disguised_text: FindingTreatment,
-    /// Text that contains instructions to a model; what is only likely to is treated as `likelyFindings` says. Default
-    /// `enforce`; not `strip`.
+    /// Text that contains instructions to a model; what is only likely to is treated as `likelyFindings` says.
+    /// Default `enforce`; not `strip`.
     pub planted_instructions: FindingTreatment,
     /// Names that a server uses twice, which withholds both, and names outside the specified alphabet, which are only
     /// `likelyFindings`. Default `enforce`; not `strip`.

@@ -134,19 +134,13 @@ fn is_placeholder(token: &str) -> bool {
     token.starts_with(|c: char| c.is_ascii_uppercase() || c == '^' || c == '.')
 }
 
-/// The features of the words in one window, without duplicates.
-pub(super) fn of_window(
-    words: &[Token],
-    name: &BTreeSet<&'static str>,
-    rules: &[usize],
-    agreement: &str,
-) -> Vec<u32> {
-    let mut out = Vec::with_capacity(320);
+/// Features of the words themselves: their stems, alone, in pairs and in pairs with one between, and their letters.
+fn of_words(words: &[Token], out: &mut Vec<u32>) {
     let stems: Vec<&str> = words.iter().map(|token| stem(token)).collect();
     for (n, one) in stems.iter().enumerate() {
         out.push(hash(&["u", one]));
         if let Some(word) = words.get(n).filter(|word| !is_placeholder(word)) {
-            letters(word, &mut out);
+            letters(word, out);
         }
         if let Some(next) = stems.get(n + 1) {
             out.push(hash(&["b", one, next]));
@@ -155,6 +149,17 @@ pub(super) fn of_window(
             out.push(hash(&["s", one, second]));
         }
     }
+}
+
+/// The features of the words in one window, without duplicates.
+pub(super) fn of_window(
+    words: &[Token],
+    name: &BTreeSet<&'static str>,
+    rules: &[usize],
+    agreement: &str,
+) -> Vec<u32> {
+    let mut out = Vec::with_capacity(640);
+    of_words(words, &mut out);
     const END: &[&str] = &["."];
     let mut sequence: Vec<&[&'static str]> = Vec::with_capacity(words.len());
     let mut all = BTreeSet::new();
