@@ -15,7 +15,9 @@ mod event_sink;
 mod cancellation;
 mod guardrails;
 mod resource_links;
+mod flows;
 mod in_flight_call;
+mod shown_values;
 mod inspect;
 mod release_early;
 mod server_request_records;
@@ -79,6 +81,7 @@ use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
 use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
 use crate::session::disclosed_client::DisclosedClient;
+use crate::session::flow_store::FlowStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
@@ -138,6 +141,8 @@ pub struct Gateway {
     pub parked_calls: Arc<BoundedMap<[u8; 16], ParkedCall>>,
     /// Tool results that are kept because they are too long for a response.
     pub result_store: Arc<ResultStore>,
+    /// What each flow was shown.
+    pub flow_store: Arc<FlowStore>,
     /// Encrypts and authenticates state that clients carry, such as `requestState`.
     pub sealer: Arc<Sealer>,
     /// Rate limits of tools in the registry.
@@ -631,12 +636,13 @@ impl Gateway {
         self.policy.may_watch(&self.policy.facts(), principal, server.name(), uri).is_granted()
     }
 
-    /// Drops expired sessions, rates, kept results, links and parked calls.
+    /// Drops expired sessions, rates, kept results, flows, links and parked calls.
     pub fn sweep(&self) {
         self.session_states.sweep();
         self.sessions.sweep();
         self.rate_limiter.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
+        self.flow_store.sweep(self.clock.instant());
         self.policy.links().forget(self.seconds());
         let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;

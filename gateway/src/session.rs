@@ -6,6 +6,7 @@
 //! instead, before which all sessions of that principal have ended.
 
 pub mod disclosed_client;
+pub mod flow_store;
 pub mod rate_limiter;
 pub mod result_store;
 pub mod state;

@@ -2,15 +2,21 @@
 //! project is built with, which are ordinary.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use detection::content::stretch::stretches;
+use detection::detect::{TextAnalysis, Window, words};
 use serde_json::Value;
 
 use super::generator::Dice;
-use super::{Example, hash};
+use super::{Example, example, hash, read};
 
+/// What a window counts that is an attack.
+const ATTACK: f32 = 2.0;
+/// What a window counts that stands in an attack's definition beside the attack.
+const BESIDE: f32 = 0.5;
 /// Licences of which the documents of a library are learned from.
 const LICENCES: [&str; 5] = ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC"];
 /// Lengths of the parts that are read of a document, in bytes.
@@ -30,9 +36,9 @@ struct WrittenText {
 }
 
 impl WrittenText {
-    /// The results.
-    fn results() -> Vec<Self> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("detect/corpus/results.jsonl");
+    /// The texts in a file of the corpus.
+    fn all(name: &str) -> Vec<Self> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("detect/corpus").join(name);
         let text = fs::read_to_string(path).unwrap();
         let row = |line: &str| {
             let mut row: Value = serde_json::from_str(line).unwrap();
@@ -43,10 +49,55 @@ impl WrittenText {
     }
 }
 
+/// The windows of definitions: those with the attack, those beside it, and all of ordinary ones.
+pub(crate) fn windows() -> Vec<Example> {
+    let mut examples = Vec::new();
+    for row in WrittenText::all("definitions.jsonl") {
+        let reading = read(&row.value.to_string());
+        if !row.attack {
+            examples.extend(reading.windows.iter().map(|window| example(window, false, 1.0)));
+            continue;
+        }
+        let Some(attack) = place(&row, &reading) else { continue };
+        for window in &reading.windows {
+            match kind(window, &attack) {
+                Some(true) => examples.push(example(window, true, ATTACK)),
+                Some(false) => examples.push(example(window, false, BESIDE)),
+                None => {}
+            }
+        }
+    }
+    examples
+}
+
+/// The words of a reading that are the attack; `None` if they are read otherwise there, as the words of a name are.
+fn place(row: &WrittenText, reading: &TextAnalysis) -> Option<Range<usize>> {
+    let name = row.value["name"].as_str().unwrap_or_default();
+    let sought = words(&row.marked, name);
+    let alike = |at: usize| {
+        let here = reading.tokens.get(at..).unwrap_or_default();
+        here.iter().zip(&sought).filter(|(one, other)| one == other).count()
+    };
+    let last = reading.tokens.len().saturating_sub(sought.len());
+    let best = (0..=last).max_by_key(|at| (alike(*at), usize::MAX - at))?;
+    let enough = !sought.is_empty() && alike(best) * 10 >= sought.len() * 6;
+    enough.then(|| best..best + sought.len())
+}
+
+/// Whether a window is mostly the attack, or has nothing of it; `None` in between.
+fn kind(window: &Window, attack: &Range<usize>) -> Option<bool> {
+    let (from, to) = window.words;
+    let inside = attack.end.min(to).saturating_sub(attack.start.max(from));
+    if inside * 10 >= attack.len() * 7 || inside >= 20 || inside * 10 >= (to - from) * 6 {
+        return Some(true);
+    }
+    (inside == 0).then_some(false)
+}
+
 /// The pairs of sentences of results and of documents. Those that are orders count `weight`.
 pub(crate) fn pairs(weight: f32) -> Vec<Example> {
     let mut examples = Vec::new();
-    for row in WrittenText::results() {
+    for row in WrittenText::all("results.jsonl") {
         let text = row.value.as_str().unwrap_or_default();
         let attack = row.attack.then(|| text.find(&row.marked)).flatten();
         let attack = attack.map(|from| from..from + row.marked.len());

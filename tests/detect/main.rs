@@ -95,7 +95,7 @@ fn rows(folder: &Path, file: &str) -> Vec<Row> {
 /// What is learned from: the features of a stretch, what it is, and what it counts.
 #[derive(Clone)]
 struct Example {
-    features: Vec<u16>,
+    features: Vec<u32>,
     attack: bool,
     weight: f32,
 }
@@ -118,11 +118,11 @@ fn train(examples: &[Example], buckets: usize, seed: u64) -> Model {
         for batch in order.chunks(BATCH) {
             gradient.fill(0.0);
             for example in batch.iter().map(|at| &examples[*at]) {
-                let sum: f32 = example.features.iter().map(|f| weights[usize::from(*f)]).sum();
+                let sum: f32 = example.features.iter().map(|f| weights[*f as usize]).sum();
                 let z = (sum + weights[buckets]).clamp(-30.0, 30.0);
                 let error = 1.0 / (1.0 + (-z).exp()) - f32::from(u8::from(example.attack));
                 let error = error * example.weight / batch.len() as f32;
-                example.features.iter().for_each(|f| gradient[usize::from(*f)] += error);
+                example.features.iter().for_each(|f| gradient[*f as usize] += error);
                 gradient[buckets] += error;
             }
             for ((weight, square), gradient) in weights.iter_mut().zip(&mut squares).zip(&gradient)
@@ -234,14 +234,54 @@ fn ordinary(dice: &mut Dice, grammar: &Grammar, rows: &[&Row]) -> Vec<Example> {
     examples
 }
 
+/// Prompts and resources that say what ordinary tools say: the rows are tools alone.
+fn other_kinds(dice: &mut Dice, rows: &[&Row]) -> Vec<Example> {
+    let mut examples = Vec::new();
+    for row in rows {
+        let (name, description) = (&row.tool["name"], &row.tool["description"]);
+        let value = match dice.below(8) {
+            0 => {
+                let audience = *dice.choose(&[
+                    &["user"][..],
+                    &["assistant"],
+                    &["user", "assistant"],
+                    &["assistant", "user"],
+                ]);
+                let title = name.as_str().unwrap_or_default().replace(['_', '-'], " ");
+                let uri = format!("file:///{}", name.as_str().unwrap_or_default());
+                json!({
+                    "uri": uri, "name": name, "title": title, "description": description,
+                    "mimeType": "text/plain", "size": dice.below(90_000),
+                    "annotations": { "audience": audience, "priority": 0.5, "lastModified": "2026-01-12T15:00:58Z" },
+                })
+            }
+            1 => {
+                let members = row.tool["inputSchema"]["properties"].as_object();
+                let argument = |(name, schema): (&String, &Value)| json!({ "name": name, "description": schema["description"], "required": true });
+                let arguments: Vec<Value> = members.into_iter().flatten().map(argument).collect();
+                json!({ "name": name, "description": description, "arguments": arguments })
+            }
+            2 => {
+                json!({ "uri": "test://thing/1", "name": name, "annotations": { "audience": ["user", "assistant"], "priority": 0.9 } })
+            }
+            _ => continue,
+        };
+        let reading = read(&value.to_string());
+        examples.extend(reading.windows.iter().map(|window| example(window, false, 1.0)));
+    }
+    examples
+}
+
 /// A model of what may be learned from; `real` are rows that carry attacks.
 fn learn(rows: &[&Row], real: &[&Row], seed: u64) -> Model {
     let grammar = Grammar::read();
     let mut dice = Dice::new(seed);
     let mut examples = attacks(&mut dice, &grammar, rows);
+    examples.extend(corpus::windows());
     examples.extend(ordinary(&mut dice, &grammar, rows));
     let windows = rows.iter().flat_map(|row| &row.reading.windows);
     examples.extend(windows.map(|window| example(window, false, 1.0)));
+    examples.extend(other_kinds(&mut dice, rows));
     let model = train(&examples, BUCKETS, seed);
     if real.is_empty() {
         return model;
@@ -335,7 +375,7 @@ fn measure(data: &Data, strict: bool) {
         let known = |id: &String| data.poisoned.iter().find(|row| row.id == *id);
         base.and_then(known).is_none_or(|base| !base.permissive)
     };
-    for share in [0.003_f32, 0.005, 0.007, 0.008, 0.010] {
+    for share in [0.001_f32, 0.002, 0.003, 0.005, 0.007, 0.008, 0.010] {
         let threshold = sorted[(share * sorted.len() as f32) as usize];
         let some = |rows: &[(&Row, f32)], is: &dyn Fn(&Row) -> bool| {
             let rows: Vec<_> = rows.iter().filter(|(row, _)| is(row)).copied().collect();

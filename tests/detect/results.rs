@@ -33,7 +33,7 @@ struct Row {
     stratum: String,
     permissive: bool,
     /// The features of its stretches, and what the patterns find in each.
-    stretches: Vec<(Vec<u16>, f32)>,
+    stretches: Vec<(Vec<u32>, f32)>,
     patterns: f32,
 }
 
@@ -64,7 +64,7 @@ fn read(folder: &Path, name: &str) -> Vec<Row> {
     all.lines().map(row).collect()
 }
 
-fn sum(model: &Model, features: &[u16]) -> f32 {
+fn sum(model: &Model, features: &[u32]) -> f32 {
     model.bias() + features.iter().map(|f| model.weight(*f)).sum::<f32>()
 }
 

@@ -35,6 +35,7 @@ mod egress;
 mod federation;
 mod first_hour;
 mod flooding;
+mod flow;
 mod framing;
 mod guidance;
 mod http2;

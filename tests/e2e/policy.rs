@@ -264,8 +264,9 @@ fn a_poisoned_definition_is_withheld_from_list_and_call() {
         });
         let gateway = Config::of(&server.url()).start();
         let ana = gateway.client(era, ANA);
-        assert_eq!(ana.tools(), ["read"]);
-        assert_eq!(gateway.last()["hidden"], 5);
+        // A name outside the alphabet is only likely to be one: it is recorded.
+        assert_eq!(ana.tools(), ["read", "odd name"]);
+        assert_eq!(gateway.last()["hidden"], 4);
         for tool in ["convert", "add", "odd name", "twice"] {
             assert_eq!(ana.call(tool, &json!({})).code(), -32602, "{tool}");
         }
@@ -309,7 +310,7 @@ fn what_should_not_stand_in_a_definition_is_taken_out_or_withholds_it() {
         };
         let tools = json!([
             with("comment", "Reads a file. <!-- and more -->"),
-            with("key", "Reads a file with AKIAIOSFODNN7EXAMPLE."),
+            with("key", "Reads a file with AKIAQ3EGRZ7XK2MWPLVT."),
             with("inside", "Reads a file of http://10.0.0.1/x."),
             with("hidden", "Reads a\u{200b} file."),
             with("mixed", "R\u{435}ads a fil\u{435} or tw\u{43e}."),

@@ -107,6 +107,37 @@ fn links_lead_where_they_may_and_seem_to() {
     }
 }
 
+/// A key stands in a path as well as behind its name, and what a documentation shows in its place is none.
+#[test]
+fn a_key_in_a_path_is_not_shown_and_a_placeholder_is() {
+    const KEY: &str = "cfut_R4nd0mQ7wE5tY9uI2oP6aS3dF8gH1jK0lZ4xC7v9f3a1c5e";
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let gateway = start(&server, "");
+        for text in [
+            format!("https://api.example.com/client/v4/{KEY}/zones?page=2"),
+            format!("/var/lib/tokens/{KEY}/session.json"),
+            format!("[zone](https://api.example.com/?auth={KEY}&page=2)"),
+        ] {
+            *told.lock().unwrap() = texts(&[&text]);
+            let shown = said(&gateway, era);
+            assert!(
+                shown.contains("[REDACTED:cloudflare-key:") && !shown.contains(KEY),
+                "{era:?} {shown}"
+            );
+        }
+        let placeholders = "CLOUDFLARE_API_TOKEN=cfut_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx, password: changeme, 4242 4242 4242 4242";
+        *told.lock().unwrap() = texts(&[placeholders]);
+        assert_eq!(said(&gateway, era), placeholders, "{era:?}");
+        assert!(gateway.last()["found"].is_null(), "{era:?} {}", gateway.last());
+        let gateway = start(&server, "content: [{servers: [up], results: {placeholders: audit}}]");
+        assert_eq!(said(&gateway, era), placeholders, "{era:?}");
+        let found = gateway.last()["found"].to_string();
+        assert!(found.contains("placeholders") && !found.contains("secrets"), "{era:?} {found}");
+    }
+}
+
 /// Programs that show HTML and Markdown decode references, and parsers of URLs drop tabs and line ends.
 #[test]
 fn links_and_markup_are_judged_as_they_are_read() {

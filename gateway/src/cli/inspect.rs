@@ -100,9 +100,9 @@ fn one(
             let offer = CatalogItem::read(ItemKind::Tool, tool, &document);
             let offer = offer.map_err(|error| format!("the tool is of no use: {error}"))?;
             let findings = offer.findings().to_vec();
-            let withheld = policy.withholds(&findings).is_some();
+            let flagged = policy.withholds(&findings).or_else(|| policy.suspects(&findings));
             let score = TextAnalysis::of(tool).score(Model::built_in()).value / THRESHOLD;
-            (withheld, score, findings)
+            (flagged.is_some(), score, findings)
         }
         InspectKind::Result | InspectKind::Arguments => {
             let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;
@@ -115,7 +115,7 @@ fn one(
     };
     let finding = |finding: &Finding| {
         json!({
-            "detector": finding.detector.name(), "certainty": finding.certainty().as_str(),
+            "detector": finding.detector.name(), "certainty": finding.certainty.as_str(),
             "at": finding.at, "note": finding.note,
         })
     };

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use detection::inspect::{Detector, Finding};
+use detection::inspect::{Certainty, Detector, Finding};
 use gateway::control::inventory::ServerInventory;
 use json::{Document, JsonBounds, Value};
 use policy::definition::drift::visible;
@@ -319,6 +319,11 @@ fn limits(
 
 fn detected(of: &str, finding: &Finding) -> ScanFinding {
     let (severity, fix) = match finding.detector {
+        Detector::PlantedInstructions if finding.certainty == Certainty::Likely => (
+            Severity::Medium,
+            "read it before you approve it: the gateway shows it and records the finding, and withholds it with \
+             `policy.definitions.likelyFindings: enforce`",
+        ),
         Detector::PlantedInstructions => (
             Severity::High,
             "do not approve it before you have read it and asked who wrote it; the gateway withholds it",
@@ -327,6 +332,9 @@ fn detected(of: &str, finding: &Finding) -> ScanFinding {
             Severity::High,
             "do not approve it: what it says is not what is seen, and the gateway withholds it",
         ),
+        Detector::ToolNames if finding.certainty == Certainty::Likely => {
+            (Severity::Low, "some clients may not be able to call it: ask for another name")
+        }
         Detector::ToolNames => (
             Severity::Medium,
             "the gateway withholds it: ask for another name, or set `policy.definitions.toolNames`",

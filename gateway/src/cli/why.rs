@@ -48,6 +48,9 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
         | Reason::ConditionError(rule, _)
         | Reason::Scope(rule, _)
         | Reason::Proof(rule, _) => format!("{code}: rule `{rule}`"),
+        Reason::Flow(violation) => {
+            format!("{code}: `{}` {}", violation.at, violation.clause.note())
+        }
         Reason::Uri(error) => format!("{code}: {}", error.note()),
         Reason::Unknown(_) | Reason::Revoked | Reason::Approval => code.to_owned(),
     }

@@ -55,6 +55,7 @@ use crate::outbound::secrets::{self, LiveSecret, SecretStore};
 use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
 use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
+use crate::session::flow_store::{FlowBounds, FlowStore};
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
@@ -234,6 +235,7 @@ pub struct ProcessState {
     parked_calls: Arc<BoundedMap<[u8; 16], ParkedCall>>,
     cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     result_store: Arc<ResultStore>,
+    flow_store: Arc<FlowStore>,
     quotas: Arc<Quotas>,
     /// Cache of compiled schemas of tools.
     compiled: Arc<SchemaCache>,
@@ -245,6 +247,17 @@ pub struct ProcessState {
     pub bound: Vec<BoundListener>,
     /// The limits of the configuration.
     pub limits: Limits,
+}
+
+/// The bounds on what is remembered of flows.
+const fn flow_bounds(limits: &Limits, lifetime: Duration) -> FlowBounds {
+    FlowBounds {
+        flows: limits.flows,
+        values: limits.flow_values,
+        memory: limits.flow_memory,
+        window: limits.flow_window,
+        session: lifetime,
+    }
 }
 
 /// A listener whose socket is bound, by the gateway or by an application that mounts it.
@@ -372,6 +385,7 @@ pub fn lasting(
             limits.result_store_per_caller,
             limits.result_store_ttl,
         )),
+        flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
         quotas,
         compiled,
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
@@ -469,6 +483,7 @@ impl ProcessState {
             session_states: Arc::clone(&self.session_states),
             parked_calls: Arc::clone(&self.parked_calls),
             result_store: Arc::clone(&self.result_store),
+            flow_store: Arc::clone(&self.flow_store),
             sealer: Arc::clone(&self.sealer),
             rate_limiter: Arc::clone(&self.rate_limiter),
             revocations_changed: self.revocations_changed.clone(),

@@ -197,8 +197,15 @@ impl DryRun {
         let known_of = self.policy.registered(server, *kind, name);
         let uri = uri_of(*kind, name).and_then(Result::ok);
         let name = uri.as_ref().map_or(&**name, ResourceUri::as_str);
-        let subject =
-            AccessRequest { principal, server, kind: *kind, name, arguments, known: known_of };
+        let subject = AccessRequest {
+            principal,
+            server,
+            kind: *kind,
+            name,
+            arguments,
+            known: known_of,
+            flow: None,
+        };
         let rules = self.policy.access().explain(subject);
         let told = denial.map(|denial| told(&self.policy, *kind, denial));
         DryRunAnswer { decision, told, listed, known, rules }
@@ -210,7 +217,6 @@ impl DryRun {
     pub fn by_rules(&self, question: &TestRequest) -> Option<Effect> {
         let TestRequest { principal, server, kind, name, .. } = question;
         let known = self.policy.registered(server, *kind, name);
-        let arguments = KnownArguments::Unknown;
         let uri = uri_of(*kind, name);
         let name = match &uri {
             None => &**name,
@@ -220,7 +226,7 @@ impl DryRun {
                 return Some(Effect::Deny(denial));
             }
         };
-        let subject = AccessRequest { principal, server, kind: *kind, name, arguments, known };
+        let subject = AccessRequest::of_any_use(principal, server, *kind, name, known);
         if self.policy.facts().has_revoked_use(principal, server, name) {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             return Some(Effect::Deny(denial));

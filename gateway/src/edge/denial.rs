@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use detection::inspect::{Detector, Finding};
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
+use policy::flow::guard::FlowViolation;
 use policy::rules::decision::{
     ConditionFault, ConditionRemedy, Denial, DenialFormat, Disclosure, Reason,
 };
@@ -97,6 +98,9 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
                 Reason::Arguments(finding) | Reason::Content(finding) => {
                     format!("denied: {}", finding_clause(finding))
                 }
+                Reason::Flow(violation) => {
+                    format!("denied by flow control: {}", flow_clause(violation))
+                }
                 reason => match rule {
                     Some(rule) => format!("denied by rule `{rule}`: {}", reason_clause(reason)),
                     None => format!("denied: {}", reason_clause(reason)),
@@ -159,6 +163,7 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::Proof(..) => "it needs a token with proof of possession",
         Reason::Arguments(_) => "the arguments are not as they have to be",
         Reason::Content(_) => "the input may not be sent",
+        Reason::Flow(violation) => violation.clause.note(),
         Reason::Unknown(_)
         | Reason::Definition(_)
         | Reason::Shadowed(_)
@@ -187,8 +192,20 @@ const fn next_step(reason: &Reason) -> &'static str {
         | Reason::Revoked
         | Reason::Pin(_)
         | Reason::Approval
+        | Reason::Flow(_)
         | Reason::Uri(_) => GO_ON,
     }
+}
+
+/// What flow control refuses: the argument, and the label of the tool.
+fn flow_clause(violation: &FlowViolation) -> String {
+    let FlowViolation { clause, at, sink } = violation;
+    let named = match at.is_empty() {
+        true => "the target".to_owned(),
+        false if is_plain_pointer(at) => format!("the argument `{at}`"),
+        false => "an argument".to_owned(),
+    };
+    format!("{named} of this tool (sink: {}) {}", sink.as_str(), clause.note())
 }
 
 /// What a detector found, and where.
@@ -298,7 +315,7 @@ mod tests {
     }
 
     fn finding(at: &str, note: &str) -> Finding {
-        Finding { detector: Detector::InputSchema, at: at.to_owned(), note: note.to_owned().into() }
+        Finding::new(Detector::InputSchema, at.to_owned(), note.to_owned().into())
     }
 
     #[test]

@@ -365,6 +365,7 @@ impl Gateway {
             waiting: Vec::new(),
             asked: None,
             rounds: 0,
+            flow: self.flow_of(arrived, &frame.entry),
             gateway: Arc::clone(self),
         })
     }
@@ -503,6 +504,7 @@ impl Gateway {
         let verb = call.verb;
         let extras = request_extras(ask.inputs, &arrived.on_behalf(server_index).client, record);
         let state = ask.state.map(|text| self.opened_state(arrived, &call, &text));
+        let flow = self.flow_of(arrived, record);
         let arguments = call.arguments.clone();
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
         let bytes = bytes.saturating_add(extras.bytes());
@@ -510,7 +512,13 @@ impl Gateway {
         // Decided under the facts as they are now: reading the definitions may have added approvals and conflicts.
         let admit =
             move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
-                policy.admit_with(facts, caller, offers.as_deref(), call, &extras, budget)
+                let decide = |call, extras: &RequestExtras| {
+                    policy.admit_with(facts, caller, offers.as_deref(), call, extras, budget)
+                };
+                match flow {
+                    Some(flow) => flow.admit(policy, call, extras, decide),
+                    None => decide(call, &extras),
+                }
             };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;

@@ -18,6 +18,7 @@ use policy_core::subject::principal::Principal;
 
 use super::cancellation::CancellationEntry;
 use super::event_sink::EventSink;
+use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
 use super::state::RequestStateBinding;
 use super::stream_expiry::{AnsweredCalls, UsedItem};
@@ -98,6 +99,8 @@ pub(super) struct UpstreamCall {
     pub(super) asked: Option<ResponseAccount>,
     /// How many rounds of requests the client was sent.
     pub(super) rounds: usize,
+    /// The flow to which the answer is shown; `None` if no flow is remembered.
+    pub(super) flow: Option<ExchangeFlow>,
 }
 
 /// The exchange that currently waits for a call.
@@ -698,6 +701,7 @@ impl InFlightCall {
         frame.entry.found(found);
         let told = &ShownNotification { method: told.method.clone(), params: params.ok()? };
         let params = told.params.as_ref();
+        call.remember_shown(params).await;
         match &*told.method {
             method::PROGRESS => {
                 let (token, params) = frame.progress.as_ref().zip(params)?;
@@ -808,6 +812,11 @@ impl InFlightCall {
         let shown = call.gateway.counted_parts(released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
+        if let VisibleReply::Result(said) | VisibleReply::Error(said) | VisibleReply::Apart(said) =
+            &shown
+        {
+            self.call.remember_shown(Some(said)).await;
+        }
         if let VisibleReply::Apart(result) = shown {
             let call = call.answer.verb() == RequestOperation::Call;
             match call.then(|| self.kept(&result)).flatten() {

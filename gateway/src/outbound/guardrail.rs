@@ -191,7 +191,7 @@ impl GuardrailClient {
 
     fn finding(&self, what: &str) -> Finding {
         let note = Cow::Owned(format!("`{}` {what}", self.name));
-        Finding { detector: Detector::Guardrail, at: String::new(), note }
+        Finding::new(Detector::Guardrail, String::new(), note)
     }
 
     /// Sends the question; `None` if the guardrail allows the message, and otherwise its reason.

@@ -181,7 +181,8 @@ mod tests {
             ("[x](vscode&#58;//x/y)", "[x //x/y)"),
             ("a <img src='https&colon;//a.example/p'> b", "a   b"),
             ("see http&#58;//10.0.0.1/x", "see [internal]/x"),
-            ("key AKIAIOSFODNN7EXAMPLE!", "key [redacted]!"),
+            ("key AKIAQ3EGRZ7XK2MWPLVT!", "key [redacted]!"),
+            ("key AKIAIOSFODNN7EXAMPLE!", "key AKIAIOSFODNN7EXAMPLE!"),
             ("see http://10.0.0.1/x", "see [internal]/x"),
             (
                 "plain 'text' with <b>bold</b> & 日本語 👩‍💻",
@@ -235,7 +236,7 @@ mod tests {
                 prop_oneof![
                     Just("<!--"), Just("-->"), Just("<script>"), Just("</script>"), Just("<svg "),
                     Just("\u{200b}"), Just("\u{1b}[1m"), Just("\u{e0041}"), Just("javascript:"),
-                    Just("http://localhost"), Just("AKIAIOSFODNN7EXAMPLE"), Just("on"), Just("error="),
+                    Just("http://localhost"), Just("AKIAQ3EGRZ7XK2MWPLVT"), Just("on"), Just("error="),
                     Just("&#58;"), Just("java&Tab;script"), Just("!["), Just("]("), Just("\\:"), Just("https"),
                     Just(" "), Just("word"), Just("<"), Just(">"),
                 ],

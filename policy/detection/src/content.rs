@@ -10,12 +10,10 @@ mod handling;
 mod fence;
 mod host;
 mod imperative;
-mod found;
 mod mark;
 mod markup;
 mod media;
 mod named;
-mod runs;
 mod order;
 mod directions;
 mod personal;
@@ -24,8 +22,6 @@ mod solicit;
 mod rules;
 pub mod stretch;
 mod orders;
-mod vendors;
-mod secrets;
 mod encoded;
 mod lens;
 mod pieces;
@@ -45,7 +41,6 @@ use policy_core::subject::principal::PrincipalSelector;
 use self::carried::LeakTracker;
 pub use self::carried::TrackerVersion;
 pub use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
-use self::found::{FoundValue, ValueClass};
 pub use self::handling::{Direction, Handling, Handlings, PermittedList};
 pub use self::host::note as authority_note;
 use self::lens::StringScan;
@@ -53,6 +48,8 @@ pub use self::pieces::ChosenPart;
 pub use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::inspect::{Detector, Finding};
+use crate::secrets;
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Whether notes and fences are added to the texts in an inspected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +86,7 @@ pub fn patterns(text: &str) -> f32 {
 pub fn without_secrets(text: &str) -> String {
     let mut found = Vec::new();
     secrets::find(text, &mut found);
+    found.retain(|one| one.class == ValueClass::Secret);
     replaced(text, found)
 }
 
@@ -431,7 +429,7 @@ impl ContentPolicy {
             Cow::Borrowed(note) => Cow::Borrowed(note),
             Cow::Owned(note) => Cow::Owned(lens.told(&note)),
         };
-        Finding { detector: finding.detector, at, note }
+        Finding { at, note, ..finding }
     }
 
     /// The mark that replaces a value of a labelled member.

@@ -42,11 +42,14 @@ pub use tokens::Token;
 /// The weights: a signed byte for each bucket, then the bias; in units of 1/32.
 static MODEL: &[u8] = include_bytes!("detect/model.bin");
 const _: () = assert!(include_bytes!("detect/model.bin").len() == BUCKETS + 2);
+
 /// The value of one unit of a weight.
 const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
+/// From this score of the rules on, a stretch gives instructions for certain, whatever the model says of its words.
+const RULES_CERTAIN: f32 = 4.2;
 /// Most words of one definition that are read.
 const WORDS: usize = 50_000;
 /// The score of a trick by itself.
@@ -56,9 +59,11 @@ const BEFORE: usize = 4;
 const BEHIND: usize = 12;
 /// How many words before a window a rule that reaches into it can begin.
 const NEAR: usize = 4;
-/// From this score on, a text is taken to give instructions. `docs/detection.md` has the share of ordinary
-/// definitions that reach it.
-pub const THRESHOLD: f32 = 1.3;
+/// From this score on, a text may give instructions. `docs/detection.md` has the share of ordinary definitions that reach
+/// it, and that reach [`CERTAIN`].
+pub const THRESHOLD: f32 = 2.3;
+/// From this score on, a text gives instructions for certain.
+pub const CERTAIN: f32 = 3.8;
 
 /// A text that was normalised, decoded and divided into windows.
 #[derive(Debug)]
@@ -81,7 +86,7 @@ pub struct Window {
     /// Range of its words: the first, and one past the last.
     pub words: (usize, usize),
     /// Buckets of its features, without duplicates.
-    pub features: Vec<u16>,
+    pub features: Vec<u32>,
     /// Score of the rules, from 0 to 8.
     pub rules: f32,
     /// Description of the matching rule with the greatest weight.
@@ -147,8 +152,9 @@ impl Model {
 
     /// The weight of a bucket.
     #[must_use]
-    pub fn weight(&self, bucket: u16) -> f32 {
-        f32::from(self.weights.get(usize::from(bucket)).copied().unwrap_or(0)) * UNIT
+    pub fn weight(&self, bucket: u32) -> f32 {
+        let weight = usize::try_from(bucket).ok().and_then(|bucket| self.weights.get(bucket));
+        f32::from(weight.copied().unwrap_or(0)) * UNIT
     }
 
     /// The bias, which is added to the weights once.
@@ -185,7 +191,10 @@ impl TextAnalysis {
     /// The score of the text under `model`, without tricks.
     #[must_use]
     pub fn orders(&self, model: &Model) -> Score {
-        let local = |window: &Window| model.score(window) + RULES_COUNT * window.rules;
+        let local = |window: &Window| {
+            let both = model.score(window) + RULES_COUNT * window.rules;
+            if window.rules >= RULES_CERTAIN { both.max(CERTAIN) } else { both }
+        };
         let scored = self.windows.iter().map(|window| (local(window), window));
         let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
         let (value, at, note) = best

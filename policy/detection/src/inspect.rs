@@ -20,7 +20,7 @@ use policy_core::subject::kind::ReadOnlyHint;
 use policy_core::subject::name::ItemName;
 use policy_core::subject::uri::UriError;
 
-use crate::detect::{Model, THRESHOLD, TextAnalysis};
+use crate::detect::{CERTAIN, Model, THRESHOLD, TextAnalysis};
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +81,10 @@ pub enum Detector {
     WriteScopes,
     /// Results that direct their reader to a tool of another server.
     ToolDirections,
+    /// Calls that flow control refuses, or would refuse.
+    Flow,
+    /// What stands in place of a secret or of a number: examples of documentations, variables, `xxxx`.
+    Placeholders,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -102,7 +106,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 19] = [
+    pub const CONTENT: [Self; 21] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -113,6 +117,7 @@ impl Detector {
         Self::Secrets,
         Self::Identifiers,
         Self::Contacts,
+        Self::Placeholders,
         Self::Links,
         Self::Canaries,
         Self::CarriedData,
@@ -122,6 +127,7 @@ impl Detector {
         Self::Guardrail,
         Self::InspectionBudget,
         Self::ServerRequests,
+        Self::Flow,
     ];
 
     named! {
@@ -153,6 +159,8 @@ impl Detector {
         ServerRequests => "server-requests",
         WriteScopes => "write-scopes",
         ToolDirections => "tool-directions",
+        Flow => "flow",
+        Placeholders => "placeholders",
     }
 }
 
@@ -204,6 +212,7 @@ impl Detector {
             Self::Pins | Self::Registry => Some("it is not about the text of the definition"),
             Self::Identifiers
             | Self::Contacts
+            | Self::Placeholders
             | Self::Links
             | Self::Canaries
             | Self::ToolDirections
@@ -215,6 +224,7 @@ impl Detector {
             | Self::InputSchema
             | Self::Constraints
             | Self::OutputSchema
+            | Self::Flow
             | Self::ServerRequests => Some("it does not look at definitions"),
         }
     }
@@ -249,15 +259,15 @@ impl AcceptedDetectors {
     }
 }
 
-/// The note of a finding that is only likely.
+/// The note of a likely finding in a message.
 pub(crate) const LIKELY: &str = "may give orders, by its words";
 
 /// How sure a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// Sure enough for what is found to be removed or withheld.
+    /// Sure enough to remove or withhold what is found.
     Certain,
-    /// Not sure enough to remove anything of a text that may be honest.
+    /// Not sure enough to remove anything from a text that may be honest. It is recorded, and a person should look at it.
     Likely,
 }
 
@@ -281,20 +291,27 @@ pub struct Finding {
     pub at: String,
     /// A description in fixed words: never the text that was found.
     pub note: Cow<'static, str>,
+    /// How sure it is.
+    pub certainty: Certainty,
 }
 
 impl Finding {
+    /// A certain finding, unless `note` says that it is only likely.
+    #[must_use]
+    pub fn new(detector: Detector, at: String, note: Cow<'static, str>) -> Self {
+        let certainty = if note == LIKELY { Certainty::Likely } else { Certainty::Certain };
+        Self { detector, at, note, certainty }
+    }
+
+    /// A certain finding with a fixed description.
+    const fn fixed(detector: Detector, at: String, note: &'static str) -> Self {
+        Self { detector, at, note: Cow::Borrowed(note), certainty: Certainty::Certain }
+    }
+
     /// A name that another item of the same list has too.
     #[must_use]
     pub const fn duplicate_name() -> Self {
-        let note = "duplicate name on this server";
-        Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
-    }
-
-    /// How sure it is.
-    #[must_use]
-    pub fn certainty(&self) -> Certainty {
-        if self.note == LIKELY { Certainty::Likely } else { Certainty::Certain }
+        Self::fixed(Detector::ToolNames, String::new(), "duplicate name on this server")
     }
 
     /// Why this finding can never be accepted as a false alarm; `None` where it can.
@@ -313,7 +330,7 @@ impl Finding {
     #[must_use]
     pub fn accepted_by(&self, by: &str) -> Self {
         let note = Cow::Owned(format!("{}; accepted by {by}", self.note));
-        Self { detector: self.detector, at: self.at.clone(), note }
+        Self { note, ..self.clone() }
     }
 
     /// Whether the finding is about the other items of the list, and not about the definition.
@@ -326,77 +343,91 @@ impl Finding {
     #[must_use]
     pub fn misfit(detector: Detector, at: &str, misfit: SchemaViolation) -> Self {
         let at = format!("{at}{}", misfit.at);
-        Self { detector, at, note: Cow::Owned(misfit.note) }
+        Self::new(detector, at, Cow::Owned(misfit.note))
+    }
+
+    /// A tool's name outside the alphabet that the specification recommends. It is no attack by itself: honest servers
+    /// use blanks, slashes and letters of other scripts.
+    ///
+    /// SPEC 2026-07-28 server/tools#tool-names
+    fn unusual_name() -> Self {
+        let note = "use 1 to 128 of letters, digits, `_`, `-` and `.`";
+        Self {
+            certainty: Certainty::Likely,
+            ..Self::fixed(Detector::ToolNames, "/name".to_owned(), note)
+        }
     }
 
     /// Hidden characters in a member that cleaning does not change.
     #[must_use]
     pub const fn unchanged() -> Self {
         let note = "cannot be removed from this member";
-        Self { detector: Detector::HiddenCharacters, at: String::new(), note: Cow::Borrowed(note) }
+        Self::fixed(Detector::HiddenCharacters, String::new(), note)
     }
 
     pub(crate) fn labelled(at: &str) -> Self {
-        let (at, note) = (at.to_owned(), Cow::Borrowed("sensitive field hidden from this caller"));
-        Self { detector: Detector::SensitiveFields, at, note }
+        let note = "sensitive field hidden from this caller";
+        Self::fixed(Detector::SensitiveFields, at.to_owned(), note)
     }
 
     /// A text that may hold a labelled member, and that readers parse differently.
     pub(crate) fn unread(at: &str) -> Self {
-        let note = Cow::Borrowed("unparseable text that may contain a sensitive field");
-        Self { detector: Detector::SensitiveFields, at: at.to_owned(), note }
+        let note = "unparseable text that may contain a sensitive field";
+        Self::fixed(Detector::SensitiveFields, at.to_owned(), note)
     }
 
     /// A result that exceeds the size limit.
     #[must_use]
     pub const fn too_long() -> Self {
-        let note = Cow::Borrowed("result size limit exceeded");
-        Self { detector: Detector::ResultSize, at: String::new(), note }
+        Self::fixed(Detector::ResultSize, String::new(), "result size limit exceeded")
     }
 
     /// A message whose inspection exceeds its budget ([`policy_core::base::work`]).
     #[must_use]
     pub const fn over_budget() -> Self {
-        let note = Cow::Borrowed("inspection budget exceeded");
-        Self { detector: Detector::InspectionBudget, at: String::new(), note }
+        Self::fixed(Detector::InspectionBudget, String::new(), "inspection budget exceeded")
     }
 
     /// A request that a server may not send to its client.
     #[must_use]
     pub fn unasked(at: &'static str, code: &'static str) -> Self {
-        Self { detector: Detector::ServerRequests, at: at.to_owned(), note: Cow::Borrowed(code) }
+        Self::fixed(Detector::ServerRequests, at.to_owned(), code)
     }
 
     /// A write scope of a tool that claims to be read-only.
     pub(crate) const fn write_scope(at: String) -> Self {
-        let note = Cow::Borrowed("write scope of a tool that claims to be read-only");
-        Self { detector: Detector::WriteScopes, at, note }
+        Self::fixed(Detector::WriteScopes, at, "write scope of a tool that claims to be read-only")
     }
 
     /// A definition that may not be used, for the reason in `note`.
     #[must_use]
     pub const fn unfit(note: &'static str) -> Self {
-        Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
+        Self::fixed(Detector::Pins, String::new(), note)
     }
 
     /// A URI without a canonical form. `key` is the member that holds it.
     #[must_use]
     pub fn uncomparable(key: &str, error: UriError) -> Self {
-        let (at, note) = (format!("/{key}"), Cow::Borrowed(error.note()));
-        Self { detector: Detector::ResourceUris, at, note }
+        Self::fixed(Detector::ResourceUris, format!("/{key}"), error.note())
     }
 
     /// A tool whose input schema is not the registered one.
     #[must_use]
     pub fn unregistered() -> Self {
-        let note = Cow::Borrowed("its input schema is not the one that was registered");
-        Self { detector: Detector::Registry, at: "/inputSchema".to_owned(), note }
+        let note = "its input schema is not the one that was registered";
+        Self::fixed(Detector::Registry, "/inputSchema".to_owned(), note)
+    }
+
+    /// A call that flow control refuses for what the argument at `at` has, as `note` says.
+    #[must_use]
+    pub fn flow(at: &str, note: &'static str) -> Self {
+        Self::fixed(Detector::Flow, at.to_owned(), note)
     }
 
     /// A name that can be mistaken for that of another server, as `note` says.
     #[must_use]
     pub fn shadowing(note: String) -> Self {
-        Self { detector: Detector::Shadowing, at: "/name".to_owned(), note: Cow::Owned(note) }
+        Self::new(Detector::Shadowing, "/name".to_owned(), Cow::Owned(note))
     }
 }
 
@@ -404,7 +435,11 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The server chose the names in the place, and whoever reads it decides by it.
         let (at, note) = (visible(&self.at), visible(&self.note));
-        write!(f, "{} at `{at}`: {note}", self.detector.name())
+        write!(f, "{} at `{at}`: {note}", self.detector.name())?;
+        if self.certainty == Certainty::Likely && note != LIKELY {
+            f.write_str(" (likely)")?;
+        }
+        Ok(())
     }
 }
 
@@ -424,9 +459,7 @@ pub fn definition(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     if tool.is_some_and(|name| !name.is_standard()) {
-        let note = "use 1 to 128 of letters, digits, `_`, `-` and `.`";
-        let (at, note) = ("/name".to_owned(), Cow::Borrowed(note));
-        findings.push(Finding { detector: Detector::ToolNames, at, note });
+        findings.push(Finding::unusual_name());
     }
     if tool.is_some() && ReadOnlyHint::of(definition) == ReadOnlyHint::Claimed {
         scopes::find(definition, &mut findings);
@@ -446,19 +479,17 @@ pub fn text(value: Value<'_>, budget: &WorkBudget) -> Vec<Finding> {
     walk(value, &mut String::new(), &mut findings);
     let reading = TextAnalysis::of(value);
     for (trick, at) in reading.tricks.iter().take(KEPT) {
-        let (at, note) = (at.clone(), Cow::Borrowed(trick.note()));
-        findings.push(Finding { detector: Detector::DisguisedText, at, note });
+        findings.push(Finding::fixed(Detector::DisguisedText, at.clone(), trick.note()));
     }
     if reading.cut {
         // Fails closed: text that was not inspected is not shown.
-        let note = Cow::Borrowed(UNREAD);
-        let (detector, at) = (Detector::PlantedInstructions, String::new());
-        findings.push(Finding { detector, at, note });
+        findings.push(Finding::fixed(Detector::PlantedInstructions, String::new(), UNREAD));
     }
     let score = reading.orders(Model::built_in());
     if score.value >= THRESHOLD {
-        let (detector, note) = (Detector::PlantedInstructions, Cow::Borrowed(score.note));
-        findings.push(Finding { detector, at: score.at, note });
+        let certainty = if score.value >= CERTAIN { Certainty::Certain } else { Certainty::Likely };
+        let found = Finding::fixed(Detector::PlantedInstructions, score.at, score.note);
+        findings.push(Finding { certainty, ..found });
     }
     // A detector that was needed just now does not compile.
     if budget.is_exhausted() {
@@ -493,7 +524,7 @@ fn walk(value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
 fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
     let mut find = |detector, note: &'static str| {
         if findings.iter().filter(|found| found.detector == detector).count() < KEPT {
-            findings.push(Finding { detector, at: at.to_owned(), note: Cow::Borrowed(note) });
+            findings.push(Finding::fixed(detector, at.to_owned(), note));
         }
     };
     if let Some(note) = hidden(text) {
@@ -655,7 +686,7 @@ mod tests {
         assert_eq!(
             findings(&definition)[0].to_string(),
             "planted-instructions at `/inputSchema/properties/a~1b/description`: \
-             reads a sensitive file"
+             reads a sensitive file (likely)"
         );
     }
 }

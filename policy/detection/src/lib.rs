@@ -5,6 +5,7 @@
 //! decided by the engine of the policy.
 //!
 //! - [`detect`]: detection of instructions to a model in a text
+//! - `secrets`: detection of secrets, for definitions and contents
 //! - [`inspect`]: detectors over definitions
 //! - [`labels`]: sensitivity labels on members of results
 //! - [`clean`]: removes detected content from a definition
@@ -13,6 +14,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod detect;
+mod secrets;
 pub mod inspect;
 pub mod labels;
 pub mod clean;

@@ -83,7 +83,7 @@ struct ToolContext<'a> {
 }
 
 /// The remarks on arguments.
-const ARGUMENTS: [ArgumentRule; 7] = [
+const ARGUMENTS: [ArgumentRule; 9] = [
     ArgumentRule {
         rule: "free-command",
         severity: Severity::Medium,
@@ -150,6 +150,22 @@ const ARGUMENTS: [ArgumentRule; 7] = [
                 && !is_privilege(argument, &ToolContext::NONE)
         },
         of: ArgumentTypes::Any,
+    },
+    ArgumentRule {
+        rule: "asks-for-context",
+        severity: Severity::Medium,
+        note: "an argument for the conversation or for what a model thinks, of a tool that is about something else",
+        fix: "ask its author what it is for; if nothing needs it, forbid the argument by `policy.constraints`",
+        is: is_unrelated_context,
+        of: ArgumentTypes::Any,
+    },
+    ArgumentRule {
+        rule: "asks-for-secret",
+        severity: Severity::Medium,
+        note: "an argument for a secret, of a tool that is about something else",
+        fix: "let the server hold the secret: what a model passes on, it can also pass on elsewhere",
+        is: is_unrelated_secret,
+        of: ArgumentTypes::FreeText,
     },
 ];
 
@@ -252,6 +268,90 @@ fn is_privilege(argument: &[String], _: &ToolContext<'_>) -> bool {
     ];
     let last = argument.last().is_some_and(|word| RIGHTS.contains(&word.as_str()));
     last || has(argument, &["bypass", "impersonate", "sudo"])
+}
+
+/// Whether one of these groups of words occurs completely.
+fn has_group(words: &[String], groups: &[&[&str]]) -> bool {
+    groups.iter().any(|group| group.iter().all(|part| words.iter().any(|word| word == part)))
+}
+
+/// Whether the argument takes the conversation, the prompt, thoughts of the model or the surroundings of the user:
+/// `session_summary`, `system_prompt`, `user_profile`; not `conversation_id`, and not of a tool whose name is about such.
+fn is_unrelated_context(argument: &[String], tool: &ToolContext<'_>) -> bool {
+    const CONTEXT: [&[&str]; 29] = [
+        &["conversation"],
+        &["transcript"],
+        &["scratchpad"],
+        &["reasoning"],
+        &["chat", "history"],
+        &["message", "history"],
+        &["prompt", "history"],
+        &["previous", "messages"],
+        &["previous", "results"],
+        &["system", "prompt"],
+        &["system", "message"],
+        &["system", "instructions"],
+        &["session", "summary"],
+        &["session", "context"],
+        &["session", "history"],
+        &["user", "profile"],
+        &["user", "context"],
+        &["user", "prompt"],
+        &["user", "request"],
+        &["agent", "context"],
+        &["agent", "memory"],
+        &["full", "context"],
+        &["tool", "list"],
+        &["tools", "list"],
+        &["available", "tools"],
+        &["tool", "outputs"],
+        &["tool", "results"],
+        &["debug", "info"],
+        &["environment", "variables"],
+    ];
+    #[rustfmt::skip]
+    const ABOUT: [&str; 45] = [
+        "chat", "conversation", "message", "messages", "session", "thread", "prompt", "transcript", "think", "thinking",
+        "thought", "thoughts", "reasoning", "reason", "chain", "mental", "agent", "memory", "memories", "assistant", "llm",
+        "model", "completion", "ask", "opinion", "user", "profile", "env", "environment", "run", "execute", "deploy",
+        "container", "debug", "log", "logs", "mcp", "tool", "tools", "context", "summarize", "summary", "eval", "escalate",
+        "handoff",
+    ];
+    const NUMBERS: [&str; 7] = ["id", "ids", "index", "count", "effort", "include", "length"];
+    has_group(argument, &CONTEXT) && !has(argument, &NUMBERS) && !has(&tool.words, &ABOUT)
+}
+
+/// Whether the argument takes a password, a key or a cookie, of a tool whose name is not about authentication, accounts or
+/// requests.
+fn is_unrelated_secret(argument: &[String], tool: &ToolContext<'_>) -> bool {
+    const SECRETS: [&[&str]; 17] = [
+        &["password"],
+        &["passwd"],
+        &["passphrase"],
+        &["secret"],
+        &["apikey"],
+        &["cookie"],
+        &["cookies"],
+        &["credential"],
+        &["credentials"],
+        &["mnemonic"],
+        &["seed", "phrase"],
+        &["private", "key"],
+        &["ssh", "key"],
+        &["api", "key"],
+        &["access", "token"],
+        &["auth", "token"],
+        &["bearer", "token"],
+    ];
+    #[rustfmt::skip]
+    const ABOUT: [&str; 50] = [
+        "login", "auth", "authenticate", "token", "secret", "secrets", "password", "passwords", "key", "keys", "credential",
+        "credentials", "sign", "vault", "connect", "account", "user", "users", "wallet", "encrypt", "decrypt", "protect",
+        "unprotect", "configure", "config", "setup", "init", "initialize", "register", "set", "create", "cookie", "cookies",
+        "session", "hash", "ssh", "database", "db", "smtp", "email", "mail", "unlock", "pdf", "zip", "browser", "verify",
+        "http", "request", "fetch", "join",
+    ];
+    has_group(argument, &SECRETS) && !has(&tool.words, &ABOUT)
 }
 
 impl ToolContext<'_> {
@@ -653,6 +753,10 @@ mod tests {
             (argument("paths", text()), "free-path"),
             (argument("bcc", text()), "arbitrary-recipient"),
             (argument("is_admin", json!({ "type": "boolean" })), "self-declared-privilege"),
+            (argument("sessionSummary", text()), "asks-for-context"),
+            (argument("system_prompt", text()), "asks-for-context"),
+            (argument("db_password", text()), "asks-for-secret"),
+            (argument("apiKey", text()), "asks-for-secret"),
             (argument("note", json!({ "type": "string" })), "missing-bounds"),
             (argument("part", json!({ "$ref": "https://x.example/s.json" })), "remote-ref"),
             (with("/inputSchema/additionalProperties", json!(true)), "open-properties"),
@@ -697,6 +801,10 @@ mod tests {
             ("get_country", "code", "string"),
             ("get_result", "command_id", "string"),
             ("analyse", "source_code", "string"),
+            ("get_ticket", "conversation_id", "string"),
+            ("get_ticket", "secretary", "string"),
+            ("summarize_chat", "transcript", "string"),
+            ("reset_user", "password", "string"),
             ("profile_app", "focusOnUserCode", "boolean"),
             ("list_runs", "exec", "boolean"),
             ("read_report", "bank_statement", "string"),

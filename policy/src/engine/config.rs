@@ -19,6 +19,8 @@ use serde::Deserialize;
 
 use crate::definition::shadow::{ShadowingPolicy, Winner};
 use crate::engine::pipeline::Policy;
+use crate::flow::guard::{FlowPolicy, FlowSettings};
+use crate::flow::label::Sink;
 use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{Condition, ConditionError};
 use crate::rules::constraint::{ArgumentLimits, Constraint};
@@ -55,6 +57,9 @@ pub struct RawPolicy {
     /// Limits on tool arguments beyond their schemas. Every constraint that names an argument applies to it.
     #[serde(default)]
     constraints: Vec<ArgumentLimits>,
+    /// Guards what flows between servers: untrusted results, confidential ones, and tools that send something.
+    #[serde(default)]
+    flow: FlowSettings,
 }
 
 const fn off() -> Mode {
@@ -165,8 +170,8 @@ struct RawRule {
     /// How the caller must have proved possession of its credential: `any`, `certificate` (RFC 8705) or `dpop` (RFC
     /// 9449). Only for `allow`.
     proof: Option<RequiredProof>,
-    /// A CEL expression over `principal`, `server`, `arguments`, `risk` and the thing requested: `tool`, `prompt`,
-    /// `resource` or `method`. A condition that cannot be evaluated never allows.
+    /// A CEL expression over `principal`, `server`, `arguments`, `risk`, `flow`, `origin` and the thing requested:
+    /// `tool`, `prompt`, `resource` or `method`. A condition that cannot be evaluated never allows.
     when: Option<String>,
     /// `enforce` applies the rule, `audit` only records what it would have done, `off` ignores it.
     #[serde(default)]
@@ -229,6 +234,11 @@ pub fn compile(raw: RawPolicy, known: KnownNames<'_>) -> Result<Policy, Vec<Poli
     compiler.definitions(raw.definitions);
     let contents = compiler.contents(raw.content, &raw.canaries);
     let constraints = compiler.constraints(raw.constraints);
+    compiler.flow(&raw.flow);
+    let reads_flow = |rule: &Rule| rule.when.as_ref().is_some_and(Condition::reads_flow);
+    let flow = FlowPolicy::new(raw.flow);
+    let is_read = access.rules().iter().any(reads_flow);
+    let flow = if is_read { flow.read_by_rules() } else { flow };
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
@@ -236,7 +246,8 @@ pub fn compile(raw: RawPolicy, known: KnownNames<'_>) -> Result<Policy, Vec<Poli
         .with_denials(raw.denials)
         .with_shadowing(raw.shadowing)
         .with_contents(contents)
-        .with_constraints(constraints))
+        .with_constraints(constraints)
+        .with_flow(flow))
 }
 
 struct PolicyCompiler<'a> {
@@ -398,6 +409,43 @@ impl PolicyCompiler<'_> {
             }
         }
         constraints
+    }
+
+    /// Checks the labels of flow control, and the lists that say what is guarded.
+    fn flow(&mut self, flow: &FlowSettings) {
+        let none = "name some, or leave it out: an empty list guards nothing";
+        if flow.clauses.as_ref().is_some_and(Vec::is_empty) {
+            self.report("/flow/clauses".to_owned(), "no clause can ever refuse anything", none);
+        }
+        if flow.sinks.as_ref().is_some_and(|sinks| sinks.is_empty()) {
+            self.report("/flow/sinks".to_owned(), "nothing is guarded", none);
+        }
+        for (n, _) in flow.sinks.iter().flatten().enumerate().filter(|(_, s)| **s == Sink::None) {
+            let help = "name `write`, `destructive` or `external`";
+            self.report(format!("/flow/sinks/{n}"), "what only reads is no sink", help);
+        }
+        for (n, label) in flow.labels.iter().enumerate() {
+            let at = format!("/flow/labels/{n}");
+            self.servers(&format!("{at}/servers"), "entry", &label.servers);
+            if label.tools.as_ref().is_some_and(Vec::is_empty) {
+                let help = "name the tools, or leave `tools` out for everything of the servers";
+                self.report(format!("{at}/tools"), "this entry can never apply", help);
+            }
+            let labels = (label.integrity, label.confidentiality, label.sink);
+            let has_lists = label.targets.is_some() || !label.vouched.is_empty();
+            if labels == (None, None, None) && !has_lists {
+                let help = "write `integrity`, `confidentiality`, `sink`, `targets` or `vouched`";
+                self.report(at.clone(), "this entry has no label", help);
+            }
+            for (m, target) in label.targets.iter().flatten().enumerate() {
+                if target.is_empty() || target.contains(['/', '*']) {
+                    let help =
+                        "write the name of an argument at the top level, such as `recipient`";
+                    let message = format!("`{}` names no argument", target.escape_debug());
+                    self.report(format!("{at}/targets/{m}"), message, help);
+                }
+            }
+        }
     }
 
     fn shadowing(&mut self, shadowing: &ShadowingPolicy) {

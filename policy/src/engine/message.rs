@@ -6,6 +6,7 @@ use json::Fragment;
 use policy_core::subject::name::ServerName;
 
 use crate::definition::offer::{Catalog, ItemKind};
+use crate::flow::guard::FlowFacts;
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]
@@ -112,7 +113,8 @@ impl ItemRequest {
     }
 }
 
-/// Values chosen by the caller that are sent to the server in the same message as an [`ItemRequest`].
+/// What belongs to an [`ItemRequest`]: values chosen by the caller that are sent to the server in the same message, and
+/// the flow of the request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestExtras {
     /// The client's information about itself, as JSON.
@@ -121,6 +123,8 @@ pub struct RequestExtras {
     pub answers: Option<Fragment>,
     /// Trace context: the text of `traceparent`, and that of `tracestate`.
     pub trace: Vec<Box<str>>,
+    /// The flow that the request belongs to. It is not sent.
+    pub flow: FlowFacts,
 }
 
 impl RequestExtras {

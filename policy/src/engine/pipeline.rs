@@ -29,6 +29,7 @@ use crate::definition::registry::{Registry, RegistryEntry};
 use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
+use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy};
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;
@@ -321,6 +322,13 @@ pub struct Policy {
     links: Arc<Links>,
     compiled: Arc<SchemaCache>,
     registry: Registry,
+    flow: FlowPolicy,
+}
+
+/// A call, and the flow that it belongs to.
+struct FlowingCall<'a> {
+    call: ItemRequest,
+    flow: &'a FlowFacts,
 }
 
 /// The item that a call is of, after the decision whether the caller may know of it.
@@ -329,6 +337,8 @@ struct SeenItem<'a> {
     offer: Option<&'a CatalogItem>,
     /// The decision whether it may be known.
     seen: Decision,
+    /// The flow that the call belongs to.
+    flow: &'a FlowFacts,
 }
 
 impl Policy {
@@ -409,6 +419,18 @@ impl Policy {
     #[must_use]
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
+    }
+
+    /// Sets how flows between servers are guarded.
+    #[must_use]
+    pub fn with_flow(self, flow: FlowPolicy) -> Self {
+        Self { flow, ..self }
+    }
+
+    /// How flows between servers are guarded.
+    #[must_use]
+    pub const fn flow(&self) -> &FlowPolicy {
+        &self.flow
     }
 
     /// Takes over the links that callers received under a former policy.
@@ -636,13 +658,37 @@ impl Policy {
         if let Some(offer) = offer {
             offer.prepare();
         }
-        let ruling = self.decide(facts, principal, catalog, call, budget);
+        let ruling = self.decide(
+            facts,
+            principal,
+            catalog,
+            FlowingCall { call, flow: &beside.flow },
+            budget,
+        );
         match ruling.outcome {
             Ok(permit) => {
                 let sent = OutgoingCall { facts, offer, name, beside };
-                self.sendable(principal, sent, ruling.decision, permit, budget)
+                let ruling = self.sendable(principal, sent, ruling.decision, permit, budget);
+                self.guarded(ruling, &beside.flow)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
+        }
+    }
+
+    /// Refuses a call that may be sent otherwise, if flow control refuses it in its flow; records in `observe` that it
+    /// would.
+    fn guarded(&self, ruling: Ruling<Permit>, flow: &FlowFacts) -> Ruling<Permit> {
+        let (Ok(_), Some(violation)) = (&ruling.outcome, &flow.violation) else { return ruling };
+        let Ruling { mut decision, outcome } = ruling;
+        decision.findings.push(Finding::flow(&violation.at, violation.clause.note()));
+        match self.flow.mode() {
+            FlowMode::Off | FlowMode::Observe => Ruling { decision, outcome },
+            FlowMode::Deny => {
+                let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
+                let denial = Denial { reason: Reason::Flow(violation.clone()), told };
+                decision.effect = Effect::Deny(denial.clone());
+                Ruling { decision, outcome: Err(denial) }
+            }
         }
     }
 
@@ -652,9 +698,10 @@ impl Policy {
         facts: &Facts,
         principal: &Principal,
         catalog: Option<&Catalog>,
-        mut call: ItemRequest,
+        asked: FlowingCall<'_>,
         budget: &WorkBudget,
     ) -> Ruling<Permit> {
+        let FlowingCall { mut call, flow } = asked;
         let kind = call.verb.kind();
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
@@ -706,7 +753,7 @@ impl Policy {
             }
             Effect::Allow(_) | Effect::Deny(_) => {}
         }
-        self.decide_arguments(principal, call, SeenItem { offer, seen }, budget)
+        self.decide_arguments(principal, call, SeenItem { offer, seen, flow }, budget)
     }
 
     /// Decides about a call for which the rules have to look at its arguments.
@@ -717,7 +764,7 @@ impl Policy {
         item: SeenItem<'_>,
         budget: &WorkBudget,
     ) -> Ruling<Permit> {
-        let SeenItem { offer, seen } = item;
+        let SeenItem { offer, seen, flow } = item;
         let kind = call.verb.kind();
         let arguments = match &call.arguments {
             None => KnownArguments::None,
@@ -731,7 +778,15 @@ impl Policy {
                 return Ruling { decision, outcome: Err(denial) };
             };
             let (server, name) = (&call.server, &*name);
-            self.access.decide(AccessRequest { principal, server, kind, name, arguments, known })
+            self.access.decide(AccessRequest {
+                principal,
+                server,
+                kind,
+                name,
+                arguments,
+                known,
+                flow: Some(flow),
+            })
         };
         let AccessDecision { decision: decided, contact, .. } = decided;
         match decided.effect {
@@ -753,17 +808,27 @@ impl Policy {
                 }
             }
             Effect::Deny(Denial { reason, told }) => {
-                let told = match told {
-                    Disclosure::Rule { .. } => told,
-                    Disclosure::Nothing => {
-                        let contact = contact.or_else(|| self.contact.clone());
-                        Disclosure::Rule { rule: reason.rule().cloned(), contact }
-                    }
-                };
+                let told = self.told_of_arguments(&reason, told, contact);
                 let denial = Denial { reason, told };
                 let effect = Effect::Deny(denial.clone());
                 let decision = Decision { effect, shadow: decided.shadow, ..seen };
                 Ruling { decision, outcome: Err(denial) }
+            }
+        }
+    }
+
+    /// What is disclosed of a denial that depends on the arguments: the caller knows of the tool.
+    fn told_of_arguments(
+        &self,
+        reason: &Reason,
+        told: Disclosure,
+        contact: Option<Arc<str>>,
+    ) -> Disclosure {
+        match told {
+            Disclosure::Rule { .. } => told,
+            Disclosure::Nothing => {
+                let contact = contact.or_else(|| self.contact.clone());
+                Disclosure::Rule { rule: reason.rule().cloned(), contact }
             }
         }
     }

@@ -26,6 +26,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::definition::offer::ItemKind as Sort;
 use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
+use crate::flow::guard::FlowFacts;
 use crate::rules::decision::{ConditionFault, ConditionRemedy};
 use result_type::ResultType;
 
@@ -48,8 +49,18 @@ const TURN: usize = 1024;
 /// Most units that the regular expressions of one evaluation may cost in total.
 const MOST_MATCHED: usize = 64 << 20;
 /// Variables that an expression may read.
-const VARIABLES: [&str; 8] =
-    ["principal", "server", "tool", "prompt", "resource", "method", "arguments", "risk"];
+const VARIABLES: [&str; 10] = [
+    "principal",
+    "server",
+    "tool",
+    "prompt",
+    "resource",
+    "method",
+    "arguments",
+    "risk",
+    "flow",
+    "origin",
+];
 /// Functions that an expression may call, besides operators and the macros `has`, `all`, `exists`, `exists_one`,
 /// `filter` and `map`.
 const FUNCTIONS: [&str; 11] = [
@@ -113,6 +124,7 @@ pub struct Condition {
     program: Program,
     reads_arguments: bool,
     reads_risk: bool,
+    reads_flow: bool,
     result: ResultType,
     loops: Loops,
     /// The literal patterns of `matches`, compiled.
@@ -169,6 +181,24 @@ pub struct AccessRequest<'a> {
     pub arguments: KnownArguments<'a>,
     /// The registry entry of the tool, if there is one.
     pub known: Option<&'a RegistryEntry>,
+    /// The flow that the call belongs to; `None` if no flow is remembered, and for a question about a call that nobody
+    /// makes: it is a flow that was shown nothing then.
+    pub flow: Option<&'a FlowFacts>,
+}
+
+impl<'a> AccessRequest<'a> {
+    /// A question about any use of a thing, of which neither the arguments nor the flow are known.
+    #[must_use]
+    pub const fn of_any_use(
+        principal: &'a Principal,
+        server: &'a ServerName,
+        kind: Sort,
+        name: &'a str,
+        known: Option<&'a RegistryEntry>,
+    ) -> Self {
+        let arguments = KnownArguments::Unknown;
+        Self { principal, server, kind, name, arguments, known, flow: None }
+    }
 }
 
 /// The arguments of a call, as far as they are known.
@@ -204,6 +234,7 @@ impl Condition {
         }
         let reads_arguments = references.has_variable("arguments");
         let reads_risk = references.has_variable("risk");
+        let reads_flow = references.has_variable("flow") || references.has_variable("origin");
         let mut shape = ShapeCheck::default();
         shape.of(program.expression(), None)?;
         let ShapeCheck { patterns, members, loops } = shape;
@@ -212,7 +243,22 @@ impl Condition {
             return Err(ConditionError::NotBoolean(what));
         }
         let patterns = Arc::new(patterns);
-        Ok(Self { program, reads_arguments, reads_risk, result, loops, patterns, members })
+        Ok(Self {
+            program,
+            reads_arguments,
+            reads_risk,
+            reads_flow,
+            result,
+            loops,
+            patterns,
+            members,
+        })
+    }
+
+    /// Whether the expression reads the flow that a call belongs to.
+    #[must_use]
+    pub const fn reads_flow(&self) -> bool {
+        self.reads_flow
     }
 
     /// Whether the result is true or false whenever the expression can be evaluated. Otherwise it depends on the type
@@ -277,6 +323,9 @@ impl Condition {
             };
             context.add_variable_from_value("arguments", arguments);
         }
+        if self.reads_flow && !add_flow(&mut context, subject) {
+            return Ok(ConditionOutcome::Depends);
+        }
         if self.reads_risk {
             context.add_variable_from_value("risk", risk(subject.known));
         }
@@ -284,12 +333,7 @@ impl Condition {
         context.add_variable_from_value("server", map([("name", text(subject.server.as_str()))]));
         // Only the variable of this kind exists: a rule that reads `tool` for a prompt fails to evaluate, and so does
         // not grant.
-        let (variable, member) = match subject.kind {
-            Sort::Tool => ("tool", "name"),
-            Sort::Prompt => ("prompt", "name"),
-            Sort::Resource | Sort::Template => ("resource", "uri"),
-            Sort::Method => ("method", "name"),
-        };
+        let (variable, member) = variable_of(subject.kind);
         context.add_variable_from_value(variable, map([(member, text(subject.name))]));
         let came_to = self.program.execute(&context);
         if let KnownArguments::Given(_, budget) = subject.arguments
@@ -519,6 +563,34 @@ fn principal(principal: &Principal) -> Cel {
         ("certificate", maybe(claims.certificate.as_deref())),
         ("proof", text(claims.proof.as_str())),
     ])
+}
+
+/// The variable of the thing requested, and its member.
+const fn variable_of(kind: Sort) -> (&'static str, &'static str) {
+    match kind {
+        Sort::Tool => ("tool", "name"),
+        Sort::Prompt => ("prompt", "name"),
+        Sort::Resource | Sort::Template => ("resource", "uri"),
+        Sort::Method => ("method", "name"),
+    }
+}
+
+/// Adds `flow` and `origin`, unless there is no call yet: the list is the same in every flow, and the flow decides about
+/// the call.
+fn add_flow(context: &mut Context<'_, '_>, subject: AccessRequest<'_>) -> bool {
+    if matches!(subject.arguments, KnownArguments::Unknown) {
+        return false;
+    }
+    let labels = subject.flow.map(|facts| facts.labels).unwrap_or_default();
+    let origins = subject.flow.map(|facts| &facts.origins[..]).unwrap_or_default();
+    let flow = map([
+        ("untrusted", Cel::Bool(labels.is_untrusted())),
+        ("confidential", Cel::Bool(labels.is_confidential())),
+    ]);
+    let origin = map(origins.iter().map(|(name, origin)| (&**name, text(origin.as_str()))));
+    context.add_variable_from_value("flow", flow);
+    context.add_variable_from_value("origin", origin);
+    true
 }
 
 /// The registry entry as a CEL map. For an unregistered tool, `effect` is `unknown`, so neither `read` nor `write`

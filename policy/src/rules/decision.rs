@@ -12,6 +12,7 @@ use policy_core::subject::uri::UriError;
 use crate::definition::offer::ItemKind;
 use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
+use crate::flow::guard::{FlowClause, FlowViolation};
 use crate::rules::control::ControlSet;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
@@ -45,6 +46,8 @@ pub enum Reason {
     Approval,
     /// The URI has no canonical form, so no rule can apply to it.
     Uri(UriError),
+    /// Flow control refuses the call in this flow.
+    Flow(FlowViolation),
 }
 
 /// What is known about a condition that could not be evaluated.
@@ -103,6 +106,10 @@ impl Reason {
         Self::Content(_) => "content",
         Self::Arguments(_) => "arguments",
         Self::Uri(_) => "non-canonical-uri",
+        Self::Flow(FlowViolation { clause: FlowClause::Target, .. }) => FlowClause::Target.code(),
+        Self::Flow(FlowViolation { clause: FlowClause::Value, .. }) => FlowClause::Value.code(),
+        Self::Flow(FlowViolation { clause: FlowClause::Confidential, .. }) => FlowClause::Confidential.code(),
+        Self::Flow(FlowViolation { clause: FlowClause::Destructive, .. }) => FlowClause::Destructive.code(),
         Self::Pin(PinViolation::NotApproved) => PinViolation::NotApproved.code(),
         Self::Pin(PinViolation::Changed) => PinViolation::Changed.code(),
         Self::Pin(PinViolation::Revoked) => PinViolation::Revoked.code(),
@@ -130,6 +137,7 @@ impl Reason {
             | Self::Arguments(_)
             | Self::Pin(_)
             | Self::Approval
+            | Self::Flow(_)
             | Self::Uri(_) => None,
         }
     }
@@ -151,6 +159,7 @@ impl Reason {
             | Self::Content(_)
             | Self::Pin(_)
             | Self::Approval
+            | Self::Flow(_)
             | Self::Uri(_) => None,
         }
     }
@@ -171,6 +180,7 @@ impl Reason {
             | Self::Content(_)
             | Self::Pin(_)
             | Self::Approval
+            | Self::Flow(_)
             | Self::Uri(_) => false,
         }
     }
@@ -191,6 +201,7 @@ impl Reason {
             | Self::Revoked
             | Self::Pin(_)
             | Self::Approval
+            | Self::Flow(_)
             | Self::Uri(_) => false,
         }
     }

@@ -1,8 +1,8 @@
 //! Settings for how findings in definitions are treated.
 
 use detection::clean::Cleaning;
-use detection::inspect::{AcceptedDetectors, Detector};
-use policy_core::subject::mode::FindingTreatment;
+use detection::inspect::{AcceptedDetectors, Certainty, Detector, Finding};
+use policy_core::subject::mode::{FindingTreatment, Mode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,9 +16,11 @@ pub struct DefinitionPolicy {
     /// Text that disguises its content: letters of mixed scripts or in unusual shapes, terminal control sequences,
     /// text hidden in variation selectors. Default `enforce`; not `strip`.
     pub disguised_text: FindingTreatment,
-    /// Text that contains instructions to a model. Default `enforce`; not `strip`.
+    /// Text that contains instructions to a model; what is only likely to is treated as `likelyFindings` says.
+    /// Default `enforce`; not `strip`.
     pub planted_instructions: FindingTreatment,
-    /// Names outside the specified alphabet, and names that a server uses twice. Default `enforce`; not `strip`.
+    /// Names that a server uses twice, which withholds both, and names outside the specified alphabet, which are only
+    /// `likelyFindings`. Default `enforce`; not `strip`.
     pub tool_names: FindingTreatment,
     /// HTML comments, and markup that loads or runs content. Default `strip`.
     pub active_markup: FindingTreatment,
@@ -28,6 +30,9 @@ pub struct DefinitionPolicy {
     pub internal_urls: FindingTreatment,
     /// Strings that are too long for a reviewer to read, or random. Default `audit`; not `strip`.
     pub oversized_text: FindingTreatment,
+    /// Findings that are only likely, of the detectors that are set to `enforce`: what may be instructions by its words, and
+    /// names outside the specified alphabet. Default `audit`, so that no honest definition is hidden for them.
+    pub likely_findings: Mode,
     /// Write scopes in the definition of a tool that claims to be read-only (`readOnlyHint`). Default `enforce`; not
     /// `strip`.
     pub write_scopes: FindingTreatment,
@@ -44,6 +49,7 @@ impl Default for DefinitionPolicy {
             secrets: FindingTreatment::Strip,
             internal_urls: FindingTreatment::Audit,
             oversized_text: FindingTreatment::Audit,
+            likely_findings: Mode::Audit,
             write_scopes: FindingTreatment::Enforce,
         }
     }
@@ -62,11 +68,25 @@ impl DefinitionPolicy {
             secrets: FindingTreatment::Off,
             internal_urls: FindingTreatment::Off,
             oversized_text: FindingTreatment::Off,
+            likely_findings: Mode::Off,
             write_scopes: FindingTreatment::Off,
         }
     }
 
-    /// How findings of `detector` are treated.
+    /// How `finding` is treated: as the findings of its detector, unless it is only likely.
+    #[must_use]
+    pub const fn treatment_of(&self, finding: &Finding) -> FindingTreatment {
+        match (self.treatment(finding.detector), finding.certainty) {
+            (FindingTreatment::Enforce, Certainty::Likely) => match self.likely_findings {
+                Mode::Enforce => FindingTreatment::Enforce,
+                Mode::Audit => FindingTreatment::Audit,
+                Mode::Off => FindingTreatment::Off,
+            },
+            (treatment, _) => treatment,
+        }
+    }
+
+    /// How certain findings of `detector` are treated.
     #[must_use]
     pub const fn treatment(&self, detector: Detector) -> FindingTreatment {
         match detector {
@@ -87,6 +107,7 @@ impl DefinitionPolicy {
             // These detectors apply to calls and results.
             Detector::Identifiers
             | Detector::Contacts
+            | Detector::Placeholders
             | Detector::Links
             | Detector::Canaries
             | Detector::CarriedData
@@ -98,6 +119,7 @@ impl DefinitionPolicy {
             | Detector::Constraints
             | Detector::OutputSchema
             | Detector::ServerRequests
+            | Detector::Flow
             | Detector::ToolDirections => FindingTreatment::Off,
         }
     }

@@ -280,6 +280,7 @@ mod tests {
             name: "send",
             arguments: KnownArguments::Unknown,
             known: None,
+            flow: None,
         };
         let said = access(&policy).explain(subject);
         let said: Vec<_> = said.iter().map(|said| (said.rule.as_str(), &said.applies)).collect();

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 94] = [
+const REASONS: [&str; 98] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -27,6 +27,10 @@ const REASONS: [&str; 94] = [
     "server-identity",
     "non-canonical-uri",
     "approval-required",
+    "flow-target",
+    "flow-value",
+    "flow-confidential",
+    "flow-destructive",
     "insufficient-scope",
     "proof-required",
     "arguments",

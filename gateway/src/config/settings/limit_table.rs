@@ -119,6 +119,10 @@ const USUAL: Limits = Limits {
     result_store: 64 * MIB,
     result_store_per_caller: quarter(64 * MIB),
     result_store_ttl: Duration::from_secs(600),
+    flows: 10_000,
+    flow_values: 20_000,
+    flow_memory: 64 * MIB,
+    flow_window: Duration::from_secs(1800),
 };
 
 impl Default for Limits {
@@ -187,6 +191,7 @@ pub(super) const SIZES: &[LimitKey<String, usize>] = &[
     own("inspectedInline", |raw| &raw.inspected_inline, |limits| &mut limits.inspected_inline),
     own("notification", |raw| &raw.notification, |limits| &mut limits.notification),
     own("resultStore", |raw| &raw.result_store, |limits| &mut limits.result_store),
+    own("flowMemory", |raw| &raw.flow_memory, |limits| &mut limits.flow_memory),
     own("requestHead", |raw| &raw.request_head, |limits| &mut limits.request_head),
     derived("requestBodyMemory", |raw| &raw.request_body_memory, |limits| &mut limits.request_body_memory, |l| l.request_body_memory.max(l.request_body.saturating_mul(4))),
     derived("requestBodyMemoryPerCaller", |raw| &raw.request_body_memory_per_caller, |limits| &mut limits.request_body_memory_per_caller, |l| half(l.request_body_memory)),
@@ -226,6 +231,8 @@ pub(super) const COUNTS: &[LimitKey<usize, usize>] = &[
     own("tokens", |raw| &raw.tokens, |limits| &mut limits.tokens),
     own("proofs", |raw| &raw.proofs, |limits| &mut limits.proofs),
     own("endedSessions", |raw| &raw.ended_sessions, |limits| &mut limits.ended_sessions),
+    own("flows", |raw| &raw.flows, |limits| &mut limits.flows),
+    own("flowValues", |raw| &raw.flow_values, |limits| &mut limits.flow_values),
     own("eventStreams", |raw| &raw.event_streams, |limits| &mut limits.event_streams),
     derived("connectionsPerAddress", |raw| &raw.connections_per_address, |limits| &mut limits.connections_per_address, |l| most_of(l.connections)),
     derived("inFlightPerCaller", |raw| &raw.in_flight_per_caller, |limits| &mut limits.in_flight_per_caller, |l| half(l.in_flight)),
@@ -251,6 +258,7 @@ pub(super) const TIMES: &[LimitKey<String, Duration>] = &[
     own("drainTimeout", |raw| &raw.drain_timeout, |limits| &mut limits.drain_timeout),
     own("lameDuckTime", |raw| &raw.lame_duck_time, |limits| &mut limits.lame_duck_time),
     own("resultStoreTtl", |raw| &raw.result_store_ttl, |limits| &mut limits.result_store_ttl),
+    own("flowWindow", |raw| &raw.flow_window, |limits| &mut limits.flow_window),
 ];
 
 /// A limit for one caller, address or server, which is a share of a limit for all.

@@ -653,6 +653,17 @@ pub(super) struct RawLimits {
     pub(super) result_store_per_caller: Option<String>,
     /// How long results are stored. Default `10m`.
     pub(super) result_store_ttl: Option<String>,
+    /// Maximum flows that are remembered (`policy.flow`). The caller with the most flows loses its oldest ones, and
+    /// what it begins next has the strictest labels. Default 10000.
+    pub(super) flows: Option<usize>,
+    /// Maximum values that are remembered of one flow. When it has more, every value that it does not know counts as
+    /// untrusted. Default 20000.
+    pub(super) flow_values: Option<usize>,
+    /// Maximum bytes of the values of all flows. The flows that were unused for longest lose their values and keep
+    /// their labels. Default `64MiB`.
+    pub(super) flow_memory: Option<String>,
+    /// How long a flow without a session lasts after its last request. Default `30m`.
+    pub(super) flow_window: Option<String>,
     /// Time limit for a client that reads nothing of what is written to it. Default `30s`.
     pub(super) write_timeout: Option<String>,
     /// Maximum messages of one batch, from a client that uses 2025-03-26. Default 50.

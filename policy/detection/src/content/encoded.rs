@@ -6,8 +6,9 @@ use aho_corasick::AhoCorasick;
 use json::coding;
 use policy_core::base::work::WorkBudget;
 
-use super::found::{FoundValue, ValueClass};
-use super::{personal, runs, secrets};
+use super::personal;
+use crate::secrets::found::{FoundValue, ValueClass};
+use crate::secrets::{self, runs};
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;
@@ -318,7 +319,10 @@ impl<'a> RunDecoder<'a> {
             ValueClass::Canary => 0,
             ValueClass::Secret => 1,
             ValueClass::Identifier => 2,
-            ValueClass::Contact | ValueClass::Carried | ValueClass::Field => 3,
+            ValueClass::Contact
+            | ValueClass::Carried
+            | ValueClass::Field
+            | ValueClass::Placeholder => 3,
         });
         for (class, rule) in self.kinds.drain(..) {
             if !self.found.iter().any(|known| known.class == class) {
@@ -413,7 +417,9 @@ impl<'a> RunDecoder<'a> {
 
     /// Adds a pending value, if it is the first of its class.
     fn add(&mut self, class: ValueClass, rule: &'static str) {
-        if !self.kinds.iter().any(|(known, _)| *known == class) {
+        // What stands in place of a value hides nothing that the encoding would have to be replaced for.
+        if class != ValueClass::Placeholder && !self.kinds.iter().any(|(known, _)| *known == class)
+        {
             self.kinds.push((class, rule));
         }
     }

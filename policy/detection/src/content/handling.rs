@@ -74,6 +74,9 @@ pub struct Handlings {
     /// E-mail addresses, telephone numbers and IP addresses: the values of `secrets`. Default `audit` in results,
     /// `off` in arguments.
     contacts: Option<Handling>,
+    /// What stands in place of a secret, a card or a telephone number, and is none: examples of documentations, variables,
+    /// `xxxx`. The values of `secrets`. Default `off`.
+    placeholders: Option<Handling>,
     /// The values of `canaries`, which must never occur in a message: `redact`, `block`, `audit` or `off`.
     /// Default `audit` in results, `block` in arguments.
     canaries: Option<Handling>,
@@ -87,7 +90,7 @@ pub struct Handlings {
 
 /// The defaults: in results, in results with a list of permitted hosts or types, and in arguments.
 #[rustfmt::skip]
-const USUAL: [(Detector, Handling, Handling, Handling); 11] = [
+const USUAL: [(Detector, Handling, Handling, Handling); 12] = [
     (Detector::HiddenCharacters, Handling::Strip, Handling::Strip, Handling::Audit),
     (Detector::ActiveMarkup, Handling::Audit, Handling::Audit, Handling::Off),
     (Detector::Links, Handling::Audit, Handling::Defang, Handling::Off),
@@ -96,6 +99,7 @@ const USUAL: [(Detector, Handling, Handling, Handling); 11] = [
     (Detector::PlantedInstructions, Handling::Redact, Handling::Redact, Handling::Off),
     (Detector::ToolDirections, Handling::Redact, Handling::Redact, Handling::Off),
     (Detector::Contacts, Handling::Audit, Handling::Audit, Handling::Off),
+    (Detector::Placeholders, Handling::Off, Handling::Off, Handling::Off),
     (Detector::Canaries, Handling::Audit, Handling::Audit, Handling::Block),
     (Detector::CarriedData, Handling::Off, Handling::Off, Handling::Block),
     (Detector::MediaTypes, Handling::Audit, Handling::Block, Handling::Off),
@@ -108,7 +112,9 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         Detector::HiddenCharacters => &[Strip, Annotate],
         Detector::ActiveMarkup => &[Strip, Defang, Annotate],
         Detector::Links => &[Strip, Defang, Redact, Annotate],
-        Detector::Secrets | Detector::Identifiers | Detector::Contacts => &[Redact, Annotate],
+        Detector::Secrets | Detector::Identifiers | Detector::Contacts | Detector::Placeholders => {
+            &[Redact, Annotate]
+        }
         Detector::PlantedInstructions | Detector::ToolDirections => &[Redact, Wrap, Annotate],
         Detector::Canaries | Detector::CarriedData => &[Redact],
         Detector::MediaTypes
@@ -128,6 +134,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::OutputSchema
         | Detector::ServerRequests
         | Detector::WriteScopes
+        | Detector::Flow
         | Detector::InspectionBudget => &[],
     }
 }
@@ -167,7 +174,7 @@ impl Handling {
 
 impl Handlings {
     /// The configured handlings, with the names of their members.
-    const fn all(&self) -> [(&'static str, Detector, Option<Handling>); 11] {
+    const fn all(&self) -> [(&'static str, Detector, Option<Handling>); 12] {
         [
             ("hiddenCharacters", Detector::HiddenCharacters, self.hidden_characters),
             ("activeMarkup", Detector::ActiveMarkup, self.active_markup),
@@ -177,6 +184,7 @@ impl Handlings {
             ("plantedInstructions", Detector::PlantedInstructions, self.planted_instructions),
             ("toolDirections", Detector::ToolDirections, self.tool_directions),
             ("contacts", Detector::Contacts, self.contacts),
+            ("placeholders", Detector::Placeholders, self.placeholders),
             ("canaries", Detector::Canaries, self.canaries),
             ("carriedData", Detector::CarriedData, self.carried_data),
             ("mediaTypes", Detector::MediaTypes, self.media_types),

@@ -15,12 +15,13 @@ use super::KEPT;
 use super::carried::{ComparableText, KeyedHashing, LeakTracker, ShownValue};
 use super::directions::{self, SeenTools};
 use super::fence::Fence;
-use super::found::{FoundValue, ValueClass};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::order::InjectionVerdict;
-use super::{encoded, fence, markup, orders, personal, secrets};
+use super::{encoded, fence, markup, orders, personal};
 use crate::inspect::{self, Certainty, Detector};
+use crate::secrets;
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;
@@ -32,11 +33,24 @@ const PASS: usize = 8;
 /// The replacement of a text that cannot be sanitised.
 const WITHHELD: &str = "[withheld]";
 
+/// The detector that finds values of a class.
+pub(super) const fn detector(class: ValueClass) -> Detector {
+    match class {
+        ValueClass::Secret => Detector::Secrets,
+        ValueClass::Identifier => Detector::Identifiers,
+        ValueClass::Contact => Detector::Contacts,
+        ValueClass::Canary => Detector::Canaries,
+        ValueClass::Carried => Detector::CarriedData,
+        ValueClass::Field => Detector::SensitiveFields,
+        ValueClass::Placeholder => Detector::Placeholders,
+    }
+}
+
 /// The context in which the strings of one message are inspected.
 #[derive(Clone, Copy)]
 pub(super) struct StringScan<'a> {
     /// The handling of each detector's findings, in the order of [`Self::DETECTORS`].
-    pub(super) handlings: [Handling; 11],
+    pub(super) handlings: [Handling; 12],
     /// The handling of planted instructions that are only likely.
     pub(super) likely: Handling,
     pub(super) direction: Direction,
@@ -86,7 +100,7 @@ impl ScanResult {
 
 impl StringScan<'_> {
     /// The detectors, in the order of [`Self::handlings`].
-    pub(super) const DETECTORS: [Detector; 11] = [
+    pub(super) const DETECTORS: [Detector; 12] = [
         Detector::HiddenCharacters,
         Detector::ActiveMarkup,
         Detector::Links,
@@ -95,6 +109,7 @@ impl StringScan<'_> {
         Detector::PlantedInstructions,
         Detector::ToolDirections,
         Detector::Contacts,
+        Detector::Placeholders,
         Detector::Canaries,
         Detector::CarriedData,
         Detector::MediaTypes,
@@ -181,7 +196,7 @@ impl StringScan<'_> {
     }
 
     pub(super) fn of(&self, class: ValueClass) -> Handling {
-        self.how(class.detector())
+        self.how(detector(class))
     }
 
     pub(super) fn is_result(&self) -> bool {
@@ -373,7 +388,7 @@ impl StringScan<'_> {
         let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
         for one in kept.into_values() {
             let handling = self.of(one.class);
-            seen.add((one.class.detector(), handling, Cow::Borrowed(one.rule)));
+            seen.add((detector(one.class), handling, Cow::Borrowed(one.rule)));
             let value = text.get(one.from..one.end).unwrap_or_default();
             out.push_str(text.get(done..one.from).unwrap_or_default());
             if handling == Handling::Redact {
@@ -403,11 +418,11 @@ impl StringScan<'_> {
     fn all(&self, text: &str) -> Vec<FoundValue> {
         let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
         let carries = on(Detector::CarriedData) || self.remembers;
-        if on(Detector::Secrets) || carries {
+        if on(Detector::Secrets) || on(Detector::Placeholders) || carries {
             secrets::find(text, &mut found);
         }
         let persons = on(Detector::Identifiers) || on(Detector::Contacts);
-        if persons || carries {
+        if persons || on(Detector::Placeholders) || carries {
             personal::find(text, &mut found);
         }
         if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
@@ -420,8 +435,9 @@ impl StringScan<'_> {
         self.sought(text, &mut found);
         self.listed(text, &mut found);
         found.retain(|one| {
-            let carried = carries && one.class != ValueClass::Contact;
-            (on(one.class.detector()) || carried) && !self.allows(text, one)
+            let carried =
+                carries && !matches!(one.class, ValueClass::Contact | ValueClass::Placeholder);
+            (on(detector(one.class)) || carried) && !self.allows(text, one)
         });
         found
     }
@@ -431,6 +447,7 @@ impl StringScan<'_> {
         let mut found = Vec::new();
         if self.how(Detector::Secrets) != Handling::Off {
             secrets::find(text, &mut found);
+            found.retain(|one| one.class == ValueClass::Secret);
         }
         self.listed(text, &mut found);
         !found.is_empty()

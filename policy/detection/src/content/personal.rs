@@ -4,12 +4,14 @@
 //! neither is ignored.
 
 mod numbers;
+mod examples;
+mod national;
 mod cards;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use self::numbers::{FEWEST, Number, identify};
-use super::found::{FoundValue, ValueClass};
+use self::numbers::{FEWEST, Number, bank_account, identifier, phone};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Longest number with its separators, in bytes.
 const LONGEST: usize = 44;
@@ -59,11 +61,16 @@ pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
     }
 }
 
-/// Whether a word has a digit or continues like an IPv6 address: most words are ruled out here.
+/// Whether a word has a digit or continues like an IPv6 address, or is the beginning of a British insurance number in
+/// groups: most words are ruled out here.
 fn could_be(bytes: &[u8], at: usize) -> bool {
     let rest = bytes.get(at..).unwrap_or_default();
-    let mut word = rest.iter().skip_while(|byte| byte.is_ascii_alphabetic());
-    matches!(word.next(), Some(b'0'..=b'9' | b':'))
+    let letters = rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+    match rest.get(letters) {
+        Some(b'0'..=b'9' | b':') => true,
+        Some(b' ') => letters == 2 && rest.get(3).is_some_and(u8::is_ascii_digit),
+        _ => false,
+    }
 }
 
 /// Whether the text at `at` continues a name or a longer number.
@@ -123,6 +130,9 @@ fn number(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     if let Some((rule, end)) = with_letters(text, from) {
         return found(out, ValueClass::Identifier, rule, from, end);
     }
+    if let Some(length) = text.get(from..).and_then(national::printed_cnpj) {
+        return found(out, ValueClass::Identifier, "br-cnpj", from, from + length);
+    }
     let mut number = Number::at(text, from)?;
     if number.digits.len() < FEWEST {
         return None;
@@ -131,6 +141,7 @@ fn number(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     // The last groups may be another number: try again without them.
     for _ in 0..4 {
         if let Some((class, rule)) = identify(&number, &before) {
+            let (class, rule) = examples::told_apart(&number, class, rule);
             return found(out, class, rule, from, from + number.text.len());
         }
         // No part of a uniformly separated number is a number of its own.
@@ -142,6 +153,15 @@ fn number(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
         }
     }
     None
+}
+
+/// The class and the rule of a number, by its form and the text before it.
+fn identify(number: &Number<'_>, before: &str) -> Option<(ValueClass, &'static str)> {
+    let rule = identifier(number, before)
+        .or_else(|| national::identify(number, before))
+        .or_else(|| bank_account(number, before));
+    let person = rule.map(|rule| (ValueClass::Identifier, rule));
+    person.or_else(|| phone(number, before).then_some((ValueClass::Contact, "phone-number")))
 }
 
 /// The end of an IPv4 address that begins at `from`.
@@ -194,6 +214,24 @@ fn with_letters(text: &str, from: usize) -> Option<(&'static str, usize)> {
     if word.len() == 11 && digits == 6 && finnish(word) {
         return Some(("fi-personal-code", from + 11));
     }
+    let numbers: Vec<u8> = word.bytes().take(digits).map(|byte| byte - b'0').collect();
+    if digits == 17
+        && word.len() == 18
+        && word.ends_with(['X', 'x'])
+        && national::is_chinese_with_letter(&numbers)
+    {
+        return Some(("cn-resident-id", from + length));
+    }
+    if let Some(length) = german_insurance(rest) {
+        return Some(("de-social-insurance", from + length));
+    }
+    if digits == 7
+        && matches!(word.len(), 8 | 9)
+        && irish(word)
+        && context(text, from).contains("pps")
+    {
+        return Some(("ie-pps", from + length));
+    }
     let letters = word.get(digits..)?.trim_start_matches('-');
     let letter = *letters.as_bytes().first()?;
     if matches!(digits, 7 | 8) && letters.len() == 1 {
@@ -203,6 +241,51 @@ fn with_letters(text: &str, from: usize) -> Option<(&'static str, usize)> {
             .then_some(("es-nif", from + length));
     }
     None
+}
+
+/// The length of a German social insurance number at the start of the text, with or without blanks: the area, the
+/// birthday, a letter, the serial number and the check digit (section 147 SGB VI).
+fn german_insurance(text: &str) -> Option<usize> {
+    let mut compact = String::new();
+    let mut end = 0;
+    for (at, c) in text.char_indices().take(16) {
+        let blank =
+            c == ' ' && matches!(compact.len(), 2 | 8 | 9) && !text.get(..at)?.ends_with(' ');
+        if !blank {
+            (c.is_ascii_digit() || c.is_ascii_uppercase() && compact.len() == 8).then_some(())?;
+            compact.push(c);
+            end = at + 1;
+        }
+        if compact.len() == 12 {
+            break;
+        }
+    }
+    let bytes = compact.as_bytes();
+    let letter = bytes.get(8).filter(|byte| byte.is_ascii_uppercase())?;
+    let place = format!("{:02}", letter - b'A' + 1);
+    let all = compact.get(..8)?.bytes().chain(place.bytes()).chain(compact.get(9..11)?.bytes());
+    let weights = [2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1];
+    let each = all.zip(weights).map(|(byte, weight)| u32::from(byte - b'0') * weight);
+    let sum: u32 = each.map(|product| product / 10 + product % 10).sum();
+    let day: u32 = compact.get(2..4)?.parse().ok()?;
+    let month: u32 = compact.get(4..6)?.parse().ok()?;
+    let next = text.as_bytes().get(end).copied().unwrap_or(b' ');
+    let is_one = (1..=31).contains(&day)
+        && (1..=12).contains(&month)
+        && bytes.get(11).is_some_and(|check| u32::from(check - b'0') == sum % 10)
+        && !next.is_ascii_alphanumeric();
+    is_one.then_some(end)
+}
+
+/// Whether a word is an Irish personal public service number: seven digits, a check letter and possibly another letter.
+fn irish(word: &str) -> bool {
+    let mut bytes = word.bytes();
+    let digits = bytes.by_ref().take(7).zip((2..=8_u32).rev());
+    let sum: u32 = digits.map(|(byte, weight)| u32::from(byte.wrapping_sub(b'0')) * weight).sum();
+    let letter = |byte: u8| u32::from(byte.to_ascii_uppercase().wrapping_sub(b'A')) + 1;
+    let check = bytes.next().map_or(0, letter);
+    let more = bytes.next().map_or(0, |byte| letter(byte) * 9);
+    check % 23 == (sum + more) % 23
 }
 
 /// Whether a word is a Finnish personal identity code (Digital and Population Data Services Agency).
@@ -250,6 +333,11 @@ fn word(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
         let end = iban(rest)?;
         return found(out, ValueClass::Identifier, "iban", from, from + end);
     }
+    if bytes.len() == 2
+        && let Some(length) = printed_nino(rest)
+    {
+        return found(out, ValueClass::Identifier, "uk-nino", from, from + length);
+    }
     if !bytes.iter().any(u8::is_ascii_digit) {
         return None;
     }
@@ -259,10 +347,14 @@ fn word(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
         "uk-nino"
     } else if shape("A9999999A") && bytes.first().is_some_and(|c| b"STFGM".contains(c)) {
         "sg-nric"
-    } else if shape("A9999999A") && bytes.first().is_some_and(|c| b"XYZ".contains(c)) {
+    } else if shape("A9999999A") && nie(word) {
         "es-nie"
-    } else if shape("AAAAAA99A99A999A") {
+    } else if shape("AAAAAA99A99A999A") && fiscal_code(bytes) {
         "it-fiscal-code"
+    } else if shape("AAAA999999AAAAAA99") || shape("AAAA999999AAAAAAA9") {
+        "mx-curp"
+    } else if shape("A999999999") && taiwanese(bytes) && context(text, from).contains("id") {
+        "tw-id"
     } else if is_bitcoin(word) {
         "bitcoin-address"
     } else if (shape("A99999999") || shape("AA9999999") || shape("A9999999"))
@@ -279,6 +371,61 @@ fn word(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
         return None;
     };
     found(out, ValueClass::Identifier, rule, from, from + length)
+}
+
+/// The length of a British insurance number in groups at the start of the text: `AB 12 34 56 C`.
+fn printed_nino(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes().get(..13)?;
+    let compact: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != b' ').collect();
+    let blanks = [2, 5, 8, 11].into_iter().all(|at| bytes.get(at) == Some(&b' '));
+    let digits = compact.get(2..8)?.iter().all(u8::is_ascii_digit);
+    let next = text.as_bytes().get(13).copied().unwrap_or(b' ');
+    let whole = compact.len() == 9 && blanks && digits && !next.is_ascii_alphanumeric();
+    (whole && compact.iter().take(2).all(u8::is_ascii_uppercase) && nino(&compact)).then_some(13)
+}
+
+/// Whether a word is a Spanish NIE: the letter in front stands for a digit of the number that is checked.
+fn nie(word: &str) -> bool {
+    let first = match word.as_bytes().first() {
+        Some(b'X') => "0",
+        Some(b'Y') => "1",
+        Some(b'Z') => "2",
+        _ => return false,
+    };
+    let number = word.get(1..8).map(|rest| format!("{first}{rest}"));
+    let number: Option<usize> = number.and_then(|number| number.parse().ok());
+    let check = number.and_then(|number| b"TRWAGMYFPDXBNJZSQVHLCKE".get(number % 23));
+    check.is_some() && check == word.as_bytes().get(8)
+}
+
+/// Whether the last letter of an Italian fiscal code is the check letter of the others (DM 23 December 1976).
+fn fiscal_code(bytes: &[u8]) -> bool {
+    const ODD: [u32; 26] = [
+        1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24,
+        23,
+    ];
+    let value =
+        |byte: u8| usize::from(if byte.is_ascii_digit() { byte - b'0' } else { byte - b'A' });
+    let each = bytes.iter().take(15).enumerate().map(|(at, byte)| match at % 2 {
+        0 => ODD.get(value(*byte)).copied().unwrap_or_default(),
+        _ => u32::try_from(value(*byte)).unwrap_or_default(),
+    });
+    let check = each.sum::<u32>() % 26;
+    bytes.get(15).is_some_and(|last| u32::from(last - b'A') == check)
+}
+
+/// Whether a word is an identity number of Taiwan: the letter stands for two digits.
+fn taiwanese(bytes: &[u8]) -> bool {
+    const LETTERS: &[u8] = b"ABCDEFGHJKLMNPQRSTUVXYWZIO";
+    let Some(place) = bytes.first().and_then(|first| LETTERS.iter().position(|c| c == first))
+    else {
+        return false;
+    };
+    let number = u32::try_from(place).unwrap_or_default() + 10;
+    let digits = bytes.iter().skip(1).map(|byte| u32::from(byte.wrapping_sub(b'0')));
+    let weighed: u32 =
+        digits.zip([8, 7, 6, 5, 4, 3, 2, 1, 1]).map(|(digit, weight)| digit * weight).sum();
+    (number / 10 + number % 10 * 9 + weighed).is_multiple_of(10)
 }
 
 fn nino(bytes: &[u8]) -> bool {
@@ -298,6 +445,7 @@ fn iban(text: &str) -> Option<usize> {
     let (mut rest, mut end, mut length) = (0_u32, 0, 0);
     let mut best = None;
     let mut head = Vec::new();
+    let expected = iban_length(text.get(..2)?);
     for (n, byte) in text.bytes().take(LONGEST).enumerate() {
         if byte == b' ' && length % 4 == 0 {
             continue;
@@ -317,11 +465,52 @@ fn iban(text: &str) -> Option<usize> {
         let whole = head
             .iter()
             .fold(rest, |rest, v| (if *v > 9 { rest * 100 } else { rest * 10 } + v) % 97);
-        if (15..=34).contains(&length) && whole == 1 {
+        if whole == 1 && Some(length) == expected {
             best = Some(end);
         }
     }
     best.filter(|best| *best == end || text.as_bytes().get(*best).is_some_and(|b| *b == b' '))
+}
+
+/// The length of the IBANs of a country (registry of ISO 13616).
+fn iban_length(country: &str) -> Option<usize> {
+    const LENGTHS: [(&str, usize); 33] = [
+        ("NO", 15),
+        ("BE", 16),
+        ("DKFIFKFOGLNLSD", 18),
+        ("MKSI", 19),
+        ("ATBAEEKZLTLUMNXK", 20),
+        ("CHHRLILV", 21),
+        ("BGBHCRDEGBGEIEMERSVA", 22),
+        ("AEGIILIQOMSOTL", 23),
+        ("ADCZESMDPKROSASESKTNVG", 24),
+        ("LYPTST", 25),
+        ("ISTR", 26),
+        ("BIDJFRGRITMCMRSM", 27),
+        ("ALAZBYCYDOGTHNHULBNIPLSV", 28),
+        ("BREGPSQAUA", 29),
+        ("JOKWMUYE", 30),
+        ("MTSC", 31),
+        ("LC", 32),
+        ("RU", 33),
+        ("IR", 26),
+        ("DZ", 26),
+        ("AO", 25),
+        ("BF", 28),
+        ("BJ", 28),
+        ("CG", 27),
+        ("CI", 28),
+        ("CM", 27),
+        ("CV", 25),
+        ("GA", 27),
+        ("MA", 28),
+        ("MG", 27),
+        ("ML", 28),
+        ("MZ", 25),
+        ("SN", 28),
+    ];
+    let has = |countries: &str| countries.as_bytes().chunks(2).any(|one| one == country.as_bytes());
+    LENGTHS.iter().find(|(countries, _)| has(countries)).map(|(_, length)| *length)
 }
 
 /// Whether a word has the form of a Bitcoin segwit address (BIP 173).

@@ -11,8 +11,8 @@ use json::coding;
 use json::{JsonKind, Value};
 
 use super::encoded;
-use super::found::FoundValue;
 use super::lens::StringScan;
+use crate::secrets::found::FoundValue;
 
 /// Bytes at the beginning and at the end of a long string that are searched together with its neighbours: more
 /// than the longest key has.

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use crate::detect::Model;
 
 /// Number of buckets that features are hashed into.
-pub const BUCKETS: usize = 1 << 16;
+pub const BUCKETS: usize = 1 << 18;
 /// From this score on, a pair of sentences may give instructions. `docs/detection.md` has the share of ordinary texts that
 /// reach it, and that reach [`CERTAIN`].
 pub const THRESHOLD: f32 = 2.5;
@@ -22,8 +22,8 @@ const SENTENCE: usize = 300;
 const WORDS: usize = 4;
 
 /// A signed byte for each bucket, then the bias.
-const _: () = assert!(include_bytes!("orders.bin").len() == BUCKETS + 2);
 static BUILT_IN: LazyLock<Model> = LazyLock::new(|| Model::parse(include_bytes!("orders.bin")));
+const _: () = assert!(include_bytes!("orders.bin").len() == BUCKETS + 2);
 
 /// A pair of sentences with its features, for training.
 #[derive(Clone, Debug)]
@@ -31,13 +31,13 @@ pub struct SentencePair {
     /// The range of the sentences in the text.
     pub at: Range<usize>,
     /// The buckets of their features.
-    pub features: Vec<u16>,
+    pub features: Vec<u32>,
 }
 
 /// Every pair of consecutive sentences of a text; the last one is a single sentence.
 #[must_use]
 pub fn stretches(text: &str) -> Vec<SentencePair> {
-    let mut all: Vec<(Range<usize>, Vec<u16>)> = Vec::new();
+    let mut all: Vec<(Range<usize>, Vec<u32>)> = Vec::new();
     sentences(text, |at, _words, features| all.push((at, features.to_vec())));
     let mut out = Vec::with_capacity(all.len());
     for (n, (at, features)) in all.iter().enumerate() {
@@ -67,10 +67,10 @@ pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> 
 
 /// Calls `each` for each sentence of a text: with its range, the number of its words, and its features. Each feature
 /// counts once, however often a table or a log repeats it.
-fn sentences(text: &str, mut each: impl FnMut(Range<usize>, usize, &[u16])) {
-    let mut features: Vec<u16> = Vec::new();
+fn sentences(text: &str, mut each: impl FnMut(Range<usize>, usize, &[u32])) {
+    let mut features: Vec<u32> = Vec::new();
     let mut sentence = None::<(Range<usize>, usize)>;
-    let mut end = |(at, words), features: &mut Vec<u16>| {
+    let mut end = |(at, words), features: &mut Vec<u32>| {
         features.sort_unstable();
         features.dedup();
         each(at, words, features);
@@ -129,7 +129,7 @@ pub fn built_in() -> &'static Model {
 
 /// Calls `word` for each word of a text: with its range, whether it begins a sentence, and its features. In scripts
 /// without blanks, every two characters that stand beside each other are a word.
-fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
+fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u32])) {
     let bytes = text.as_bytes();
     let (mut at, mut start, mut new) = (0, 0, true);
     let (mut before, mut first) = (0_u64, 0_u64);
@@ -223,11 +223,11 @@ fn hash(word: &[u8]) -> u64 {
 }
 
 /// The bucket of a word with an earlier one; `kind` is 1 for a single word, 2 and 3 for the distance of a pair.
-fn bucket(word: u64, before: u64, kind: u64) -> u16 {
+fn bucket(word: u64, before: u64, kind: u64) -> u32 {
     let both =
         (word ^ before.rotate_left(23).wrapping_mul(kind)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let shift = u64::BITS - BUCKETS.trailing_zeros();
-    u16::try_from((both ^ kind.wrapping_mul(0x5851_f42d_4c95_7f2d)) >> shift).unwrap_or_default()
+    u32::try_from((both ^ kind.wrapping_mul(0x5851_f42d_4c95_7f2d)) >> shift).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn a_sum_is_that_of_its_features() {
         let text = "The room is quiet. Breakfast is at eight!\nAsk at the desk\\nfor 2 keys? Ja, Größe 4 世界 ok.";
-        let weight = |bucket: &u16| BUILT_IN.weight(*bucket);
+        let weight = |bucket: &u32| BUILT_IN.weight(*bucket);
         let all = stretches(text);
-        let sum = |features: &[u16]| features.iter().map(weight).sum::<f32>() + BUILT_IN.bias();
+        let sum = |features: &[u32]| features.iter().map(weight).sum::<f32>() + BUILT_IN.bias();
         // One sentence after the first is always read with the one before it.
         let pairs = all.iter().take(all.len() - 1).map(|one| sum(&one.features));
         let first = all.first().map(|one| sum(&one.features)).unwrap();

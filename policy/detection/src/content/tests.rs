@@ -85,7 +85,7 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
         ("order 4539148803436467123456789", None),
         ("DE89 3704 0044 0532 0130 00", Some("iban")),
         ("DE88 3704 0044 0532 0130 00", None),
-        ("078-05-1120", Some("us-ssn")),
+        ("219-05-1120", Some("us-ssn")),
         ("000-05-1120", None),
         ("131052-308T", Some("fi-personal-code")),
         ("131052-308U", None),
@@ -118,6 +118,103 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
         ("1234567890", None),
     ] {
         assert_eq!(found(text).first().map(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
+fn each_identity_number_is_known_by_its_digits_and_what_announces_it() {
+    for (text, expected) in [
+        ("85.07.30-033.28", Some("be-national-number")),
+        ("85.07.30-033.29", None),
+        ("fødselsnummer 01019012480", Some("no-birth-number")),
+        ("fødselsnummer 01019012481", None),
+        ("BSN: 111222333", Some("nl-bsn")),
+        ("BSN: 111222334", None),
+        ("order 111222333", None),
+        ("NIF 123456789", Some("pt-nif")),
+        ("756.9217.0769.85", Some("ch-ahv")),
+        ("756.9217.0769.84", None),
+        ("TC Kimlik No: 10000000146", Some("tr-tckn")),
+        ("10000000146", None),
+        ("CNPJ 11.222.333/0001-81", Some("br-cnpj")),
+        ("CNPJ 11.222.333/0001-82", None),
+        ("11010519491231002X", Some("cn-resident-id")),
+        ("110105194912310021", None),
+        ("マイナンバー 123456789018", Some("jp-my-number")),
+        ("ID number 8001015009087", Some("za-id")),
+        ("65 170839 J 003", Some("de-social-insurance")),
+        ("65 170839 J 004", None),
+        ("X1234567L", Some("es-nie")),
+        ("X1234567A", None),
+        ("RSSMRA85T10A562S", Some("it-fiscal-code")),
+        ("RSSMRA85T10A562T", None),
+        ("AB 12 34 56 C", Some("uk-nino")),
+        ("CUIT 20-12345678-6", Some("ar-cuit")),
+        ("FR14 2004 1010 0505 0001 3M02 606", Some("iban")),
+        ("FR14 2004 1010 0505 0001 3M02", None),
+        ("using 046454286 of them", None),
+    ] {
+        assert_eq!(found(text).first().map(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
+fn numbers_of_documentations_are_placeholders_and_off_by_default() {
+    let on = |how: &str| {
+        contents(handlings(
+            serde_json::json!({ "identifiers": "redact", "contacts": "redact", "placeholders": how }),
+        ))
+    };
+    for text in [
+        "4242 4242 4242 4242",
+        "4111111111111111",
+        "378282246310005",
+        "SSN 078-05-1120",
+        "call 555-0142",
+        "(212) 555-0187",
+        "+1 202-555-0143",
+        "AKIAIOSFODNN7EXAMPLE",
+        "api_key = ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "password: changeme",
+        "postgres://app:${PASSWORD}@db.example/app",
+    ] {
+        let quoted = serde_json::Value::from(text).to_string();
+        assert_eq!(found(text), [""; 0], "{text}");
+        let off = look(&on("off"), &quoted);
+        assert!(off.findings.is_empty() && off.changed.is_none(), "{text}: {:?}", off.findings);
+        let seen = look(&on("audit"), &quoted);
+        assert!(
+            seen.findings.iter().any(|one| one.detector == Detector::Placeholders),
+            "{text}: {:?}",
+            seen.findings
+        );
+        assert_eq!(seen.changed, None, "{text}");
+    }
+}
+
+#[test]
+fn numbers_of_other_things_are_no_telephone_numbers() {
+    for text in [
+        "order 123 456 7890",
+        "ISBN 978-3-16-148410-0",
+        "2026-11-27 10:23:45",
+        "v10.0.19045.3803",
+        "52.520008, 13.404954",
+        "timestamp 1796000000123",
+        "D-0123-2026-99",
+        "+999999-12-31 23:59:59",
+        "hotel 1234567",
+        "cancel 1234567",
+        "tracking 1234567890",
+    ] {
+        assert!(
+            !found(text).iter().any(|rule| rule == "phone-number"),
+            "{text}: {:?}",
+            found(text)
+        );
+    }
+    for text in ["Telefon: 030 23125 678", "+4930901820", "tel 030 901820", "電話 03-1234-5678"] {
+        assert!(found(text).iter().any(|rule| rule == "phone-number"), "{text}: {:?}", found(text));
     }
 }
 
@@ -727,7 +824,7 @@ fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
         ("4539_1488_0343_6467".to_owned(), "[REDACTED:card-number]"),
         ("file:///x?iban=DE89370400440532013000".to_owned(), "file:///x?iban=[REDACTED:iban]"),
         ("lookup_GB82WEST12345698765432".to_owned(), "lookup_[REDACTED:iban]"),
-        ("ssn/078-05-1120".to_owned(), "ssn/[REDACTED:us-ssn]"),
+        ("ssn/219-05-1120".to_owned(), "ssn/[REDACTED:us-ssn]"),
     ] {
         assert_eq!(without_values(&text, Some(&contents)), shown);
     }

@@ -10,12 +10,12 @@ use json::pointer::{escaped, unescaped};
 use json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 use policy_core::base::work::WorkBudget;
 
-use super::found::{FoundValue, ValueClass};
 use super::handling::Handling;
-use super::lens::{ScanResult, StringScan};
+use super::lens::{ScanResult, StringScan, detector};
 use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
 use crate::inspect::{Detector, Finding};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,
 /// are in certain places only. Derived from the structure and not from the reported place, which is cut when it is
@@ -202,7 +202,7 @@ impl MessageWalk<'_, '_> {
             JsonKind::Number => {
                 if let Some(found) = number(self.lens, value.raw()) {
                     let handling = self.lens.of(found.class);
-                    self.note(found.class.detector(), handling, Cow::Borrowed(found.rule), at);
+                    self.note(detector(found.class), handling, Cow::Borrowed(found.rule), at);
                     self.dirty |= handling == Handling::Redact;
                 }
             }
@@ -343,10 +343,10 @@ impl MessageWalk<'_, '_> {
         let at = self.lens.place(at);
         if blocks {
             let (at, note) = (at.clone(), note.clone());
-            self.seen.blocked = Some(Finding { detector, at, note });
+            self.seen.blocked = Some(Finding::new(detector, at, note));
         }
         if same < KEPT {
-            self.seen.findings.push(Finding { detector, at, note });
+            self.seen.findings.push(Finding::new(detector, at, note));
         }
     }
 }

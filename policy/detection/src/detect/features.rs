@@ -7,7 +7,9 @@ use super::rules::RULES;
 use super::tokens::{Token, parts};
 
 /// Number of buckets that features are hashed into.
-pub const BUCKETS: usize = 1 << 15;
+pub const BUCKETS: usize = 1 << 18;
+/// The bits of a hash that are its bucket.
+const MASK: u32 = (1 << BUCKETS.trailing_zeros()) - 1;
 /// Least length of a window in words, its greatest length until a sentence ends, and the least distance of two starts.
 const SHORT: usize = 24;
 const LONG: usize = 48;
@@ -46,8 +48,8 @@ pub(super) fn windows(tokens: &[Token]) -> Vec<(usize, usize)> {
     found
 }
 
-/// FNV-1a over the parts, joined by blanks.
-fn hash(parts: &[&str]) -> u16 {
+/// FNV-1a over the parts, joined by blanks, as a bucket.
+fn hash(parts: &[&str]) -> u32 {
     let mut hash: u32 = 0x811c_9dc5;
     let mut add = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     for (n, part) in parts.iter().enumerate() {
@@ -56,7 +58,7 @@ fn hash(parts: &[&str]) -> u16 {
         }
         part.bytes().for_each(&mut add);
     }
-    u16::try_from(hash & 0x7fff).unwrap_or_default()
+    (hash ^ (hash >> 15)) & MASK
 }
 
 /// The classes of a word or a placeholder.
@@ -81,8 +83,7 @@ fn classes(token: &str) -> &[&'static str] {
 }
 
 fn stem(token: &str) -> &str {
-    let placeholder = token.starts_with(|c: char| c.is_ascii_uppercase() || c == '^' || c == '.');
-    if placeholder {
+    if is_placeholder(token) {
         return token;
     }
     token.char_indices().nth(6).map_or(token, |(at, _)| token.get(..at).unwrap_or(token))
@@ -108,17 +109,39 @@ pub(super) fn agreement(name: &str, description: &str) -> &'static str {
     }
 }
 
-/// The features of the words in one window, without duplicates.
-pub(super) fn of_window(
-    words: &[Token],
-    name: &BTreeSet<&'static str>,
-    rules: &[usize],
-    agreement: &str,
-) -> Vec<u16> {
-    let mut out = Vec::with_capacity(320);
+/// Features of neighbouring letters of a word, which forms of one word have in common: four of an ASCII word with its
+/// ends, and two to four of any other, because in a script without blanks a word is a sentence.
+fn letters(word: &str, out: &mut Vec<u32>) {
+    if word.is_ascii() {
+        let ends = [b"_", word.as_bytes(), b"_"].concat();
+        let parts = ends.windows(4).filter_map(|part| str::from_utf8(part).ok());
+        return out.extend(parts.map(|part| hash(&["c4", part])));
+    }
+    let starts: Vec<usize> = word.char_indices().map(|(at, _)| at).chain([word.len()]).collect();
+    let latin = word.chars().any(|c| c.is_ascii_alphabetic());
+    for (n, from) in starts.iter().enumerate() {
+        for (length, kind) in [(2, "l2"), (3, "l3"), (4, "l4")] {
+            let part = starts.get(n + length).and_then(|end| word.get(*from..*end));
+            if let Some(part) = part.filter(|_| !latin || length > 2) {
+                out.push(hash(&[kind, part]));
+            }
+        }
+    }
+}
+
+/// Whether a token stands for words, such as `URL`, or ends a sentence.
+fn is_placeholder(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_uppercase() || c == '^' || c == '.')
+}
+
+/// Features of the words themselves: their stems, alone, in pairs and in pairs with one between, and their letters.
+fn of_words(words: &[Token], out: &mut Vec<u32>) {
     let stems: Vec<&str> = words.iter().map(|token| stem(token)).collect();
     for (n, one) in stems.iter().enumerate() {
         out.push(hash(&["u", one]));
+        if let Some(word) = words.get(n).filter(|word| !is_placeholder(word)) {
+            letters(word, out);
+        }
         if let Some(next) = stems.get(n + 1) {
             out.push(hash(&["b", one, next]));
         }
@@ -126,17 +149,31 @@ pub(super) fn of_window(
             out.push(hash(&["s", one, second]));
         }
     }
+}
+
+/// The features of the words in one window, without duplicates.
+pub(super) fn of_window(
+    words: &[Token],
+    name: &BTreeSet<&'static str>,
+    rules: &[usize],
+    agreement: &str,
+) -> Vec<u32> {
+    let mut out = Vec::with_capacity(640);
+    of_words(words, &mut out);
     const END: &[&str] = &["."];
     let mut sequence: Vec<&[&'static str]> = Vec::with_capacity(words.len());
     let mut all = BTreeSet::new();
     for word in words {
-        let about = if **word == *"." { END } else { classes(word) };
-        if !about.is_empty() {
-            sequence.push(about);
+        if **word == *"." {
+            sequence.push(END);
+            continue;
         }
-        if **word != *"." {
-            all.extend(about);
+        let known = sequence.len();
+        match LEXICON.within(word) {
+            Some(within) => sequence.extend(within),
+            None => sequence.extend(Some(classes(word)).filter(|about| !about.is_empty())),
         }
+        all.extend(sequence.iter().skip(known).copied().flatten());
     }
     for (n, about) in sequence.iter().enumerate() {
         let next = |distance: usize| sequence.get(n + distance).copied().unwrap_or_default();

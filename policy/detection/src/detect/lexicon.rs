@@ -90,6 +90,27 @@ impl Lexicon {
         &[]
     }
 
+    /// The classes of the words in a run of Chinese or Japanese, which has no blanks; `None` for any other word. The
+    /// longest word of at most four characters counts at each place.
+    pub(super) fn within(&self, run: &str) -> Option<Vec<&[&'static str]>> {
+        let dense = |c: char| matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}');
+        if run.is_ascii() || !run.contains(dense) {
+            return None;
+        }
+        let starts: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
+        let (mut found, mut at) = (Vec::new(), 0);
+        while let Some(from) = starts.get(at) {
+            let word = |length: usize| {
+                let part = starts.get(at + length).and_then(|end| run.get(*from..*end))?;
+                Some((length, self.classes.get(part)?))
+            };
+            let longest = (2..=4).rev().find_map(word);
+            found.extend(longest.map(|(_, classes)| classes.as_slice()));
+            at += longest.map_or(1, |(length, _)| length);
+        }
+        Some(found)
+    }
+
     /// Whether a word has a class in exactly this form.
     pub(super) fn has(&self, word: &str) -> bool {
         self.classes.contains_key(word)

@@ -6,6 +6,7 @@ use regex::Regex;
 
 use super::Detector;
 use super::rendered::RenderedText;
+use crate::secrets::formed_secrets;
 
 /// Longest string that a person would read, in bytes.
 const LONGEST: usize = 8 * 1024;
@@ -15,7 +16,6 @@ const RANDOM: usize = 40;
 pub(super) const RANDOM_WORD: &str = "has a long word that is no word";
 
 const MARKUP: &str = r#"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\b(?:javascript|vbscript|livescript):|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)|\bon(?:error|load|click)\s*=|<\s*(?:img|image|video|audio|source|track|input)\b[^<>]*\b(?:src|srcset|poster|href)\s*=\s*["']?\s*(?:https?:|[/\\]{2})|!\[(?:[^\]]|\[[^\[\]]*\])*\]\(\s*<?\s*(?:https?:|[/\\]{2})|\[//\]:"#;
-const SECRET: &str = r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}\b|\bgithub_pat_[A-Za-z0-9_]{60,}\b|\bglpat-[A-Za-z0-9_-]{20,}|\bxox[abprs]-[A-Za-z0-9-]{20,}|\bsk-[A-Za-z0-9_-]{32,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}|\bnpm_[A-Za-z0-9]{36}\b|://[^/\s:@]{2,}:[^/\s:@]{6,}@";
 const INSIDE: &str = r"(?i)\bhttps?://(?:(?:localhost|127\.\d|0\.0\.0\.0|10\.\d|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.|\[::1\]|\[f[cd]|[\w.-]+\.(?:internal|intranet|corp|local|lan)\b|metadata\.google)[\w.:\[\]-]*)";
 
 static PATTERNS: Compiled<Vec<(Detector, &'static str, Regex)>> = Compiled::new(|| {
@@ -25,22 +25,27 @@ static PATTERNS: Compiled<Vec<(Detector, &'static str, Regex)>> = Compiled::new(
     Ok(SPECS.iter().map(compile).collect::<Result<_, _>>()?)
 });
 
-const SPECS: [(Detector, &str, &str); 3] = [
+/// The note of a secret.
+const SECRET: &str = "has what looks like a secret";
+
+const SPECS: [(Detector, &str, &str); 2] = [
     (Detector::ActiveMarkup, "has a comment or markup that does something", MARKUP),
-    (Detector::Secrets, "has what looks like a secret", SECRET),
     (Detector::InternalUrls, "names an address inside a network or a machine", INSIDE),
 ];
 
 /// The findings in one string.
 pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> {
     let rendered = RenderedText::of(text);
-    let matches = |(detector, _, pattern): &&(Detector, &'static str, Regex)| {
+    let matches = |(_, _, pattern): &&(Detector, &'static str, Regex)| {
         let is_read = || rendered.as_ref().is_some_and(|read| pattern.is_match(read.as_str()));
-        pattern.is_match(text) || *detector != Detector::Secrets && is_read()
+        pattern.is_match(text) || is_read()
     };
     let patterns = PATTERNS.get().into_iter().flatten();
     let mut found: Vec<_> =
         patterns.filter(matches).map(|(detector, note, _)| (*detector, *note)).collect();
+    if !formed_secrets(text).is_empty() {
+        found.push((Detector::Secrets, SECRET));
+    }
     if text.len() > LONGEST {
         found.push((Detector::OversizedText, "is longer than anybody reads"));
     } else if text.split_whitespace().any(is_random) {
@@ -51,13 +56,28 @@ pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> 
 
 /// The text with each match of a detector replaced by `by`.
 pub(super) fn without(detector: Detector, text: &str, by: &str) -> String {
+    if detector == Detector::Secrets {
+        return replaced(text, by);
+    }
     let mut patterns = PATTERNS.get().into_iter().flatten();
     let Some((.., pattern)) = patterns.find(|(known, ..)| *known == detector) else {
         return text.to_owned();
     };
     let text = pattern.replace_all(text, by).into_owned();
-    let rendered = RenderedText::of(&text).filter(|_| detector != Detector::Secrets);
+    let rendered = RenderedText::of(&text);
     rendered.and_then(|read| read.replaced(&text, pattern, by)).unwrap_or(text)
+}
+
+/// The text with each secret replaced by `by`.
+fn replaced(text: &str, by: &str) -> String {
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for secret in formed_secrets(text) {
+        out.push_str(text.get(done..secret.start).unwrap_or_default());
+        out.push_str(by);
+        done = secret.end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
 }
 
 /// Whether a word is long and has the entropy of a random string.
@@ -107,7 +127,8 @@ mod tests {
             ("<a href=\"java\nscript:alert(1)\">", Some(Detector::ActiveMarkup)),
             ("[x](vscode&#58;//x/y)", Some(Detector::ActiveMarkup)),
             ("see http&#58;//169.254.169.254/latest", Some(Detector::InternalUrls)),
-            ("use AKIAIOSFODNN7EXAMPLE to log in", Some(Detector::Secrets)),
+            ("use AKIAQ3EGRZ7XK2MWPLVT to log in", Some(Detector::Secrets)),
+            ("use AKIAIOSFODNN7EXAMPLE to log in", None),
             ("postgres://user:hunter22@db/x", Some(Detector::Secrets)),
             ("see http://169.254.169.254/latest", Some(Detector::InternalUrls)),
             ("see https://wiki.corp/page", Some(Detector::InternalUrls)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use detection::clean;
 use detection::inspect;
-use detection::inspect::{AcceptedDetectors, Finding};
+use detection::inspect::{AcceptedDetectors, Certainty, Detector, Finding};
 use json::{Document, JsonBounds};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::links::CallerLinks;
@@ -19,7 +19,7 @@ use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::Digest;
 use crate::definition::pins::LinkStatus;
 use crate::rules::access::AccessDecision;
-use crate::rules::condition::{AccessRequest, KnownArguments};
+use crate::rules::condition::AccessRequest;
 use crate::rules::control::Control;
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 
@@ -47,9 +47,19 @@ impl Policy {
         excused: AcceptedDetectors,
     ) -> Option<&'a Finding> {
         findings.iter().find(|finding| {
-            let treatment = self.definitions.treatment(finding.detector);
+            let treatment = self.definitions.treatment_of(finding);
             matches!(treatment, FindingTreatment::Enforce | FindingTreatment::Strip)
                 && !excused.covers(finding)
+        })
+    }
+
+    /// The first finding that is likely an attack, if such findings are not switched off.
+    #[must_use]
+    pub fn suspects<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        findings.iter().find(|finding| {
+            finding.detector == Detector::PlantedInstructions
+                && finding.certainty == Certainty::Likely
+                && self.definitions.treatment_of(finding) != FindingTreatment::Off
         })
     }
 
@@ -89,7 +99,7 @@ impl Policy {
     /// The findings that are enforced, without accepted ones.
     fn enforced(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
         let counts = |finding: &&Finding| {
-            self.definitions.treatment(finding.detector) == FindingTreatment::Enforce
+            self.definitions.treatment_of(finding) == FindingTreatment::Enforce
                 && !excused.covers(finding)
         };
         offer.findings().iter().filter(counts).cloned().collect()
@@ -150,7 +160,7 @@ impl Policy {
         budget: &WorkBudget,
     ) -> Result<Option<Arc<Document>>, Finding> {
         let strips = |finding: &&Finding| {
-            self.definitions.treatment(finding.detector) == FindingTreatment::Strip
+            self.definitions.treatment_of(finding) == FindingTreatment::Strip
                 && !excused.covers(finding)
         };
         let Some(first) = offer.findings().iter().find(strips) else {
@@ -213,8 +223,7 @@ impl Policy {
             Err(error) => return uncomparable(kind, error),
         };
         let known = self.registered(server, kind, name);
-        let arguments = KnownArguments::Unknown;
-        let subject = AccessRequest { principal, server, kind, name: &rule_name, arguments, known };
+        let subject = AccessRequest::of_any_use(principal, server, kind, &rule_name, known);
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
         decision.definition = offer.and_then(CatalogItem::digest);
@@ -248,7 +257,7 @@ impl Policy {
         let excused = offer.map(|offer| Self::excused(facts, server, offer)).unwrap_or_default();
         let of = |treatment| {
             let treated = move |f: &&Finding| {
-                self.definitions.treatment(f.detector) == treatment && !excused.covers(f)
+                self.definitions.treatment_of(f) == treatment && !excused.covers(f)
             };
             findings.iter().filter(treated).cloned()
         };
@@ -275,7 +284,7 @@ impl Policy {
         let exceptions = facts.pins().exceptions(server.as_str(), kind, name, offer.digest());
         let by = |finding: &Finding| {
             let mut of = exceptions.iter().filter(|one| one.finding == finding.detector);
-            let is_ignored = self.definitions.treatment(finding.detector) == FindingTreatment::Off;
+            let is_ignored = self.definitions.treatment_of(finding) == FindingTreatment::Off;
             let exception = of.next().filter(|_| !is_ignored && finding.unacceptable().is_none());
             exception.map(|exception| finding.accepted_by(&exception.by))
         };
@@ -326,8 +335,7 @@ impl Policy {
             return self.grants_any(facts, principal, server);
         }
         let known = self.registered(server, kind, name);
-        let arguments = KnownArguments::Unknown;
-        let subject = AccessRequest { principal, server, kind, name, arguments, known };
+        let subject = AccessRequest::of_any_use(principal, server, kind, name, known);
         if !self.access.decide(subject).decision.shows() || facts.revoked().has(server, name) {
             return false;
         }

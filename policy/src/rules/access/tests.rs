@@ -124,7 +124,7 @@ proptest! {
         for principal in &callers() {
             let arguments = KnownArguments::Unknown;
             let subject =
-                AccessRequest { principal, server: &server, kind, name, arguments, known: None };
+                AccessRequest { principal, server: &server, kind, name, arguments, known: None, flow: None };
             let mut all = OutcomeTally::default();
             for rule in access.rules().iter().filter(|rule| rule.concerns(subject)) {
                 all.count(rule, rule.outcome(subject), principal);
@@ -188,6 +188,7 @@ fn few_of_many_rules_are_looked_at() {
         name: "tool_77",
         arguments: KnownArguments::Unknown,
         known: None,
+        flow: None,
     };
     for access in [
         many(group, |_| "*".to_owned()),
@@ -228,8 +229,15 @@ fn a_method_that_no_rule_of_the_caller_names_is_not_granted_as_a_method() {
     let (access, server) = (access(&made), ServerName::parse("files").unwrap());
     let reason = |principal: &Principal, kind, name| {
         let arguments = KnownArguments::Unknown;
-        let subject =
-            AccessRequest { principal, server: &server, kind, name, arguments, known: None };
+        let subject = AccessRequest {
+            principal,
+            server: &server,
+            kind,
+            name,
+            arguments,
+            known: None,
+            flow: None,
+        };
         match access.decide(subject).decision.effect {
             Effect::Allow(_) => "allowed",
             Effect::Deny(denial) => denial.reason.code(),

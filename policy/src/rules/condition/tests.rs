@@ -47,6 +47,7 @@ fn tried(
         name: "read",
         arguments,
         known: None,
+        flow: None,
     })
 }
 

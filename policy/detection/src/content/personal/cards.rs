@@ -5,8 +5,9 @@
 //! print, with the same separator between them, where the digits do not continue in groups of the same length: in a
 //! table of four-digit numbers every tenth row of four would have a valid check digit.
 
+use super::examples;
 use super::numbers::is_card;
-use crate::content::found::{FoundValue, ValueClass};
+use crate::secrets::found::FoundValue;
 
 /// Fewest digits of a card number.
 pub(super) const FEWEST: usize = 13;
@@ -110,7 +111,7 @@ fn single(text: &str, group: &DigitGroup, out: &mut Vec<FoundValue>) {
     let all = text.get(group.from..group.end).unwrap_or_default().chars().filter_map(digit);
     let digits: Vec<u8> = all.skip_while(|digit| *digit == 0).take(MOST + 1).collect();
     if digits.len() >= FEWEST && is_card(&digits) {
-        out.push(FoundValue::new(ValueClass::Identifier, "card-number", group.from, group.end));
+        out.push(examples::card(&digits, group.from, group.end));
     }
 }
 
@@ -139,7 +140,9 @@ fn printed(
     };
     let mut add = |window: &[DigitGroup]| {
         if let (Some(first), Some(last)) = (window.first(), window.last()) {
-            out.push(FoundValue::new(ValueClass::Identifier, "card-number", first.from, last.end));
+            let all = text.get(first.from..last.end).unwrap_or_default();
+            let digits: Vec<u8> = all.chars().filter_map(digit).collect();
+            out.push(examples::card(&digits, first.from, last.end));
         }
     };
     if !alone {

@@ -1,7 +1,6 @@
 //! Identifies numbers of persons and accounts by their check digits, or by the words before them.
 
 use super::LONGEST;
-use crate::content::found::ValueClass;
 
 /// Fewest digits of a number that can be identified.
 pub(super) const FEWEST: usize = 7;
@@ -64,6 +63,19 @@ impl<'a> Number<'a> {
         self.groups == groups
     }
 
+    /// The number of digits in each group.
+    pub(super) fn groups(&self) -> &[usize] {
+        &self.groups
+    }
+
+    /// Whether the same characters, or those of a printed form, separate the groups.
+    pub(super) fn is_uniform(&self) -> bool {
+        self.separated_by(&[' '])
+            || self.separated_by(&['-'])
+            || self.separated_by(&['.'])
+            || self.separated_by(&['.', '-'])
+    }
+
     fn separated_by(&self, allowed: &[char]) -> bool {
         self.text.chars().all(|c| c.is_ascii_digit() || allowed.contains(&c))
     }
@@ -93,7 +105,7 @@ impl<'a> Number<'a> {
 }
 
 /// Whether the check digit is valid (ISO/IEC 7812-1 annex B).
-fn luhn(digits: &[u8]) -> bool {
+pub(super) fn luhn(digits: &[u8]) -> bool {
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
     let each = digits.iter().rev().enumerate();
     let sum: u32 =
@@ -124,17 +136,22 @@ pub(super) fn is_card(digits: &[u8]) -> bool {
     issued && luhn(digits)
 }
 
-pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(ValueClass, &'static str)> {
-    let rule = identifier(number, before).or_else(|| bank_account(number, before));
-    if let Some(rule) = rule {
-        return Some((ValueClass::Identifier, rule));
-    }
-    phone(number, before).then_some((ValueClass::Contact, "phone-number"))
-}
+/// Shorter words must be words of their own, because they are parts of others.
+const WHOLE: usize = 5;
 
 /// Whether the text before a number has one of these words.
-fn says(before: &str, words: &[&str]) -> bool {
-    words.iter().any(|word| before.contains(word))
+pub(super) fn says(before: &str, words: &[&str]) -> bool {
+    let apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphabetic());
+    let has = |word: &str| {
+        before.match_indices(word).any(|(at, found)| {
+            let (head, tail) = (before.get(..at), before.get(at + found.len()..));
+            let last = head.and_then(|head| head.chars().next_back());
+            let next = tail.and_then(|tail| tail.chars().next());
+            let plain = word.is_ascii() && word.len() < WHOLE;
+            !plain || apart(last) && apart(next)
+        })
+    };
+    words.iter().any(|word| has(word))
 }
 
 /// Whether the words directly before a number call it a passport's, as prose, a form and a member of JSON do.
@@ -149,7 +166,7 @@ fn names_passport(before: &str) -> bool {
 }
 
 /// The rule of a number with the form and the check digits of an identifier.
-fn identifier(number: &Number<'_>, before: &str) -> Option<&'static str> {
+pub(super) fn identifier(number: &Number<'_>, before: &str) -> Option<&'static str> {
     if number.is_card() {
         return Some("card-number");
     }
@@ -195,10 +212,6 @@ fn of_nine(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let district = matches!(number.value(0..2), 1..=12 | 21..=32 | 61..=72);
     if routed && district && (number.is(&[4, 4, 1]) || says(before, &["aba", "routing"])) {
         return Some("us-routing-number");
-    }
-    let bsn = number.weighed(&[9, 8, 7, 6, 5, 4, 3, 2]) % 11 == u32::from(*number.digits.get(8)?);
-    if bsn && says(before, &["bsn", "burgerservice"]) {
-        return Some("nl-bsn");
     }
     let acn = (10 - number.weighed(&[8, 7, 6, 5, 4, 3, 2, 1]) % 10) % 10
         == u32::from(*number.digits.get(8)?);
@@ -307,7 +320,7 @@ fn of_twelve_and_more(number: &Number<'_>, before: &str) -> Option<&'static str>
 }
 
 /// The rule of a number that the text before it calls a bank account.
-fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static str> {
+pub(super) fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let length = number.digits.len();
     let is_one = (8..=17).contains(&length)
         && says(before, &["bank account", "account number", "account no", "acct"])
@@ -315,26 +328,104 @@ fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static str> {
     is_one.then_some("bank-account")
 }
 
-fn phone(number: &Number<'_>, before: &str) -> bool {
+/// Words that announce a telephone number.
+const PHONES: [&str; 39] = [
+    "phone",
+    "telephone",
+    "phones",
+    "phone_number",
+    "phonenumber",
+    "tel",
+    "mobile",
+    "cell",
+    "fax",
+    "call",
+    "dial",
+    "whatsapp",
+    "messages to",
+    "sms",
+    "contact",
+    "telefon",
+    "telefonnummer",
+    "téléphone",
+    "tél",
+    "teléfono",
+    "telefone",
+    "telefono",
+    "telefoon",
+    "rufnummer",
+    "handy",
+    "mobil",
+    "móvil",
+    "celular",
+    "cellulare",
+    "komórka",
+    "telefonu",
+    "телефон",
+    "тел",
+    "cep",
+    "电话",
+    "電話",
+    "手机",
+    "전화",
+    "هاتف",
+];
+/// Words directly before a number that make it something else.
+const OTHERS: [&str; 26] = [
+    "order",
+    "invoice",
+    "ticket",
+    "case",
+    "id",
+    "ref",
+    "reference",
+    "sku",
+    "article",
+    "isbn",
+    "ean",
+    "upc",
+    "version",
+    "build",
+    "port",
+    "page",
+    "zip",
+    "account",
+    "tracking",
+    "issue",
+    "bug",
+    "commit",
+    "serial",
+    "item",
+    "part",
+    "rev",
+];
+
+/// Whether the word directly before a number says that it is another one.
+fn names_other(before: &str) -> bool {
+    let mut words =
+        before.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).rev();
+    let filler = |word: &&str| !matches!(*word, "no" | "nr" | "number" | "is" | "num");
+    words.by_ref().take(3).find(filler).is_some_and(|word| OTHERS.contains(&word))
+}
+
+/// Whether a number is that of a telephone.
+pub(super) fn phone(number: &Number<'_>, before: &str) -> bool {
     let length = number.digits.len();
     let groups = &number.groups;
     if number.text.starts_with('+') {
-        return (8..=15).contains(&length) && *number.digits.first().unwrap_or(&0) != 0;
+        // The code of the country has three digits at most; a number in one piece is no year.
+        let code = groups.first().is_some_and(|first| *first <= 3 || *first >= 8);
+        return (8..=15).contains(&length) && code && *number.digits.first().unwrap_or(&0) != 0;
     }
-    let called = [
-        "phone",
-        "tel",
-        "mobile",
-        "cell",
-        "fax",
-        "call ",
-        "whatsapp",
-        "messages to",
-        "sms",
-        "contact",
-    ];
-    let named = called.iter().any(|word| before.contains(word));
-    if named && (7..=15).contains(&length) && !is_day(number) {
+    // Behind a letter and a dash it is a part of an identifier.
+    let mut back = before.chars().rev();
+    if back.next() == Some('-') && back.next().is_some_and(char::is_alphanumeric)
+        || names_other(before)
+    {
+        return false;
+    }
+    let named = says(before, &PHONES);
+    if named && (7..=15).contains(&length) && !is_day(number) && groups.len() <= 6 {
         return true;
     }
     let north_american = matches!(groups.as_slice(), [3, 3, 4] | [1, 3, 3, 4])
@@ -347,7 +438,7 @@ fn phone(number: &Number<'_>, before: &str) -> bool {
         && (3..=5).contains(&groups.len())
         && groups.first().is_some_and(|first| (2..=5).contains(first))
         && groups.as_slice() != [3, 3, 3]
-        && number.separated_by(&[' ', '-'])
+        && number.separated_by(&[' '])
         && !is_day(number);
     north_american || bracketed || national
 }

@@ -1,10 +1,8 @@
 //! A value that a detector found in a text: its class and its range.
 
-use crate::inspect::Detector;
-
 /// The class of a value, which determines its detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValueClass {
+pub(crate) enum ValueClass {
     Secret,
     Identifier,
     Contact,
@@ -14,33 +12,22 @@ pub(super) enum ValueClass {
     Carried,
     /// A value of a labelled member.
     Field,
-}
-
-impl ValueClass {
-    pub(super) const fn detector(self) -> Detector {
-        match self {
-            Self::Secret => Detector::Secrets,
-            Self::Identifier => Detector::Identifiers,
-            Self::Contact => Detector::Contacts,
-            Self::Canary => Detector::Canaries,
-            Self::Carried => Detector::CarriedData,
-            Self::Field => Detector::SensitiveFields,
-        }
-    }
+    /// What stands in place of a value: an example of a documentation, a variable, `xxxx`.
+    Placeholder,
 }
 
 /// A range of a text that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FoundValue {
-    pub(super) class: ValueClass,
+pub(crate) struct FoundValue {
+    pub(crate) class: ValueClass,
     /// The stable name of the rule that matched.
-    pub(super) rule: &'static str,
-    pub(super) from: usize,
-    pub(super) end: usize,
+    pub(crate) rule: &'static str,
+    pub(crate) from: usize,
+    pub(crate) end: usize,
 }
 
 impl FoundValue {
-    pub(super) const fn new(
+    pub(crate) const fn new(
         class: ValueClass,
         rule: &'static str,
         from: usize,
@@ -50,7 +37,7 @@ impl FoundValue {
     }
 
     /// This finding with its range moved by `start`, the offset of the text in a longer one.
-    pub(super) const fn behind(self, start: usize) -> Self {
+    pub(crate) const fn behind(self, start: usize) -> Self {
         Self { from: self.from + start, end: self.end + start, ..self }
     }
 }

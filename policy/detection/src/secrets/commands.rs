@@ -1,23 +1,17 @@
-//! Finds secrets on command lines, in HTTP basic authentication, and in Telegram bot tokens.
+//! Finds secrets on command lines and in HTTP basic authentication.
 
 use json::coding;
 
-use super::{LONGEST, distinct, ends_with, is_placeholder, is_reference};
-use crate::content::found::{FoundValue, ValueClass};
+use super::placeholder::{self, distinct};
+use super::{LONGEST, ends_with, is_reference};
+use crate::secrets::found::{FoundValue, ValueClass};
 
 /// How many bytes before a value are searched for the beginning of a command line.
 const COMMAND: usize = 120;
-/// Length of a Telegram bot token after the number of the bot, in bytes.
-const BOT: usize = 35;
 
 /// Finds a value on a command line, or a name and a password in base64 (RFC 7617).
 pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<FoundValue> {
     let bytes = text.as_bytes();
-    // A bot token may be a segment of a path.
-    let token = bytes.get(from..end)?.iter().take(BOT + 1).take_while(|b| **b != b'/').count();
-    if token == BOT && of_bot(text.get(..from)?) {
-        return Some(FoundValue::new(ValueClass::Secret, "telegram-token", from, from + BOT));
-    }
     // A shortcut for words that follow another word directly.
     if from < 3 || !bytes.get(from - 1).is_some_and(|b| matches!(b, b' ' | b'=' | b'"' | b'\'')) {
         return None;
@@ -36,7 +30,7 @@ pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<FoundValue>
         let lower = head.to_ascii_lowercase();
         words.iter().any(|word| lower.contains(word))
     };
-    let whole = value.len() >= 4 && !is_placeholder(value) && !value.starts_with('-');
+    let whole = value.len() >= 4 && !placeholder::is_password(value) && !value.starts_with('-');
     match flag {
         "-p" | "/p" if whole && has(&["psexec", "sshpass", "plink", "mysql", "ldapsearch"]) => {
             Some(FoundValue::new(ValueClass::Secret, "password", from, end))
@@ -54,18 +48,10 @@ pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<FoundValue>
                 .take_while(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\''))
                 .count();
             let password = rest.get(..length)?;
-            let whole =
-                length >= 4 && !is_placeholder(password) && !password.starts_with(['$', '{', '<']);
+            let whole = length >= 4 && !placeholder::is_password(password);
             whole
                 .then(|| FoundValue::new(ValueClass::Secret, "password", end + 1, end + 1 + length))
         }
         _ => None,
     }
-}
-
-/// Whether the number of a Telegram bot and a colon stand before a word.
-fn of_bot(before: &str) -> bool {
-    let Some(number) = before.strip_suffix(':') else { return false };
-    let digits = number.bytes().rev().take(11).take_while(u8::is_ascii_digit).count();
-    (8..=10).contains(&digits)
 }

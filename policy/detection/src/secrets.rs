@@ -2,10 +2,19 @@
 //!
 //! One pass over the bytes; more expensive tests are applied only to words that could be secrets.
 
-mod commands;
+pub(crate) mod found;
+pub(crate) mod runs;
+mod vendors;
+mod table;
+mod pattern;
+mod randomness;
+mod placeholder;
 mod forms;
 mod places;
+mod labels;
+mod commands;
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
@@ -14,10 +23,10 @@ use memchr::memmem;
 use policy_core::base::compiled::Compiled;
 
 use self::commands::flagged;
-use self::forms::{embedded, format};
+use self::forms::format;
+use self::found::{FoundValue, ValueClass};
+use self::placeholder::distinct;
 use self::places::UrlPath;
-use super::found::{FoundValue, ValueClass};
-use super::vendors;
 
 /// Shortest word that is a secret because of the words before it, in bytes.
 const SHORTEST: usize = 16;
@@ -29,6 +38,10 @@ const LONGEST: usize = 4096;
 const BEFORE: usize = 48;
 /// Longest first line of a private key, in bytes.
 const HEADER: usize = 80;
+/// How many bytes behind a quoted first line are searched for a key.
+const BODY: usize = 512;
+/// Shortest line of a key, in bytes.
+const LINE: usize = 40;
 /// Longest quoted value, in bytes.
 const QUOTED: usize = 200;
 /// Shortest value after `Bearer` that is taken for a token, in bytes (RFC 6750 section 2.1).
@@ -77,33 +90,8 @@ const CALLED: [&str; 18] = [
     "api",
 ];
 
-/// Parts of words that are obvious placeholders.
-const PLACEHOLDERS: [&str; 13] = [
-    "example",
-    "xxxx",
-    "your",
-    "placeholder",
-    "changeme",
-    "redacted",
-    "dummy",
-    "insert",
-    "*****",
-    ".....",
-    "-----",
-    "_____",
-    "process.env",
-];
-
-/// Automata for the names of secrets and for placeholders.
-struct SecretAutomata {
-    called: AhoCorasick,
-    placeholders: AhoCorasick,
-}
-
-static LISTS: Compiled<SecretAutomata> = Compiled::new(|| {
-    let placeholders = AhoCorasick::builder().ascii_case_insensitive(true).build(PLACEHOLDERS)?;
-    Ok(SecretAutomata { called: AhoCorasick::new(CALLED)?, placeholders })
-});
+/// The automaton for the names of secrets.
+static LISTS: Compiled<AhoCorasick> = Compiled::new(|| Ok(AhoCorasick::new(CALLED)?));
 
 /// The beginning of a PEM block (RFC 7468).
 static BEGIN: LazyLock<memmem::Finder<'static>> =
@@ -141,14 +129,61 @@ fn is_part(byte: u8) -> bool {
     PARTS.get(usize::from(byte)).is_some_and(|part| *part)
 }
 
-/// Appends the secrets in `text`.
-pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
-    runs(text, out);
-    embedded(text, out);
+/// Appends the secrets in `text`, and what stands in place of a secret as [`ValueClass::Placeholder`].
+pub(crate) fn find(text: &str, out: &mut Vec<FoundValue>) {
+    let before = out.len();
+    forms::find(text, out);
+    let found = out.get(before..).unwrap_or_default();
+    let mut known: Vec<Range<usize>> = found.iter().map(|one| one.from..one.end).collect();
+    known.sort_unstable_by_key(|range| (range.start, range.end));
+    words(text, &known, out);
+    labels::find(text, &known, out);
 }
 
-/// Appends the secrets that are words of the text.
-fn runs(text: &str, out: &mut Vec<FoundValue>) {
+/// Appends the secrets whose form alone tells that they are some: keys in a vendor's format, private keys, and passwords in
+/// URIs. For texts that speak about secrets.
+fn find_formed(text: &str, out: &mut Vec<FoundValue>) {
+    let before = out.len();
+    forms::find(text, out);
+    let mut at = 0;
+    while let Some(begins) = text.get(at..).and_then(|rest| BEGIN.find(rest.as_bytes())) {
+        at += begins;
+        at = private_key(text, at, out).unwrap_or(at + 10);
+    }
+    let mut at = 0;
+    while let Some(signs) = text.get(at..).and_then(|rest| rest.find("://")) {
+        at = connection(text, at + signs, out);
+    }
+    let mut found: Vec<FoundValue> = out.drain(before..).collect();
+    found.retain(|one| one.class == ValueClass::Secret);
+    out.append(&mut found);
+}
+
+/// The ranges of the secrets in `text` that have a form of their own, in order and apart: for texts that speak about
+/// passwords and keys, in which no word before a value tells that it is one.
+#[must_use]
+pub(crate) fn formed_secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    find_formed(text, &mut found);
+    let mut places: Vec<Range<usize>> = found.iter().map(|one| one.from..one.end).collect();
+    places.sort_unstable_by_key(|place| (place.start, std::cmp::Reverse(place.end)));
+    let mut done = 0;
+    places.retain(|place| {
+        let is_apart = place.start >= done;
+        done = done.max(place.end);
+        is_apart
+    });
+    places
+}
+
+/// Whether any of these ranges, which are in order, overlaps a word.
+fn is_known(known: &[Range<usize>], from: usize, end: usize) -> bool {
+    let at = known.partition_point(|range| range.end <= from);
+    known.get(at).is_some_and(|range| range.start < end)
+}
+
+/// Appends the secrets that are words of the text, except for those that `known` covers.
+fn words(text: &str, known: &[Range<usize>], out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -181,7 +216,7 @@ fn runs(text: &str, out: &mut Vec<FoundValue>) {
             let dashes = memchr::memchr(b'-', left).is_some();
             let begins = if dashes { BEGIN.find(left) } else { None };
             let end = begins.map_or(run, |begins| at + begins);
-            if end - at >= 6 {
+            if end - at >= 6 && !is_known(known, at, end) {
                 word(text, at, end, out);
             }
             at = match begins {
@@ -197,7 +232,7 @@ fn private_key(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize
     let rest = text.get(at..)?;
     let line = rest.get(..rest.floor_char_boundary(HEADER))?;
     let line = line.split(['\n', '\\']).next()?;
-    line.contains("PRIVATE KEY").then_some(())?;
+    (line.contains("PRIVATE KEY") && !is_mentioned(rest, line.len())).then_some(())?;
     let footer = rest.find("-----END").map(|end| {
         let tail = rest.get(end + 8..).unwrap_or_default();
         end + 8 + tail.find("-----").map_or(0, |more| more + 5)
@@ -205,6 +240,20 @@ fn private_key(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize
     let end = at + footer.unwrap_or(rest.len());
     out.push(FoundValue::new(ValueClass::Secret, "private-key", at, end));
     Some(end)
+}
+
+/// Whether the first line of a private key is quoted in a text or a program, and no key follows it. `length` is that of the
+/// line.
+fn is_mentioned(rest: &str, length: usize) -> bool {
+    let behind = |signs: &str| rest.get(..length)?.split_once(signs).map(|(_, tail)| tail);
+    let tail = behind("KEY-----").or_else(|| behind("BLOCK-----"));
+    if !tail.is_some_and(|tail| tail.starts_with(['"', '\'', '`', ')'])) {
+        return false;
+    }
+    let sample = rest.as_bytes().get(length..).unwrap_or_default();
+    let part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let sample = sample.get(..sample.len().min(BODY)).unwrap_or_default();
+    runs::long(sample, LINE, part).next().is_none()
 }
 
 /// Finds the password in `scheme://name:password@`, or a webhook URL; returns where to continue.
@@ -220,14 +269,17 @@ fn connection(text: &str, at: usize, out: &mut Vec<FoundValue>) -> usize {
         .unwrap_or(rest.len().min(512));
     let authority = rest.get(..length).unwrap_or_default();
     if let Some((userinfo, _)) = authority.rsplit_once('@')
-        && let Some((_, password)) = userinfo.split_once(':')
+        && let Some((name, password)) = userinfo.split_once(':')
         && password.len() >= 3
-        && !is_placeholder(password)
-        && !password.starts_with(['$', '{', '<', '%', '['])
     {
         let from = start + userinfo.len() - password.len();
         let rule = login(text.get(..at).unwrap_or_default());
-        out.push(FoundValue::new(ValueClass::Secret, rule, from, from + password.len()));
+        let (class, rule) = if is_example(name, password) {
+            (ValueClass::Placeholder, "placeholder")
+        } else {
+            (ValueClass::Secret, rule)
+        };
+        out.push(FoundValue::new(class, rule, from, from + password.len()));
         return start + userinfo.len();
     }
     let path = rest.get(length..).unwrap_or_default();
@@ -245,6 +297,11 @@ fn connection(text: &str, at: usize, out: &mut Vec<FoundValue>) -> usize {
         }
     }
     start
+}
+
+/// Whether a login is one of an example: a variable, a word such as `password`, or the name of the user again.
+fn is_example(name: &str, password: &str) -> bool {
+    placeholder::is_password(password) || password == name && password.len() < SHORTEST
 }
 
 /// The rule for a password in userinfo, by the scheme before it.
@@ -327,19 +384,6 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<FoundValue>) {
     let tail = text.as_bytes().get(from + whole.len()..).unwrap_or_default();
     let padding = tail.iter().take(2).take_while(|byte| **byte == b'=').count();
     let end = from + whole.len() + padding;
-    // In a path, the last segment is tested.
-    if let Some((_, last)) = whole.rsplit_once('/')
-        && last.len() >= SHORTEST
-        && !is_reference(last)
-        && let Some(rule) = format(last)
-    {
-        return out.push(FoundValue::new(
-            ValueClass::Secret,
-            rule,
-            end - padding - last.len(),
-            end,
-        ));
-    }
     if start.len() >= SHORTEST
         && let Some(rule) = format(start)
     {
@@ -375,7 +419,23 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<FoundValue>) {
     }
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let Some(rule) = called(before.unwrap_or_default(), start) else { return };
+    // A call is no value.
+    if text.as_bytes().get(end) == Some(&b'(') {
+        return;
+    }
+    if rule == "password" && is_prose(text, from, end) {
+        return;
+    }
     out.push(FoundValue::new(ValueClass::Secret, rule, from, end));
+}
+
+/// Whether a word of letters begins a description: `password: The password of the account`.
+fn is_prose(text: &str, from: usize, end: usize) -> bool {
+    let word = text.get(from..end).unwrap_or_default();
+    let letters = word.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let colon = text.get(..from).unwrap_or_default().trim_end().ends_with(':');
+    let more = matches!(text.as_bytes().get(end..end + 2), Some([b' ', next]) if next.is_ascii_alphabetic() || *next == b'(');
+    letters && colon && (more || word.bytes().any(|byte| byte.is_ascii_uppercase()))
 }
 
 /// Whether a word is a path or a `key` that a service makes public, and nothing before it calls it a secret.
@@ -405,6 +465,24 @@ fn is_assigned(before: &str) -> bool {
     before.trim_end_matches(['"', '\'', '`', ' ', '\\', '\t', '>', '(']).ends_with(['=', ':'])
 }
 
+/// Parts of names whose values are public, or made from a secret.
+const SHOWN: [&str; 14] = [
+    "hash",
+    "digest",
+    "checksum",
+    "fingerprint",
+    "sha1",
+    "sha256",
+    "sha512",
+    "publickey",
+    "pubkey",
+    "cachekey",
+    "sortkey",
+    "primarykey",
+    "partitionkey",
+    "idempotencykey",
+];
+
 /// The rule of a word that the text before it calls a secret.
 fn called(before: &str, word: &str) -> Option<&'static str> {
     let line = before.rsplit(['\n', ';', ',', '{', '}']).next().unwrap_or(before);
@@ -418,27 +496,71 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     if of_vendor(&plain, word, least_of_key) {
         return Some("credential");
     }
-    let names = LISTS.get()?.called.find_overlapping_iter(&plain);
+    // What is assigned belongs to the last name before it.
+    let segment = plain.trim_end_matches(['=', ':']);
+    let segment =
+        if assigned { segment.rsplit(['=', ':']).next().unwrap_or(segment) } else { segment };
+    let names = LISTS.get()?.find_overlapping_iter(segment);
     let name = CALLED.get(names.map(|name| name.pattern().as_usize()).min()?)?;
-    if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
-        return (word.len() >= 6 && !is_reference(word)).then_some("password");
+    if SHOWN.iter().any(|shown| segment.contains(shown)) {
+        return None;
     }
-    let adjacent = plain.ends_with(name);
-    let strong = !matches!(*name, "key" | "access" | "auth" | "api");
-    let least = match *name {
-        "bearer" if adjacent => BEARER,
-        name if assigned || adjacent && name != "api" => SHORTEST,
-        _ => 20,
+    if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
+        let at_host = line.contains('@') && !line.trim_end().ends_with('=');
+        let one =
+            word.len() >= 6 && !at_host && !is_reference(word) && !placeholder::is_password(word);
+        return one.then_some("password");
+    }
+    let naming = KeyNaming {
+        name,
+        strong: !matches!(*name, "key" | "access" | "auth" | "api"),
+        assigned,
+        adjacent: segment.ends_with(name),
+        compound: segment.len() > name.len(),
     };
-    let digits = word.bytes().filter(u8::is_ascii_digit).count();
-    let random = digits >= 2 && word.bytes().any(|b| b.is_ascii_alphabetic())
-        || word.len() >= 20 && digits == word.len() && strong && (assigned || adjacent)
-        || word.len() >= 24 && digits == 0 && is_mixed(word);
-    (word.len() >= least
-        && random
-        && (strong || assigned || adjacent || word.len() >= 24)
-        && !is_reference(word))
-    .then_some("credential")
+    (naming.fits(word) && !is_reference(word) && !randomness::is_worded(word))
+        .then_some("credential")
+}
+
+/// How the text before a word names it.
+struct KeyNaming<'a> {
+    name: &'a str,
+    /// Whether the name alone says that the value is a secret.
+    strong: bool,
+    assigned: bool,
+    adjacent: bool,
+    /// Whether the name is a part of a longer one, as in `vendor_key`.
+    compound: bool,
+}
+
+impl KeyNaming<'_> {
+    /// Whether a word is long and random enough to be what the name says: the more the name says, the shorter it may be.
+    fn fits(&self, word: &str) -> bool {
+        let least = match self.name {
+            "bearer" if self.adjacent => BEARER,
+            name if self.assigned || self.adjacent && name != "api" => SHORTEST,
+            _ => 20,
+        };
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        let letters = word.bytes().filter(u8::is_ascii_alphabetic).count();
+        let whole = digits + letters == word.len();
+        let near = self.assigned || self.adjacent;
+        let random = digits >= 2 && letters > 0
+            || word.len() >= 20 && digits == word.len() && near && (self.strong || self.assigned)
+            || word.len() >= 24 && digits == 0 && is_mixed(word)
+            || word.len() >= 26 && whole && digits == 0 && near && distinct(word) >= SHORTEST;
+        let short = self.assigned
+            && self.adjacent
+            && (self.strong || self.compound)
+            && (ASSIGNED_KEY..SHORTEST).contains(&word.len())
+            && whole
+            && digits >= 3
+            && letters >= 3;
+        short
+            || word.len() >= least
+                && random
+                && (self.strong || self.assigned || self.adjacent || word.len() >= 24)
+    }
 }
 
 /// Whether a word looks random and follows the name of a service. Behind the name of a service's key, it has at least
@@ -493,23 +615,12 @@ fn is_uuid(word: &str) -> bool {
     word.len() == 36 && lengths.eq([8, 4, 4, 4, 12])
 }
 
-fn distinct(word: &str) -> usize {
-    let mut seen = [false; 256];
-    for byte in word.bytes() {
-        if let Some(known) = seen.get_mut(usize::from(byte)) {
-            *known = true;
-        }
-    }
-    seen.into_iter().filter(|seen| *seen).count()
-}
-
 fn is_varied(word: &str) -> bool {
     distinct(word) >= if word.len() < SHORTEST { 4 } else { DIFFERENT }
 }
 
 fn is_placeholder(word: &str) -> bool {
-    let known = LISTS.get().map(|lists| &lists.placeholders);
-    known.is_some_and(|known| known.is_match(word))
+    placeholder::is_one(word)
 }
 
 #[cfg(test)]

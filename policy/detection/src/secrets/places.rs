@@ -8,7 +8,7 @@ use policy_core::base::compiled::Compiled;
 use regex::Regex;
 
 use super::{CALLED, SHORTEST, is_mixed, is_reference};
-use crate::content::vendors;
+use crate::secrets::vendors;
 
 /// Resource kinds that precede an id in paths, sorted, in lower case. None of them precedes a segment that grants
 /// access: `hooks`, `services`, `webhooks`, `token`, `invite`, `share`, `v1`.

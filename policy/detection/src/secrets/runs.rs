@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The longest runs of bytes that `is_part` holds for, those of at least `least` bytes. Each byte is tested at most
 /// once; where no run is that long, most are not tested at all.
-pub(super) fn long(
+pub(crate) fn long(
     bytes: &[u8],
     least: usize,
     is_part: impl Fn(u8) -> bool,

@@ -1,0 +1,93 @@
+//! The flow that a request belongs to: what it was shown is in the decision about a call, and what a call is sent goes
+//! to its flow.
+
+use std::sync::Arc;
+
+use json::Value;
+use policy::engine::message::{ItemRequest, RequestExtras};
+use policy::engine::pipeline::{Permit, Policy, Ruling};
+use policy::flow::guard::FlowScope;
+use policy::flow::label::FlowLabels;
+use policy::flow::memory::ResultSource;
+
+use super::{DecodedRequest, Gateway};
+use crate::audit::Record;
+use crate::base::clock::Clock;
+use crate::session::flow_store::{FlowKey, FlowPart, FlowStore};
+
+/// The flow of an exchange.
+#[derive(Clone, Debug)]
+pub(super) struct ExchangeFlow {
+    store: Arc<FlowStore>,
+    clock: Arc<dyn Clock>,
+    key: FlowKey,
+}
+
+impl Gateway {
+    /// The flow that a request belongs to; `None` if no flow is remembered.
+    pub(super) fn flow_of(
+        &self,
+        arrived: &DecodedRequest,
+        record: &Record,
+    ) -> Option<ExchangeFlow> {
+        if !self.policy.flow().is_active() {
+            return None;
+        }
+        let trace = record.trace.parent.as_ref().or(record.trace.link.as_ref());
+        let trace = trace.filter(|_| self.policy.flow().scope() == FlowScope::Trace);
+        let part = match (&arrived.session, trace) {
+            (Some(session), _) => FlowPart::Session(session.key),
+            (None, Some(span)) => FlowPart::Trace(span.trace),
+            (None, None) => FlowPart::Stateless,
+        };
+        let key = FlowKey { caller: arrived.caller.principal.key().into(), part };
+        let (store, clock) = (Arc::clone(&self.flow_store), Arc::clone(&self.clock));
+        Some(ExchangeFlow { store, clock, key })
+    }
+}
+
+impl ExchangeFlow {
+    /// Decides about a call with what its flow was shown. A call that is permitted adds its labels to the flow at once, so
+    /// that nothing of its answer comes before them.
+    pub(super) fn admit(
+        &self,
+        policy: &Policy,
+        call: ItemRequest,
+        mut extras: RequestExtras,
+        admit: impl FnOnce(ItemRequest, &RequestExtras) -> Ruling<Permit>,
+    ) -> Ruling<Permit> {
+        let tool = policy.flow().labels_of(&call.server, call.verb.kind(), &call.name);
+        let arguments = call.arguments.clone();
+        let arguments = arguments.as_ref().map(json::Fragment::value);
+        let now = self.clock.instant();
+        extras.flow = self.store.with(&self.key, now, |key, memory, _| {
+            policy.flow().judge(key, memory, tool, arguments)
+        });
+        let ruling = admit(call, &extras);
+        if ruling.outcome.is_ok() {
+            self.store.with(&self.key, now, |key, memory, most| {
+                if let Some(arguments) = arguments {
+                    memory.sent(key, arguments, most);
+                }
+                memory.grow(tool.labels);
+            });
+        }
+        ruling
+    }
+
+    /// Remembers the values of a result that the client is about to be shown.
+    pub(super) fn shown(&self, source: ResultSource<'_>, said: Value<'_>) {
+        self.store.with(&self.key, self.clock.instant(), |key, memory, most| {
+            memory.shown(key, source, said, most);
+        });
+    }
+
+    /// Forgets the values of the flow, so that every value that it does not know counts as untrusted: a result with these
+    /// labels is shown that was not read.
+    pub(super) fn forget(&self, labels: FlowLabels) {
+        self.store.with(&self.key, self.clock.instant(), |_, memory, _| {
+            memory.grow(labels.of_texts());
+            memory.forget_values();
+        });
+    }
+}
