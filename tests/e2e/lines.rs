@@ -11,12 +11,21 @@ use serde_json::{Value, json};
 /// Runs a program with a terminal as its standard input, output and error; what it writes goes to standard error, and so
 /// does a wish to stop it on to the program.
 const TERMINAL: &str = r"
-import os, pty, signal, sys
+import os, pty, select, signal, sys
 pid, terminal = pty.fork()
 if pid == 0:
     os.execv(sys.argv[1], sys.argv[1:])
-signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+# A signal that comes just before a read begins would be seen only after it: it is read from a pipe instead.
+asked, wake = os.pipe()
+os.set_blocking(wake, False)
+signal.set_wakeup_fd(wake)
+signal.signal(signal.SIGTERM, lambda *_: None)
 while True:
+    ready = select.select([terminal, asked], [], [])[0]
+    if asked in ready:
+        os.read(asked, 1)
+        os.kill(pid, signal.SIGTERM)
+        continue
     try:
         data = os.read(terminal, 4096)
     except OSError:

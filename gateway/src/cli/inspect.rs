@@ -1,6 +1,8 @@
 //! `portcullis inspect`: runs the detectors of a configuration on JSON Lines from standard input, and prints one JSON
 //! object for each line.
 
+mod sentence;
+
 use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use detection::content::Direction;
 use detection::detect::{Model, THRESHOLD, TextAnalysis};
-use detection::inspect::Finding;
+use detection::inspect::{Detector, Finding};
 use json::{Document, JsonBounds, Value};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::engine::pipeline::Policy;
@@ -18,6 +20,7 @@ use serde_json::json;
 
 use super::printable::printable;
 use super::{complain, say, settings};
+use sentence::Judge;
 
 /// Most bytes of a line.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
@@ -94,7 +97,7 @@ fn one(
     let root = document.root();
     let id = root.get("id").map_or("null", Value::raw);
     let member = |names: &[&str]| names.iter().find_map(|name| root.get(name));
-    let (flagged, score, findings) = match kind {
+    let (flagged, score, findings, judge, value) = match kind {
         InspectKind::Definition => {
             let tool = member(&["tool"]).ok_or("there is no `tool`")?;
             let offer = CatalogItem::read(ItemKind::Tool, tool, &document);
@@ -102,7 +105,7 @@ fn one(
             let findings = offer.findings().to_vec();
             let flagged = policy.withholds(&findings).or_else(|| policy.suspects(&findings));
             let score = TextAnalysis::of(tool).score(Model::built_in()).value / THRESHOLD;
-            (flagged.is_some(), score, findings)
+            (flagged.is_some(), score, findings, Judge::Definition, tool)
         }
         InspectKind::Result | InspectKind::Arguments => {
             let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;
@@ -110,14 +113,26 @@ fn one(
                 if kind == InspectKind::Result { Direction::Result } else { Direction::Argument };
             let seen = policy.looked_at(server, direction, value);
             let flagged = seen.changed.is_some() || seen.blocked.is_some();
-            (flagged, seen.score, seen.findings)
+            (
+                flagged,
+                seen.score,
+                seen.findings,
+                Judge::Content { policy, server, direction },
+                value,
+            )
         }
     };
     let finding = |finding: &Finding| {
-        json!({
+        let mut printed = json!({
             "detector": finding.detector.name(), "certainty": finding.certainty.as_str(),
             "at": finding.at, "note": finding.note,
-        })
+        });
+        if finding.detector == Detector::PlantedInstructions
+            && let Some(sentence) = sentence::strongest(judge, value, &finding.at)
+        {
+            printed["sentence"] = sentence.into();
+        }
+        printed
     };
     let findings: Vec<_> = findings.iter().map(finding).collect();
     let verdict = if flagged { "flagged" } else { "clean" };
