@@ -585,6 +585,24 @@ impl PinMonitor {
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
     }
 
+    /// The same for instructions that are shown, because `finding` is only likely.
+    pub fn suspect_instructions(
+        &self,
+        server: &ServerName,
+        digest: Option<Digest>,
+        finding: &Finding,
+    ) {
+        let place: ItemKey = (server.as_str().into(), ItemKind::Method, "".into());
+        if !self.withholds_anew((place, digest, finding.detector)) {
+            return;
+        }
+        tracing::warn!(
+            event = "instructions.suspect", %server, %finding,
+            "server instructions shown: a detector found something that is only likely an attack"
+        );
+        self.record("definition", &format!("server `{server}`, instructions: shown; {finding}"));
+    }
+
     /// Records the report of a withheld definition; `false` if it was reported before, or the limit is exceeded.
     fn withholds_anew(&self, what: WithheldDefinition) -> bool {
         let mut held = self.held();

@@ -437,6 +437,11 @@ impl Upstream {
         self.pin_monitor.withheld_instructions(&self.name, digest, finding);
     }
 
+    /// Reports, once, that the server's instructions are shown although `finding` is likely.
+    pub fn suspect_instructions(&self, digest: Option<Digest>, finding: &Finding) {
+        self.pin_monitor.suspect_instructions(&self.name, digest, finding);
+    }
+
     /// Compares the server's information with the approved one.
     pub fn compare(&self, server_info: &ServerInfo) {
         if let Some(said) = &server_info.said {

@@ -292,7 +292,18 @@ impl Gateway {
         let budget = WorkBudget::new(INSTRUCTIONS);
         let released =
             self.policy.release_instructions(facts, name, said.digest, instructions, &budget);
-        released.inspect_err(|finding| server.withheld_instructions(said.digest, finding)).ok()
+        match released {
+            Ok((shown, suspect)) => {
+                if let Some(finding) = suspect {
+                    server.suspect_instructions(said.digest, &finding);
+                }
+                Some(shown)
+            }
+            Err(finding) => {
+                server.withheld_instructions(said.digest, &finding);
+                None
+            }
+        }
     }
 }
 

@@ -48,7 +48,8 @@ const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
-/// From this score of the rules on, a stretch gives instructions for certain, whatever the model says of its words.
+/// From this sum of the heaviest rules of different families on, a stretch gives instructions for certain, whatever the
+/// model says of its words.
 const RULES_CERTAIN: f32 = 4.2;
 /// Most words of one definition that are read.
 const WORDS: usize = 50_000;
@@ -89,6 +90,8 @@ pub struct Window {
     pub features: Vec<u32>,
     /// Score of the rules, from 0 to 8.
     pub rules: f32,
+    /// Score of the rules of which only the heaviest of each family counts, because those of one family say the same.
+    intents: f32,
     /// Description of the matching rule with the greatest weight.
     note: &'static str,
     /// The place where it begins, as a JSON Pointer.
@@ -193,7 +196,7 @@ impl TextAnalysis {
     pub fn orders(&self, model: &Model) -> Score {
         let local = |window: &Window| {
             let both = model.score(window) + RULES_COUNT * window.rules;
-            if window.rules >= RULES_CERTAIN { both.max(CERTAIN) } else { both }
+            if window.intents >= RULES_CERTAIN { both.max(CERTAIN) } else { both }
         };
         let scored = self.windows.iter().map(|window| (local(window), window));
         let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -482,8 +485,9 @@ impl AnalysisBuilder {
                 if separators >= 5 { text.replace(['_', '-'], " ") } else { parts.join(" ") };
             tokens::of(&spaced, "\0", &none)
         } else if slot.is_text() {
+            let text = harmless::without_examples(text);
             tokens::of(
-                &harmless::without_sources(text),
+                &harmless::without_sources(&text),
                 &self.name.to_lowercase(),
                 &self.parameters,
             )
@@ -524,6 +528,14 @@ impl AnalysisBuilder {
             let weight: u16 = rules.clone().map(|(_, rule)| rule.weight).sum();
             let gravest = rules.max_by_key(|(_, rule)| rule.weight);
             let note = gravest.map_or("", |(_, rule)| rule.note);
+            let mut families: Vec<(&str, u16)> = counted
+                .iter()
+                .filter_map(|hit| RULES.get(hit.rule))
+                .map(|rule| (rule.family, rule.weight))
+                .collect();
+            families.sort_unstable_by(|one, other| other.cmp(one));
+            families.dedup_by_key(|(family, _)| *family);
+            let intents: u16 = families.iter().map(|(_, weight)| weight).sum();
             // The place is where the rule with the greatest weight matched, or else the middle of the window.
             let middle = from.midpoint(to);
             let anchor = gravest.filter(|(hit, _)| hit.last != usize::MAX);
@@ -539,6 +551,7 @@ impl AnalysisBuilder {
                 words: (from, to),
                 features,
                 rules: (f32::from(weight) / 100.0).min(RULES_MOST),
+                intents: f32::from(intents) / 100.0,
                 note,
                 at: at.unwrap_or(place).to_owned(),
             });

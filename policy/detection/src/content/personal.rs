@@ -329,8 +329,10 @@ fn word(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
                 other => *b == other,
             })
     };
-    if bytes.len() >= 4 && shape_of_iban(bytes) {
-        let end = iban(rest)?;
+    if bytes.len() >= 4
+        && shape_of_iban(bytes)
+        && let Some(end) = iban(rest)
+    {
         return found(out, ValueClass::Identifier, "iban", from, from + end);
     }
     if bytes.len() == 2

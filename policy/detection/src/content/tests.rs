@@ -149,6 +149,8 @@ fn each_identity_number_is_known_by_its_digits_and_what_announces_it() {
         ("RSSMRA85T10A562S", Some("it-fiscal-code")),
         ("RSSMRA85T10A562T", None),
         ("AB 12 34 56 C", Some("uk-nino")),
+        ("NI number AB123456C", Some("uk-nino")),
+        ("backup-20261127-1046.sql", None),
         ("CUIT 20-12345678-6", Some("ar-cuit")),
         ("FR14 2004 1010 0505 0001 3M02 606", Some("iban")),
         ("FR14 2004 1010 0505 0001 3M02", None),

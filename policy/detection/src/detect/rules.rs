@@ -1,4 +1,5 @@
-//! The rules, which are patterns by intent. A rule adds a weight to the score; no rule decides alone.
+//! The rules, which are patterns by intent. A rule adds a weight to the score; only the one by which a text sets the model's
+//! own instructions aside is enough by itself.
 //!
 //! Most rules match the words of a text, with placeholders for identifiers (`IDENT`, `PATHS`, `URL`), so that they
 //! describe a structure and not the wording of a sample. All are linear in the length of the text.
@@ -40,7 +41,7 @@ const fn rule(
 
 /// All rules, in the order of their indices.
 #[rustfmt::skip]
-pub(super) const RULES: [DetectionRule; 57] = [
+pub(super) const RULES: [DetectionRule; 58] = [
     rule("pre_other_other", "fake_prerequisite", 180, RuleInput::Words, "makes another call a precondition of a third one",
         r#"\b(?:before|prior to|ahead of|when|whenever|after|once|to)(?: \S+){1,8} (?:IDENT[RW]?|QUOTED \S+)(?: \S+){0,10} (?:(?:must|should|shall|always|needs? to|ha(?:ve|s) to|required to|sure to|ensure|mandatory|please|necessary)|first|then)(?: [^ .]+){0,4} (?:calls?|called|calling|invok\w+|use|using|used|run|running|execut\w+|trigger\w*|utili[sz]e\w*)(?: [^ .]+){0,3} (?:IDENT[RW]?|QUOTED \S+)"#),
     rule("pre_pair", "fake_prerequisite", 170, RuleInput::Words, "orders two other tools one before the other",
@@ -94,6 +95,9 @@ pub(super) const RULES: [DetectionRule; 57] = [
     rule("conv_param", "context_theft", 200, RuleInput::Words, "asks for the conversation or prompt",
         r#"\b(?:contain\w*|includ\w+|pass\w*|put|fill\w*|provid\w+|supply|paste|append\w*|set|write|send|forward\w*|record\w*|captur\w+|summar\w+|attach\w*|log|reveal|repeat|print|output|expose|dump|copy)(?: [^ .]+){0,7} (?:full|entire|complete|whole|all|previous|verbatim|current|original|exact|your|system|raw|user's)(?: [^ .]+){0,4} (?:conversation|chat|dialogue|prompt|messages?|context|instructions|reasoning|transcript|history|query|input|tool outputs?|tool list)\b"#),
     rule("ignore_previous", "override", 420, RuleInput::Words, "tells the model to drop its instructions",
+        r#"\b(?:ignor\w+|disregard\w*|forget\w*|overrid\w+|bypass\w*|supersed\w+|abandon|discard)(?: [^ .]+){0,4} (?:previous|prior|earlier|above|preceding|your|system|original)(?: [^ .]+){0,4} (?:instructions?|prompts?|guidelines?|directives?|guardrails?|training)\b"#),
+    // Of data, branches and files as well: by itself no sign of an attack.
+    rule("ignore_rules", "override", 240, RuleInput::Words, "sets rules or restrictions aside",
         r#"\b(?:ignor\w+|disregard\w*|forget\w*|overrid\w+|bypass\w*|supersed\w+|abandon|discard)(?: [^ .]+){0,4} (?:previous|prior|earlier|above|preceding|existing|all|any|your|system|original|safety|every)(?: [^ .]+){0,4} (?:instructions?|rules?|prompts?|guidelines?|directives?|polic\w+|restrictions?|constraints?|guardrails?|safeguards?|commands?|safety|training|messages|context|checks)\b"#),
     rule("you_are_now", "override", 300, RuleInput::Words, "gives the model a new role",
         r#"\byou are (?:now|no longer|henceforth)\b|\b(?:act|behave|respond) as (?:if you|an? (?:unrestricted|unfiltered|admin\w*|root|evil|jailbroken|different))\b|\b(?:dan|developer|god|debug|unrestricted|admin|jailbreak|maintenance|root|sudo) mode\b"#),

@@ -37,8 +37,12 @@ const ROWS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LabelKind {
     Password,
+    /// The same, by a word that also announces numbers of articles and the like, so that a number is none.
+    PasswordOrNumber,
     /// A number by which a person authenticates.
     Code,
+    /// The same, by a word that is also used for the six digits of an Indian postcode.
+    CodeOrPostcode,
     /// A key or a token.
     Key,
     /// Cookies of a session.
@@ -57,8 +61,16 @@ const fn password(text: &'static str) -> Label {
     Label { text, kind: LabelKind::Password }
 }
 
+const fn named(text: &'static str) -> Label {
+    Label { text, kind: LabelKind::PasswordOrNumber }
+}
+
 const fn code(text: &'static str) -> Label {
     Label { text, kind: LabelKind::Code }
+}
+
+const fn postcode(text: &'static str) -> Label {
+    Label { text, kind: LabelKind::CodeOrPostcode }
 }
 
 const fn key(text: &'static str) -> Label {
@@ -70,7 +82,7 @@ const fn key(text: &'static str) -> Label {
 const LABELS: &[Label] = &[
     // English
     password("password"), password("passwd"), password("passphrase"), password("passcode"), password("pass"), password("pwd"),
-    password("pw"), password("psw"), code("pin"), code("pin code"), code("pin-code"), code("pincode"), code("otp"),
+    password("pw"), password("psw"), code("pin"), postcode("pin code"), postcode("pin-code"), postcode("pincode"), code("otp"),
     code("one-time code"), code("one time code"), code("verification code"), code("security code"), code("2fa code"),
     code("access code"), key("api key"), key("api-key"), key("api_key"), key("apikey"), key("api token"), key("api-token"),
     key("api_token"), key("access key"), key("access-key"), key("access_key"), key("accesskey"), key("access token"),
@@ -86,7 +98,7 @@ const LABELS: &[Label] = &[
     password("mot de passe"), password("mot_de_passe"), password("motdepasse"), password("mdp"), code("code pin"), code("code secret"),
     code("code de vérification"), key("clé api"), key("clé d'api"), key("clé d\u{2019}api"), key("clé secrète"), key("clé d'accès"), key("jeton"),
     // Spanish
-    password("contraseña"), password("CONTRASEÑA"), password("contrasena"), password("clave"), code("código pin"), code("código de verificación"),
+    password("contraseña"), password("CONTRASEÑA"), password("contrasena"), named("clave"), code("código pin"), code("código de verificación"),
     key("clave de api"), key("clave api"), key("clave secreta"), key("clave de acceso"),
     // Portuguese
     password("senha"), password("palavra-passe"), password("palavra passe"), password("palavrapasse"), code("código de verificação"), key("chave de api"),
@@ -125,6 +137,25 @@ const VERBS: [&str; 27] = [
 ];
 /// The same in scripts without blanks between words.
 const PARTICLES: [&str; 10] = ["是", "为", "為", "は", "が", "는", "은", "هي", "هو", "："];
+/// Words behind a label by which a sentence is about passwords, and not about one: "the password hash function is sha256".
+const ABOUT: [&str; 16] = [
+    "hash",
+    "hashing",
+    "policy",
+    "rate",
+    "length",
+    "algorithm",
+    "strength",
+    "manager",
+    "format",
+    "encryption",
+    "expiry",
+    "expiration",
+    "rotation",
+    "complexity",
+    "standard",
+    "method",
+];
 /// Attributes and members that hold the value that another one names.
 const VALUES: [&str; 4] = ["value", "content", "val", "text"];
 /// What may follow a label in the name of a member or a variable.
@@ -180,7 +211,11 @@ pub(super) fn find(text: &str, known: &[Range<usize>], out: &mut Vec<FoundValue>
                     ..label.end() + unquoted(text.get(label.end()..).unwrap_or_default());
                 add(LabelledValue { at, link: Link::Sign, quoted: Quoted::No });
             }
-            LabelKind::Password | LabelKind::Code | LabelKind::Key => {
+            LabelKind::Password
+            | LabelKind::PasswordOrNumber
+            | LabelKind::Code
+            | LabelKind::CodeOrPostcode
+            | LabelKind::Key => {
                 if let Some(one) = behind(text, label.range()) {
                     add(one);
                 } else if label.start() >= header
@@ -214,7 +249,11 @@ fn add(
 fn judged(value: &str, kind: LabelKind, one: &LabelledValue) -> Option<(ValueClass, &'static str)> {
     let (accepted, rule) = match kind {
         LabelKind::Password => (is_password(value, one), "password"),
+        LabelKind::PasswordOrNumber => {
+            (is_password(value, one) && value.chars().any(char::is_alphabetic), "password")
+        }
         LabelKind::Code => (is_code(value), "access-code"),
+        LabelKind::CodeOrPostcode => (is_code(value) && !is_postcode(value), "access-code"),
         LabelKind::Key | LabelKind::Cookie => {
             (value.len() >= KEY && looks_generated(value), "credential")
         }
@@ -222,8 +261,11 @@ fn judged(value: &str, kind: LabelKind, one: &LabelledValue) -> Option<(ValueCla
             (value.len() >= 2 * KEY && value.bytes().any(|b| b.is_ascii_digit()), "url-signature")
         }
     };
-    let replaceable = matches!(kind, LabelKind::Password | LabelKind::Key);
-    if kind != LabelKind::Code && placeholder::is_password(value) {
+    let replaceable =
+        matches!(kind, LabelKind::Password | LabelKind::PasswordOrNumber | LabelKind::Key);
+    if !matches!(kind, LabelKind::Code | LabelKind::CodeOrPostcode)
+        && placeholder::is_password(value)
+    {
         let masked = value.bytes().all(|byte| byte == b'*');
         let assigned = replaceable
             && one.link == Link::Sign
@@ -248,9 +290,15 @@ fn is_password(value: &str, one: &LabelledValue) -> bool {
         }
         Link::Verb => digits && (letters || signs > 0),
     };
-    let fits = (PASSWORD..=LONGEST).contains(&value.len()) && !value.contains("://");
+    let share = !letters && value.ends_with(['%', '\u{2030}']);
+    let fits = (PASSWORD..=LONGEST).contains(&value.len()) && !value.contains("://") && !share;
     let plain = one.quoted == Quoted::No && is_name(value);
     fits && enough && !plain && !is_expression(value) && !is_date(value)
+}
+
+/// Whether a value can be a postcode of India: six digits in one or two groups.
+fn is_postcode(value: &str) -> bool {
+    !value.starts_with('0') && value.bytes().filter(u8::is_ascii_digit).count() == 6
 }
 
 /// Whether a value is a path, a version or a name with a number, such as `v2` or `utf-8`.
@@ -394,6 +442,9 @@ impl<'a> Cursor<'a> {
             if VERBS.contains(&word) {
                 self.at = at;
                 return true;
+            }
+            if ABOUT.iter().any(|about| word.eq_ignore_ascii_case(about)) {
+                return false;
             }
             words += usize::from(!word.is_empty());
             if words > WORDS
@@ -651,6 +702,14 @@ mod tests {
             "Passwort vergessen? Seite 12",
             "pwd: /home/ana/2026",
             "compass: 12b45678",
+            "The pass rate was 98.25% last week.",
+            "pass=98.25%",
+            "The password hash function is sha256.",
+            "The password policy is ISO27001-compliant.",
+            "PIN code: 560001",
+            "\"pincode\":\"560001\"",
+            "Clave: 15112101",
+            "password: $DB_PASSWORD",
         ] {
             let all = found(text);
             assert!(
@@ -665,6 +724,10 @@ mod tests {
         for (text, rule) in [
             ("Your verification code is 482913.", "access-code"),
             ("PIN: 4829", "access-code"),
+            ("PIN code: 4829", "access-code"),
+            ("Password: Enterprise2024!", "password"),
+            ("Password: $ummerTime9!", "password"),
+            ("Clave: tR7kQ2mZ!", "password"),
             ("Код подтверждения: 482913", "access-code"),
             ("clé API : 9f8e7d6c5b4a39281706f5e4d3c2b1a0", "credential"),
             ("ключ доступа: 9f8e7d6c5b4a39281706f5e4d3c2b1a0", "credential"),

@@ -131,23 +131,43 @@ pub(super) fn is_one(value: &str) -> bool {
 pub(super) fn is_password(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let plain = lower.trim_matches(|c: char| !c.is_alphanumeric());
-    let of_user = ["your", "my-", "my_", "the-", "the_", "some-", "some_", "enter"];
+    let of_user = ["my-", "my_", "the-", "the_", "some-", "some_"];
     VALUES.binary_search(&plain).is_ok()
         || of_user.iter().any(|begins| plain.starts_with(begins))
+        || ["your", "enter"].iter().any(|begins| asks_for_value(plain, begins))
         || is_reference(value)
         || is_one(value)
         || distinct(value) <= 2
+}
+
+/// Whether a value begins with `word` and then names what is to be put there, as `your-token` and `yourpassword` do, and
+/// `Enterprise2024` does not.
+fn asks_for_value(value: &str, word: &str) -> bool {
+    const NAMED: [&str; 9] = ["your", "a", "the", "api", "key", "pass", "secret", "token", "value"];
+    value.strip_prefix(word).is_some_and(|rest| {
+        !rest.starts_with(|c: char| c.is_ascii_lowercase())
+            || NAMED.iter().any(|named| rest.starts_with(named))
+    })
+}
+
+/// Whether a value is the name of a variable behind a dollar sign.
+fn is_variable(value: &str) -> bool {
+    value.strip_prefix('$').is_some_and(|name| {
+        name.starts_with(['(', '{', '['])
+            || name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':'))
+    })
 }
 
 /// Whether a value refers to another place: a variable, a template, an element of a documentation.
 pub(super) fn is_reference(value: &str) -> bool {
     let enclosed = [("<", ">"), ("[", "]"), ("{", "}"), ("((", "))"), ("%", "%")];
     let begins = [
-        "$", "{{", "((", "<", "!", "@", "env.", "env(", "env:", "ENV[", "secrets.", "vault:",
-        "op://", "arn:", "ref+", "file:",
+        "{{", "((", "<", "!", "@", "env.", "env(", "env:", "ENV[", "secrets.", "vault:", "op://",
+        "arn:", "ref+", "file:",
     ];
     enclosed.iter().any(|(open, close)| value.starts_with(open) && value.ends_with(close))
         || begins.iter().any(|begins| value.starts_with(begins)) && !is_mixed(value)
+        || is_variable(value)
         || value.contains("${")
         || value.contains("{{")
 }

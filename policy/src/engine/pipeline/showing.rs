@@ -396,7 +396,8 @@ impl Policy {
     }
 
     /// Decides whether the instructions of a server may be shown, which a model reads: they pass the detectors for
-    /// definitions. `digest` is that of the server's information, by which findings are accepted.
+    /// definitions. `digest` is that of the server's information, by which findings are accepted. With instructions that
+    /// are shown comes a finding by which they are suspect, for the log.
     ///
     /// # Errors
     /// The finding for which they are withheld from all callers.
@@ -407,12 +408,12 @@ impl Policy {
         digest: Option<Digest>,
         instructions: Fragment,
         budget: &WorkBudget,
-    ) -> Result<Shown, Finding> {
+    ) -> Result<(Shown, Option<Finding>), Finding> {
         let findings = inspect::text(instructions.value(), budget);
         let excused = Self::excused_of_server(facts, server, digest);
         match self.withholds_but(&findings, excused) {
             Some(finding) => Err(finding.clone()),
-            None => Ok(Shown::inspected(instructions)),
+            None => Ok((Shown::inspected(instructions), self.suspects(&findings).cloned())),
         }
     }
 

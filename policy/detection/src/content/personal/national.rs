@@ -22,7 +22,7 @@ const IDS: &[NationalId] = &[
         is_valid: belgian, words: &["rijksregister", "national number", "numéro national", "registre national", "insz", "niss", "nationalregister"] },
     NationalId { rule: "dk-cpr", groups: &[&[6, 4], &[10]], alone: &[], is_valid: |d| day_month(d), words: &["cpr", "personnummer", "dansk"] },
     NationalId { rule: "no-birth-number", groups: &[&[6, 5], &[11]], alone: &[&[6, 5]], is_valid: norwegian, words: &["fødsels", "personnummer", "født", "fnr", "d-nummer", "birth number"] },
-    NationalId { rule: "se-personal-number", groups: &[&[10], &[12], &[8, 4], &[6, 4]], alone: &[&[8, 4]], is_valid: swedish, words: &["personnummer", "samordningsnummer", "personal number", "swedish"] },
+    NationalId { rule: "se-personal-number", groups: &[&[10], &[12], &[8, 4], &[6, 4]], alone: &[], is_valid: swedish, words: &["personnummer", "samordningsnummer", "personal number", "swedish"] },
     NationalId { rule: "nl-bsn", groups: &[&[9], &[3, 3, 3], &[4, 2, 3]], alone: &[], is_valid: |d| sum(d, &[9, 8, 7, 6, 5, 4, 3, 2, 10]).is_multiple_of(11), words: &["bsn", "burgerservice", "sofi", "citizen service number"] },
     NationalId { rule: "pl-nip", groups: &[&[10], &[3, 3, 2, 2], &[3, 2, 2, 3]], alone: &[], is_valid: |d| sum(d, &[6, 5, 7, 2, 3, 4, 5, 6, 7]) % 11 == last(d), words: &["nip"] },
     NationalId { rule: "pl-pesel", groups: &[&[11]], alone: &[], is_valid: |d| (10 - sum(d, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3]) % 10) % 10 == last(d), words: &["pesel"] },

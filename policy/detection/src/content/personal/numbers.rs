@@ -233,10 +233,8 @@ fn of_ten(number: &Number<'_>, before: &str) -> Option<&'static str> {
     if checks && (number.is(&[3, 3, 4]) && number.separated_by(&[' ']) || says(before, &["nhs"])) {
         return Some("uk-nhs-number");
     }
-    if (number.is(&[6, 4]) || number.is(&[8, 4]))
-        && is_date(number.value(2..4), number.value(4..6))
-        && number.luhn()
-    {
+    // With the century it may be a time ("20261127-1046") and needs a word that announces it.
+    if number.is(&[6, 4]) && is_date(number.value(2..4), number.value(4..6)) && number.luhn() {
         return Some("se-personal-number");
     }
     let medicare =
