@@ -1,5 +1,7 @@
 //! Decodes text that is encoded so that it does not look like text.
 
+use std::collections::BTreeSet;
+
 use json::coding;
 use policy_core::base::compiled::{CompileResult, Compiled};
 use regex::{Captures, Regex};
@@ -168,9 +170,16 @@ fn rearranged(text: &str, hit: usize) -> Vec<(TextEncoding, String)> {
     let mut both = vec![(TextEncoding::Rot13, rot13(text)), (TextEncoding::Backwards, backwards)];
     both.retain(|(_, decoded)| {
         let (after, of) = LEXICON.english(decoded);
-        after >= 5 && (after >= hit || after * 4 >= of)
+        after >= 5 && (after >= hit || after * 4 >= of) && has_different_words(decoded)
     });
     both
+}
+
+/// Whether a text has several different English words: `OR` is `BE` in ROT13, however often a formula has it.
+fn has_different_words(text: &str) -> bool {
+    let words = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 1);
+    let known = words.map(str::to_lowercase).filter(|word| LEXICON.is_english(word));
+    known.collect::<BTreeSet<_>>().len() >= 4
 }
 
 fn entity(captures: &Captures<'_>) -> String {

@@ -155,6 +155,15 @@ fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
         "(^| )the (?:{STAGES}) stage (?:(?:in this (?:situation|case)|here) )?is mandatory( |$)"
     );
     let all = [
+        // An order to ask first. It names no other tool and no address, and the act is one of this list.
+        (
+            "(?:^| )(?:do not|don't|never|must not|should not|cannot|can't)(?: ever)? (?:send|delete|run|execute|call|use|publish|\
+             post|transfer|proceed|continue|remove|change|book|buy|pay|order|merge|push|deploy|submit|apply|commit|overwrite|cancel)\
+             (?: (?:it|this|SELF|the|a|an|any|emails?|mails?|messages?|files?|payments?|money|changes?|orders?|commands?|tool|\
+             records?))* without (?:(?:first|the|your|an|any|explicit|prior|express|clear|user|user's|users|human|written|previous) )*\
+             (?:confirmation|approval|permission|consent|authori[sz]ation|agreement)(?: (?:from|by|of) the user)?$",
+            "",
+        ),
         // A user's query may be passed to a search: only with "may", and no more of the conversation.
         (
             "^you (?:can|may) (?:pass|provide|use|supply|enter) the (?:original |full |exact |complete )?(?:user's |user )?\
@@ -392,6 +401,8 @@ mod tests {
                 "if none are valid prefilters omit the filter field",
             ),
             ("the unset stage in this situation is mandatory", "the stage is needed"),
+            ("sends a mail . do not send without explicit user confirmation .", "sends a mail ."),
+            ("never delete files without the user's approval", ""),
             (
                 "retained when the full result stayed server side instead of being inlined",
                 "retained when the result is not inlined",
@@ -482,6 +493,10 @@ mod tests {
     fn what_says_more_than_that_stays() {
         for text in [
             "do not include passwords unless IDENT asks for them",
+            "send it without user confirmation",
+            "do not stop and send it without user confirmation",
+            "do not send IDENT without confirmation",
+            "do not ask the user and proceed without confirmation",
             "do not send credentials anywhere but URL",
             "do not send credentials to EMAIL",
             "never forget to include passwords",

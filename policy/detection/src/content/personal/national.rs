@@ -65,8 +65,8 @@ pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<&'static str
     let fits = |id: &&NationalId| {
         let alone = id.alone.contains(&written) && number.is_uniform();
         id.groups.contains(&written)
-            && (alone || says(before, id.words))
             && (id.is_valid)(&number.digits)
+            && (alone || says(before, id.words))
     };
     IDS.iter().find(fits).map(|id| id.rule)
 }

@@ -142,9 +142,16 @@ const WHOLE: usize = 5;
 /// Whether the text before a number has one of these words.
 pub(super) fn says(before: &str, words: &[&str]) -> bool {
     let apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphabetic());
+    // The text is short: comparing at each place costs less than preparing a search for each word.
+    let places = |word: &str| {
+        let first = word.as_bytes().first().copied();
+        let begins = before.bytes().enumerate().filter(move |(_, byte)| Some(*byte) == first);
+        begins.map(|(at, _)| at)
+    };
     let has = |word: &str| {
-        before.match_indices(word).any(|(at, found)| {
-            let (head, tail) = (before.get(..at), before.get(at + found.len()..));
+        let found = |at: &usize| before.get(*at..).is_some_and(|rest| rest.starts_with(word));
+        places(word).filter(found).any(|at| {
+            let (head, tail) = (before.get(..at), before.get(at + word.len()..));
             let last = head.and_then(|head| head.chars().next_back());
             let next = tail.and_then(|tail| tail.chars().next());
             let plain = word.is_ascii() && word.len() < WHOLE;
