@@ -64,7 +64,7 @@ const NEAR: usize = 4;
 /// it, and that reach [`CERTAIN`].
 pub const THRESHOLD: f32 = 2.3;
 /// From this score on, a text gives instructions for certain.
-pub const CERTAIN: f32 = 3.8;
+pub const CERTAIN: f32 = 3.95;
 
 /// A text that was normalised, decoded and divided into windows.
 #[derive(Debug)]
