@@ -131,7 +131,7 @@ fn once(text: &str, patterns: &DecodePatterns) -> Vec<(TextEncoding, String)> {
     }
     for run in patterns.base64.find_iter(text).take(RUNS) {
         let run = run.as_str().trim_end_matches('=');
-        let different: std::collections::BTreeSet<_> = run.bytes().collect();
+        let different: BTreeSet<_> = run.bytes().collect();
         let decoded = coding::base64(run).filter(|_| different.len() >= 8);
         if let Some(decoded) = decoded.and_then(printable)
             && (english(&decoded).0 >= 2 || is_active(&decoded))
