@@ -9,7 +9,7 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use json::{Document, Fragment, JsonBounds};
 use policy::engine::message::{ItemRequest, RequestOperation};
-use policy::flow::guard::{FlowMode, FlowPolicy, FlowSettings, SentValues, ToolLabels};
+use policy::flow::guard::{FlowMode, FlowPolicy, FlowSettings, ToolLabels};
 use policy::flow::label::{FlowLabels, Sink};
 use policy::flow::memory::{FlowMemory, ResultSource, RunsKept};
 use policy::flow::value::ValueKey;
@@ -40,7 +40,7 @@ fn judged(criterion: &mut Criterion) {
         ..ItemRequest::bare(&ServerName::parse("mail").unwrap(), RequestOperation::Call, "send")
     };
     criterion.bench_function("judgement at 10,000 values", |bencher| {
-        bencher.iter(|| policy.judge(&key, black_box(&memory), tool, SentValues::of(&call)));
+        bencher.iter(|| policy.judge(&key, black_box(&memory), tool, call.sent()));
     });
 }
 

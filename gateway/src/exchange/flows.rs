@@ -6,7 +6,7 @@ use std::sync::Arc;
 use json::Value;
 use policy::engine::message::{ItemRequest, RequestExtras};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::flow::guard::{FlowScope, SentValues};
+use policy::flow::guard::FlowScope;
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
 use policy_core::subject::principal::Principal;
@@ -68,8 +68,8 @@ impl ExchangeFlow {
         admit: impl FnOnce(ItemRequest, &RequestExtras) -> Ruling<Permit>,
     ) -> Ruling<Permit> {
         let tool = policy.flow().labels_of(&call.server, call.verb.kind(), &call.name);
-        let sent = call.clone();
-        let sent = SentValues::of(&sent);
+        let kept = call.clone();
+        let sent = kept.sent();
         let now = self.clock.instant();
         extras.flow = self
             .store

@@ -13,7 +13,6 @@ use super::label::{Confidentiality, FlowLabels, Integrity, Sink};
 use super::memory::{FlowMemory, RunsKept, ValueMarks};
 use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
 use crate::definition::offer::ItemKind;
-use crate::engine::message::{ItemRequest, RequestOperation};
 
 /// What flow control does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -391,11 +390,31 @@ fn is_given(seen: &[JudgedArgument<'_>], has: impl Fn(ArgumentRole) -> bool) -> 
 /// What a request sends, as far as it is compared.
 #[derive(Clone, Copy, Debug)]
 pub struct SentValues<'a> {
-    verb: RequestOperation,
-    name: &'a str,
-    arguments: Option<Value<'a>>,
-    extra: &'a [(Box<str>, Fragment)],
-    meta: &'a [(Box<str>, Fragment)],
+    /// What the request does.
+    pub operation: SentOperation,
+    /// The tool, prompt, URI or method.
+    pub name: &'a str,
+    /// The arguments.
+    pub arguments: Option<Value<'a>>,
+    /// Members of `params` that the gateway does not know.
+    pub extra: &'a [(Box<str>, Fragment)],
+    /// Members of `params._meta` that the protocol does not define.
+    pub meta: &'a [(Box<str>, Fragment)],
+}
+
+/// What a request does, as far as flow control tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentOperation {
+    /// It calls a tool, or renders a prompt.
+    Call,
+    /// It reads a resource, or subscribes to it: the URI is its target.
+    Resource,
+    /// It completes an argument.
+    Completion,
+    /// It is about a task that a call has become.
+    Task,
+    /// It is a method that the gateway does not know: nobody knows which of the params are arguments.
+    Method,
 }
 
 /// A value that is sent.
@@ -419,24 +438,13 @@ enum ArgumentRole {
 }
 
 impl<'a> SentValues<'a> {
-    /// What `call` sends.
-    #[must_use]
-    pub fn of(call: &'a ItemRequest) -> Self {
-        let ItemRequest { server: _, verb, name, arguments, extra, meta } = call;
-        let arguments = arguments.as_ref().map(Fragment::value);
-        Self { verb: *verb, name, arguments, extra, meta }
-    }
-
     /// What the request does with what it sends, where the tool that it is about has this `sink`.
     const fn sink(self, sink: Sink) -> Sink {
-        match (self.verb, sink) {
+        match (self.operation, sink) {
             // The call has been made already, and was judged then.
-            (RequestOperation::Task(_), _) => Sink::None,
+            (SentOperation::Task, _) => Sink::None,
             // It removes nothing.
-            (
-                RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate,
-                Sink::Destructive,
-            ) => Sink::External,
+            (SentOperation::Completion, Sink::Destructive) => Sink::External,
             (_, sink) => sink,
         }
     }
@@ -451,19 +459,14 @@ impl<'a> SentValues<'a> {
             Some(targets) if targets.iter().any(|target| **target == *name) => ArgumentRole::Target,
             Some(_) => ArgumentRole::Other,
         };
-        let is_resource = matches!(
-            self.verb,
-            RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe
-        );
-        let uri = is_resource
+        let uri = (self.operation == SentOperation::Resource)
             .then(|| (Cow::from("uri"), ArgumentRole::Target, SentPart::Text(self.name)));
         let arguments = self.arguments.into_iter().flat_map(Value::members);
         let arguments = arguments.map(move |(name, value)| {
             let role = role(&name);
             (name, role, SentPart::Value(value))
         });
-        // The gateway does not know which of the params of another method are arguments.
-        let is_method = self.verb == RequestOperation::Other;
+        let is_method = self.operation == SentOperation::Method;
         let extra = self.extra.iter().map(move |(name, value)| {
             let role = if is_method { role(name) } else { ArgumentRole::Beside };
             (Cow::from(&**name), role, SentPart::Value(value.value()))

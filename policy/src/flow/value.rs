@@ -212,7 +212,9 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
             return true;
         }
         state.window.rotate_left(1);
-        state.window[RUN - 1] = hash;
+        if let Some(last) = state.window.last_mut() {
+            *last = hash;
+        }
         state.words += 1;
         state.words < RUN || self.pass(ValueKind::Run, self.key.run(&state.window))
     }
@@ -305,28 +307,16 @@ fn normal(text: &str) -> Cow<'_, str> {
     Cow::Owned(seen.flat_map(char::to_lowercase).collect())
 }
 
-/// The ASCII characters that end a token.
-const SEPARATORS: [bool; 128] = {
-    let mut table = [false; 128];
-    let mut at = 0;
-    while at <= 0x20 {
-        table[at] = true;
-        at += 1;
-    }
-    table[0x7f] = true;
-    let (signs, mut at) = (b"\"'`<>()[]{}|,;*", 0);
-    while at < signs.len() {
-        table[signs[at] as usize] = true;
-        at += 1;
-    }
-    table
-};
-
 /// Whether a character ends a token.
 fn is_separator(c: char) -> bool {
-    match SEPARATORS.get(c as usize) {
-        Some(separates) => *separates,
-        None => c.is_whitespace() || c.is_control() || "“”‘’«»".contains(c),
+    match c {
+        '\0'..=' ' | '\x7f' | '"' | '\'' | '`' | '<' | '>' | '(' | ')' | '[' | ']' | '{' | '}' => {
+            true
+        }
+        '|' | ',' | ';' | '*' => true,
+        c if c.is_ascii() => false,
+        '“' | '”' | '‘' | '’' | '«' | '»' => true,
+        c => c.is_whitespace() || c.is_control(),
     }
 }
 
@@ -488,6 +478,16 @@ mod tests {
             within("192.0.2.7", text);
         }
         within("http://[2001:db8::1]/", "see 2001:DB8:0:0::1.");
+    }
+
+    #[test]
+    fn an_account_is_found_in_groups_and_beside_other_words() {
+        let key = ValueKey::new(RandomState::new());
+        let within = |account: &str, text: &str| {
+            let (wanted, shown) =
+                (addresses(&key, account), read(&key, ValueReading::Untrusted, text));
+            assert!(wanted.iter().any(|hash| shown.contains(hash)), "{account} in {text}");
+        };
         for text in [
             "GB30 NWBK 6016 1331 9268 19 now",
             "pay 12 GB30 NWBK 6016 1331 9268 19 to me",
@@ -498,6 +498,28 @@ mod tests {
         }
         within("12-34-56789012", "the account 12-34-56789012");
         within("1234/56/7890/evil", "see 1234/56/7890/evil");
+    }
+
+    /// The author of a page cannot make the work more than proportional to its length.
+    #[test]
+    fn the_number_of_values_is_bounded_by_the_length() {
+        let key = ValueKey::new(RandomState::new());
+        for part in [
+            "a@",
+            "a.bc@",
+            "a_b.cd.ef@a",
+            "1.",
+            "a..",
+            "1 ",
+            "gb11 ",
+            "\\\\n",
+            "_1234567a",
+            "例a.bc",
+        ] {
+            let text = part.repeat(4000);
+            let visited = found(&key, ValueReading::Untrusted, &text).len();
+            assert!(visited < 6 * text.len(), "{part}: {visited}");
+        }
     }
 
     #[test]

@@ -9,8 +9,7 @@ use policy_core::subject::name::ServerName;
 use proptest::prelude::*;
 
 use super::{
-    FlowClause, FlowFacts, FlowLabel, FlowMode, FlowPolicy, FlowSettings, Origin, SentValues,
-    ToolLabels,
+    FlowClause, FlowFacts, FlowLabel, FlowMode, FlowPolicy, FlowSettings, Origin, ToolLabels,
 };
 use crate::definition::offer::ItemKind;
 use crate::engine::message::{ItemRequest, RequestOperation, TaskOperation};
@@ -60,7 +59,7 @@ impl Flow {
     }
 
     fn sent(&mut self, arguments: &str) {
-        SentValues::of(&call(arguments)).remember(&self.key, &mut self.memory, MOST);
+        call(arguments).sent().remember(&self.key, &mut self.memory, MOST);
     }
 
     fn judged(&self, sink: Sink, targets: Option<&[Box<str>]>, arguments: &str) -> FlowFacts {
@@ -69,7 +68,7 @@ impl Flow {
 
     fn facts(&self, sink: Sink, targets: Option<&[Box<str>]>, call: &ItemRequest) -> FlowFacts {
         let tool = ToolLabels { labels: OWN, sink, targets, vouched: &[] };
-        policy().judge(&self.key, &self.memory, tool, SentValues::of(call))
+        policy().judge(&self.key, &self.memory, tool, call.sent())
     }
 
     fn clause(&self, sink: Sink, targets: &[&str], arguments: &str) -> Option<FlowClause> {
@@ -314,12 +313,8 @@ fn what_was_forgotten_is_not_washed_by_sending_or_relaying_it() {
     let tool =
         ToolLabels { labels: OWN, sink: Sink::External, targets: Some(&targets), vouched: &[] };
     flow.memory.grow(SECRET);
-    let facts = FlowPolicy::new(settings).judge(
-        &flow.key,
-        &flow.memory,
-        tool,
-        SentValues::of(&self::call(send)),
-    );
+    let facts =
+        FlowPolicy::new(settings).judge(&flow.key, &flow.memory, tool, self::call(send).sent());
     assert_eq!(facts.violation.map(|violation| violation.clause), Some(clauses[0]));
     // What the user sends before anything untrusted is given also then.
     let mut flow = Flow::new();
@@ -347,7 +342,7 @@ fn resources_and_prompts_are_sinks_where_an_entry_says_so() {
     let server = |name| ServerName::parse(name).unwrap();
     let refused = |call: &ItemRequest| {
         let tool = policy.labels_of(&call.server, call.verb.kind(), &call.name);
-        let facts = policy.judge(&flow.key, &flow.memory, tool, SentValues::of(call));
+        let facts = policy.judge(&flow.key, &flow.memory, tool, call.sent());
         facts.violation.map(|violation| (violation.clause, violation.at))
     };
     let (web, other) = (server("web"), server("other"));
