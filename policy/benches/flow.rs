@@ -4,13 +4,16 @@
 
 use std::hash::RandomState;
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use json::{Document, JsonBounds};
+use json::{Document, Fragment, JsonBounds};
+use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::flow::guard::{FlowMode, FlowPolicy, FlowSettings, ToolLabels};
 use policy::flow::label::{FlowLabels, Sink};
-use policy::flow::memory::{FlowMemory, ResultSource};
+use policy::flow::memory::{FlowMemory, ResultSource, RunsKept};
 use policy::flow::value::ValueKey;
+use policy_core::subject::name::ServerName;
 
 const VALUES: usize = 10_000;
 const CALL: &str = r#"{"recipient":"bob@corp.example","subject":"Minutes of the meeting on Monday",
@@ -21,7 +24,7 @@ fn judged(criterion: &mut Criterion) {
     let mut memory = FlowMemory::default();
     let text = (0..VALUES).map(|n| format!("word{n} ")).collect::<String>();
     let shown = Document::parse(format!(r#"["{text}"]"#).into(), &JsonBounds::ANSWER).unwrap();
-    let source = ResultSource { labels: FlowLabels::STRICTEST, vouched: &[] };
+    let source = ResultSource { labels: FlowLabels::STRICTEST, vouched: &[], runs: RunsKept::All };
     memory.shown(&key, source, shown.root(), VALUES);
     let settings = FlowSettings { mode: FlowMode::Deny, ..FlowSettings::default() };
     let (policy, targets) = (FlowPolicy::new(settings), ["recipient".into()]);
@@ -31,9 +34,13 @@ fn judged(criterion: &mut Criterion) {
         targets: Some(&targets),
         vouched: &[],
     };
-    let call = Document::parse(CALL.into(), &JsonBounds::MESSAGE).unwrap();
+    let arguments = Document::parse(CALL.into(), &JsonBounds::MESSAGE).unwrap();
+    let call = ItemRequest {
+        arguments: Some(Fragment::whole(Arc::new(arguments))),
+        ..ItemRequest::bare(&ServerName::parse("mail").unwrap(), RequestOperation::Call, "send")
+    };
     criterion.bench_function("judgement at 10,000 values", |bencher| {
-        bencher.iter(|| policy.judge(&key, black_box(&memory), tool, Some(call.root())));
+        bencher.iter(|| policy.judge(&key, black_box(&memory), tool, call.sent()));
     });
 }
 

@@ -9,6 +9,7 @@ use policy::engine::pipeline::{Permit, Policy, Ruling};
 use policy::flow::guard::FlowScope;
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
+use policy_core::subject::principal::Principal;
 
 use super::{DecodedRequest, Gateway};
 use crate::audit::Record;
@@ -40,9 +41,19 @@ impl Gateway {
             (None, Some(span)) => FlowPart::Trace(span.trace),
             (None, None) => FlowPart::Stateless,
         };
-        let key = FlowKey { caller: arrived.caller.principal.key().into(), part };
+        let key = FlowKey { caller: owner(&arrived.caller.principal), part };
         let (store, clock) = (Arc::clone(&self.flow_store), Arc::clone(&self.clock));
         Some(ExchangeFlow { store, clock, key })
+    }
+}
+
+/// Whom a flow belongs to: the principal with its client. The key with which it proves possession is no part of it, or a
+/// client would begin a clean flow with a new key.
+fn owner(principal: &Principal) -> Box<str> {
+    match &principal.claims.client {
+        // Neither can contain a control character.
+        Some(client) => format!("{}\0{client}", principal.id).into(),
+        None => principal.id.as_str().into(),
     }
 }
 
@@ -57,18 +68,16 @@ impl ExchangeFlow {
         admit: impl FnOnce(ItemRequest, &RequestExtras) -> Ruling<Permit>,
     ) -> Ruling<Permit> {
         let tool = policy.flow().labels_of(&call.server, call.verb.kind(), &call.name);
-        let arguments = call.arguments.clone();
-        let arguments = arguments.as_ref().map(json::Fragment::value);
+        let kept = call.clone();
+        let sent = kept.sent();
         let now = self.clock.instant();
-        extras.flow = self.store.with(&self.key, now, |key, memory, _| {
-            policy.flow().judge(key, memory, tool, arguments)
-        });
+        extras.flow = self
+            .store
+            .with(&self.key, now, |key, memory, _| policy.flow().judge(key, memory, tool, sent));
         let ruling = admit(call, &extras);
         if ruling.outcome.is_ok() {
             self.store.with(&self.key, now, |key, memory, most| {
-                if let Some(arguments) = arguments {
-                    memory.sent(key, arguments, most);
-                }
+                sent.remember(key, memory, most);
                 memory.grow(tool.labels);
             });
         }

@@ -14,6 +14,7 @@ use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
 use super::in_flight_call::InFlightCall;
+use super::shown_values::ShownResult;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision};
 use crate::edge::encode;
@@ -108,6 +109,8 @@ impl Gateway {
             return self.refuse(&record, &Failure::Denied(ItemKind::Resource, denial));
         };
         record.server = Some(kept.call.server.as_str().into());
+        let flow = self.flow_of(arrived, &record);
+        let (server, tool) = (kept.call.server.clone(), kept.call.name.clone());
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
@@ -115,6 +118,12 @@ impl Gateway {
         };
         if let Err(failure) = self.still_allowed(arrived, kept.call, &mut entry).await {
             return self.failed(entry, &failure, Some(&id));
+        }
+        // The reader's flow may be another than that of the call.
+        if let Some(flow) = flow {
+            let said = &result;
+            let result = ShownResult { server: &server, kind: ItemKind::Tool, name: &tool, said };
+            self.remember_shown(&flow, principal, result).await;
         }
         let body = contents(&id, arrived.inbound.version.era(), uri, &result);
         self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))

@@ -5,7 +5,7 @@
 //! that its caller begins has the strictest labels until the dropped one would have expired. The caller with the
 //! most flows loses its oldest ones, so that no caller closes the flows of another.
 
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const EACH_VALUE: usize = 32;
 /// Which flow a request belongs to. Parts that a client chooses only tell flows of one caller apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
-    /// The principal with its client, as authenticated.
+    /// The principal with its client, as authenticated, but without the key with which it proves possession.
     pub caller: Box<str>,
     /// Which of the caller's flows.
     pub part: FlowPart,
@@ -177,8 +177,8 @@ impl FlowStore {
         }
     }
 
-    /// Counts the values of a flow. Where all flows have too many, those that were unused for longest lose theirs, and
-    /// keep their labels.
+    /// Counts the values of a flow. Where all flows have too many, the caller that has the most loses those of its flows
+    /// that were unused for longest, and keeps their labels. Nobody loses values because of another caller that has more.
     fn count(&self, key: &FlowKey, now_has: usize) {
         let mut table = self.table();
         let FlowTable { flows, values, .. } = &mut *table;
@@ -190,15 +190,54 @@ impl FlowStore {
         if *values <= most {
             return;
         }
-        let mut oldest: Vec<_> = flows.iter_mut().filter(|(_, flow)| flow.values > 0).collect();
-        oldest.sort_by_key(|(_, flow)| flow.used);
-        for (_, flow) in oldest {
-            if *values <= most - most / 8 {
-                break;
-            }
-            flow.memory.lock().unwrap_or_else(PoisonError::into_inner).forget_values();
-            *values -= std::mem::take(&mut flow.values);
+        let mut callers: HashMap<&str, (usize, Vec<&mut KeptFlow>)> = HashMap::new();
+        for (key, flow) in flows.iter_mut().filter(|(_, flow)| flow.values > 0) {
+            let (has, own) = callers.entry(&key.caller).or_default();
+            *has += flow.values;
+            own.push(flow);
         }
+        for (_, own) in callers.values_mut() {
+            own.sort_by_key(|flow| std::cmp::Reverse(flow.used));
+        }
+        let mut callers: BinaryHeap<_> = callers
+            .into_iter()
+            .map(|(caller, (has, own))| CallerValues { has, caller, own })
+            .collect();
+        while *values > most - most / 8 {
+            let Some(mut first) = callers.peek_mut() else { break };
+            let Some(flow) = first.own.pop() else { break };
+            flow.memory.lock().unwrap_or_else(PoisonError::into_inner).forget_values();
+            let lost = std::mem::take(&mut flow.values);
+            first.has -= lost;
+            *values -= lost;
+        }
+    }
+}
+
+/// The flows of one caller, ordered by how many values they have: the flow that was unused for longest is the last.
+struct CallerValues<'a> {
+    has: usize,
+    caller: &'a str,
+    own: Vec<&'a mut KeptFlow>,
+}
+
+impl PartialEq for CallerValues<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for CallerValues<'_> {}
+
+impl PartialOrd for CallerValues<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for CallerValues<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.has, self.caller).cmp(&(other.has, other.caller))
     }
 }
 
@@ -206,10 +245,9 @@ impl FlowStore {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use bytes::Bytes;
     use json::{Document, JsonBounds};
     use policy::flow::label::FlowLabels;
-    use policy::flow::memory::ResultSource;
+    use policy::flow::memory::{ResultSource, RunsKept};
 
     use super::{EACH_VALUE, FlowBounds, FlowKey, FlowPart, FlowStore};
 
@@ -255,27 +293,45 @@ mod tests {
         assert_eq!(labels(&store, &key("bob", 9), expired), FlowLabels::default());
     }
 
+    /// Shows a flow 30 words, and the 26 runs in them.
+    fn shown(store: &FlowStore, key: &FlowKey, at: Instant, word: &str) {
+        let text = (0..30).map(|n| format!("{word}{n} ")).collect::<String>();
+        let document = Document::parse(format!(r#"["{text}"]"#).into(), &JsonBounds::ANSWER);
+        store.with(key, at, |hashes, memory, most| {
+            let (labels, runs) = (FlowLabels::STRICTEST, RunsKept::Confidential);
+            let source = ResultSource { labels, vouched: &[], runs };
+            memory.shown(hashes, source, document.unwrap().root(), most);
+        });
+    }
+
+    fn known(store: &FlowStore, key: &FlowKey, now: Instant) -> (usize, bool) {
+        store.with(key, now, |_, memory, _| (memory.length(), memory.marks(7).is_some()))
+    }
+
     #[test]
     fn the_oldest_flow_loses_its_values_and_keeps_its_labels() {
-        let (store, now) = (store(10, 40), start());
-        let shown = |key: &FlowKey, at: u64, word: &str| {
-            let text = (0..30).map(|n| format!("{word}{n} ")).collect::<String>();
-            let text = Bytes::from(format!(r#"["{text}"]"#));
-            let document = Document::parse(text, &JsonBounds::ANSWER).unwrap();
-            store.with(key, now + Duration::from_secs(at), |hashes, memory, most| {
-                let source = ResultSource { labels: FlowLabels::STRICTEST, vouched: &[] };
-                memory.shown(hashes, source, document.root(), most);
-            });
-        };
-        shown(&key("ana", 1), 0, "first");
-        shown(&key("ana", 2), 1, "second");
+        let (store, now) = (store(10, 100), start());
+        shown(&store, &key("ana", 1), now, "first");
+        shown(&store, &key("ana", 2), now + Duration::from_secs(1), "second");
         assert_eq!(labels(&store, &key("ana", 1), now), FlowLabels::STRICTEST);
-        let known = |key: &FlowKey| {
-            store.with(key, now, |_, memory, _| (memory.length(), memory.marks(7).is_some()))
-        };
         // What it does not know counts as untrusted.
-        assert_eq!(known(&key("ana", 1)), (0, true));
-        assert!(store.table().values <= 40);
+        assert_eq!(known(&store, &key("ana", 1), now), (0, true));
+        assert_eq!(known(&store, &key("ana", 2), now), (56, false));
+        assert!(store.table().values <= 100);
+    }
+
+    #[test]
+    fn the_caller_with_the_most_values_loses_its_own() {
+        let (store, now) = (store(10, 200), start());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        shown(&store, &key("ana", 1), at(0), "first");
+        for n in 1..9 {
+            shown(&store, &key("bob", n), at(n.into()), "other");
+        }
+        assert_eq!(known(&store, &key("ana", 1), at(9)), (56, false), "ana keeps hers");
+        assert_eq!(known(&store, &key("bob", 1), at(9)), (0, true));
+        assert_eq!(known(&store, &key("bob", 8), at(9)), (56, false));
+        assert!(store.table().values <= 200);
     }
 
     #[test]

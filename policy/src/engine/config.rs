@@ -235,10 +235,12 @@ pub fn compile(raw: RawPolicy, known: KnownNames<'_>) -> Result<Policy, Vec<Poli
     let contents = compiler.contents(raw.content, &raw.canaries);
     let constraints = compiler.constraints(raw.constraints);
     compiler.flow(&raw.flow);
-    let reads_flow = |rule: &Rule| rule.when.as_ref().is_some_and(Condition::reads_flow);
+    let reads = |what: fn(&Condition) -> bool| {
+        access.rules().iter().any(|rule| rule.when.as_ref().is_some_and(what))
+    };
     let flow = FlowPolicy::new(raw.flow);
-    let is_read = access.rules().iter().any(reads_flow);
-    let flow = if is_read { flow.read_by_rules() } else { flow };
+    let flow = if reads(Condition::reads_flow) { flow.read_by_rules() } else { flow };
+    let flow = if reads(Condition::reads_origin) { flow.compared_by_rules() } else { flow };
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }

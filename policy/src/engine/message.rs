@@ -6,7 +6,7 @@ use json::Fragment;
 use policy_core::subject::name::ServerName;
 
 use crate::definition::offer::{Catalog, ItemKind};
-use crate::flow::guard::FlowFacts;
+use crate::flow::guard::{FlowFacts, SentOperation, SentValues};
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]
@@ -110,6 +110,25 @@ impl ItemRequest {
     pub fn bare(server: &ServerName, verb: RequestOperation, name: &str) -> Self {
         let (arguments, extra, meta) = (None, Vec::new(), Vec::new());
         Self { server: server.clone(), verb, name: name.into(), arguments, extra, meta }
+    }
+
+    /// What flow control compares of it.
+    #[must_use]
+    pub fn sent(&self) -> SentValues<'_> {
+        let operation = match self.verb {
+            RequestOperation::Call | RequestOperation::Get => SentOperation::Call,
+            RequestOperation::Read
+            | RequestOperation::Subscribe
+            | RequestOperation::Unsubscribe => SentOperation::Resource,
+            RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
+                SentOperation::Completion
+            }
+            RequestOperation::Task(_) => SentOperation::Task,
+            RequestOperation::Other => SentOperation::Method,
+        };
+        let arguments = self.arguments.as_ref().map(Fragment::value);
+        let Self { name, extra, meta, .. } = self;
+        SentValues { operation, name, arguments, extra, meta }
     }
 }
 

@@ -1,14 +1,17 @@
 //! The `flow` section of the policy, and the judgement about one call.
 
-use json::{JsonKind, Value};
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use json::{Fragment, Value};
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::label::{Confidentiality, FlowLabels, Integrity, Sink};
-use super::memory::{FlowMemory, ValueMarks};
-use super::value::{ValueExtent, ValueKey, ValueKind, ValueVisitor};
+use super::memory::{FlowMemory, RunsKept, ValueMarks};
+use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
 use crate::definition::offer::ItemKind;
 
 /// What flow control does.
@@ -206,6 +209,8 @@ pub struct FlowPolicy {
     labels: Vec<CompiledLabel>,
     /// Whether a rule reads `flow` or `origin`.
     is_read: bool,
+    /// Whether a rule reads `origin`.
+    compares_origins: bool,
 }
 
 impl FlowPolicy {
@@ -230,6 +235,7 @@ impl FlowPolicy {
             sinks: settings.sinks.unwrap_or_else(guarded),
             labels: settings.labels.into_iter().map(compiled).collect(),
             is_read: false,
+            compares_origins: false,
         }
     }
 
@@ -237,6 +243,18 @@ impl FlowPolicy {
     #[must_use]
     pub fn read_by_rules(self) -> Self {
         Self { is_read: true, ..self }
+    }
+
+    /// The same where a rule reads `origin`.
+    #[must_use]
+    pub fn compared_by_rules(self) -> Self {
+        Self { is_read: true, compares_origins: true, ..self }
+    }
+
+    /// The results whose runs of words are remembered.
+    #[must_use]
+    pub const fn runs(&self) -> RunsKept {
+        if self.compares_origins { RunsKept::All } else { RunsKept::Confidential }
     }
 
     /// What flow control does.
@@ -272,14 +290,17 @@ impl FlowPolicy {
         let entries: Vec<_> = self.labels.iter().filter(concerns).collect();
         let integrity = entries.iter().find_map(|entry| entry.integrity);
         let confidentiality = entries.iter().find_map(|entry| entry.confidentiality);
-        let can_send = matches!(kind, ItemKind::Tool | ItemKind::Method);
-        let sink = entries.iter().find_map(|entry| entry.sink).unwrap_or(Sink::External);
+        // A prompt or a resource sends something where an entry says so.
+        let unlabelled = match kind {
+            ItemKind::Tool | ItemKind::Method => Sink::External,
+            ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => Sink::None,
+        };
         ToolLabels {
             labels: FlowLabels {
                 integrity: integrity.unwrap_or(Integrity::Untrusted),
                 confidentiality: confidentiality.unwrap_or(Confidentiality::Confidential),
             },
-            sink: if can_send { sink } else { Sink::None },
+            sink: entries.iter().find_map(|entry| entry.sink).unwrap_or(unlabelled),
             targets: entries.iter().find_map(|entry| entry.targets.as_deref()),
             vouched: entries
                 .iter()
@@ -289,28 +310,35 @@ impl FlowPolicy {
         }
     }
 
-    /// What is known of a call of `tool` in a flow: the labels of the flow, where the arguments came from, and the
-    /// clause that refuses the call.
+    /// What is known of a request in a flow: the labels of the flow, where the arguments came from, and the clause that
+    /// refuses the request.
     #[must_use]
     pub fn judge(
         &self,
         key: &ValueKey,
         memory: &FlowMemory,
         tool: ToolLabels<'_>,
-        arguments: Option<Value<'_>>,
+        sent: SentValues<'_>,
     ) -> FlowFacts {
         let labels = memory.labels();
+        let sink = sent.sink(tool.sink);
         let guarded =
-            self.mode != FlowMode::Off && labels.is_untrusted() && self.sinks.contains(&tool.sink);
-        if !guarded && !self.is_read {
+            self.mode != FlowMode::Off && labels.is_untrusted() && self.sinks.contains(&sink);
+        if !guarded && !self.compares_origins {
             return FlowFacts { labels, ..FlowFacts::default() };
         }
-        let members = arguments.into_iter().flat_map(Value::members);
-        let seen: Vec<_> = members
-            .map(|(name, value)| (Box::from(&*name), SeenArgument::of(key, memory, value)))
-            .collect();
+        let compares_runs = self.compares_origins || labels.is_confidential();
+        let seen = |(name, role, part): (_, _, SentPart<'_>)| {
+            let seen = SeenArgument::of(key, memory, part, compares_runs);
+            JudgedArgument { name, role, seen }
+        };
+        let seen: Vec<_> = sent.parts(tool.targets).map(seen).collect();
+        let tool = ToolLabels { sink, ..tool };
         let violation = guarded.then(|| self.violation(labels, tool, &seen)).flatten();
-        let origins = seen.into_iter().map(|(name, seen)| (name, seen.origin())).collect();
+        let is_argument = |judged: &&JudgedArgument<'_>| judged.role != ArgumentRole::Beside;
+        let origin = |judged: &JudgedArgument<'_>| (Box::from(&*judged.name), judged.seen.origin());
+        let origins = seen.iter().filter(is_argument).filter(|_| self.compares_origins);
+        let origins = origins.map(origin).collect();
         FlowFacts { labels, origins, violation }
     }
 
@@ -319,53 +347,273 @@ impl FlowPolicy {
         &self,
         labels: FlowLabels,
         tool: ToolLabels<'_>,
-        seen: &[(Box<str>, SeenArgument)],
+        seen: &[JudgedArgument<'_>],
     ) -> Option<FlowViolation> {
-        let is_target = |name: &str| {
-            tool.targets.is_some_and(|targets| targets.iter().any(|target| **target == *name))
-        };
-        let applies = |clause: FlowClause, seen: &SeenArgument, is_target: bool| match clause {
-            FlowClause::Target => {
-                // Inside, a plain name is no way out.
-                let is_named = is_target && tool.sink != Sink::Write && seen.has_untrusted_word;
-                is_named || (is_target || tool.targets.is_none()) && seen.has_untrusted_address
-            }
-            FlowClause::Value => !is_target && seen.has_untrusted_address,
-            FlowClause::Confidential => {
-                labels.is_confidential() && tool.sink == Sink::External && seen.has_confidential
-            }
-            FlowClause::Destructive => {
-                tool.sink == Sink::Destructive
-                    && (is_target || tool.targets.is_none())
-                    && !seen.is_endorsed()
-            }
-        };
-        let mut targets = seen.iter().filter(|(name, _)| is_target(name)).peekable();
-        let is_endorsed = targets.peek().is_some() && targets.all(|(_, seen)| seen.is_endorsed());
+        let is_sent_to_given = is_given(seen, |role| role == ArgumentRole::Target);
         for clause in FlowClause::ALL.into_iter().filter(|clause| self.clauses.contains(clause)) {
-            if clause == FlowClause::Confidential && is_endorsed {
+            let is_possible = match clause {
+                FlowClause::Target | FlowClause::Value => true,
+                FlowClause::Confidential => {
+                    labels.is_confidential() && tool.sink == Sink::External && !is_sent_to_given
+                }
+                FlowClause::Destructive => tool.sink == Sink::Destructive,
+            };
+            if !is_possible {
                 continue;
             }
-            let found = seen.iter().find(|(name, seen)| applies(clause, seen, is_target(name)));
-            let at = found.map(|(name, _)| format!("/{}", json::pointer::escaped(name)));
+            let found = seen.iter().find(|judged| judged.is_refused(clause, tool.sink));
             // Without any target nobody has said what is to be destroyed.
-            let nothing = || {
-                let untold = clause == FlowClause::Destructive
-                    && tool.sink == Sink::Destructive
-                    && !seen.iter().any(|(name, _)| is_target(name) || tool.targets.is_none());
-                untold.then(String::new)
+            let is_untold = || {
+                clause == FlowClause::Destructive
+                    && !is_given(seen, |role| {
+                        matches!(role, ArgumentRole::Target | ArgumentRole::Undeclared)
+                    })
             };
-            if let Some(at) = at.or_else(nothing) {
-                return Some(FlowViolation { clause, at, sink: tool.sink });
+            let untold = || seen.iter().find(|judged| judged.role == ArgumentRole::Target);
+            if found.is_some() || is_untold() {
+                let at = found.or_else(untold);
+                let at = at.map(|judged| format!("/{}", json::pointer::escaped(&judged.name)));
+                return Some(FlowViolation { clause, at: at.unwrap_or_default(), sink: tool.sink });
             }
         }
         None
     }
 }
 
+/// Whether the user's side has given what the arguments with these roles hold. What is empty names nobody, so at least
+/// one has to hold something.
+fn is_given(seen: &[JudgedArgument<'_>], has: impl Fn(ArgumentRole) -> bool) -> bool {
+    let mut named = seen.iter().filter(|one| has(one.role) && !one.is_empty()).peekable();
+    named.peek().is_some() && named.all(JudgedArgument::is_endorsed)
+}
+
+/// What a request sends, as far as it is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct SentValues<'a> {
+    /// What the request does.
+    pub operation: SentOperation,
+    /// The tool, prompt, URI or method.
+    pub name: &'a str,
+    /// The arguments.
+    pub arguments: Option<Value<'a>>,
+    /// Members of `params` that the gateway does not know.
+    pub extra: &'a [(Box<str>, Fragment)],
+    /// Members of `params._meta` that the protocol does not define.
+    pub meta: &'a [(Box<str>, Fragment)],
+}
+
+/// What a request does, as far as flow control tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentOperation {
+    /// It calls a tool, or renders a prompt.
+    Call,
+    /// It reads a resource, or subscribes to it: the URI is its target.
+    Resource,
+    /// It completes an argument.
+    Completion,
+    /// It is about a task that a call has become.
+    Task,
+    /// It is a method that the gateway does not know: nobody knows which of the params are arguments.
+    Method,
+}
+
+/// A value that is sent.
+#[derive(Clone, Copy, Debug)]
+enum SentPart<'a> {
+    Value(Value<'a>),
+    Text(&'a str),
+}
+
+/// What an argument is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArgumentRole {
+    /// It says who or what the call is about.
+    Target,
+    /// The same may be true: the targets are not known.
+    Undeclared,
+    /// It is no target.
+    Other,
+    /// It is no argument, but sent in the same message.
+    Beside,
+}
+
+impl<'a> SentValues<'a> {
+    /// What the request does with what it sends, where the tool that it is about has this `sink`.
+    const fn sink(self, sink: Sink) -> Sink {
+        match (self.operation, sink) {
+            // The call has been made already, and was judged then.
+            (SentOperation::Task, _) => Sink::None,
+            // It removes nothing.
+            (SentOperation::Completion, Sink::Destructive) => Sink::External,
+            (_, sink) => sink,
+        }
+    }
+
+    /// The parts with their names and roles, where these arguments are the targets.
+    fn parts(
+        self,
+        targets: Option<&'a [Box<str>]>,
+    ) -> impl Iterator<Item = (Cow<'a, str>, ArgumentRole, SentPart<'a>)> {
+        let role = move |name: &str| match targets {
+            None => ArgumentRole::Undeclared,
+            Some(targets) if targets.iter().any(|target| **target == *name) => ArgumentRole::Target,
+            Some(_) => ArgumentRole::Other,
+        };
+        let uri = (self.operation == SentOperation::Resource)
+            .then(|| (Cow::from("uri"), ArgumentRole::Target, SentPart::Text(self.name)));
+        let arguments = self.arguments.into_iter().flat_map(Value::members);
+        let arguments = arguments.map(move |(name, value)| {
+            let role = role(&name);
+            (name, role, SentPart::Value(value))
+        });
+        let is_method = self.operation == SentOperation::Method;
+        let extra = self.extra.iter().map(move |(name, value)| {
+            let role = if is_method { role(name) } else { ArgumentRole::Beside };
+            (Cow::from(&**name), role, SentPart::Value(value.value()))
+        });
+        let meta = self.meta.iter().map(|(name, value)| {
+            (Cow::from(&**name), ArgumentRole::Beside, SentPart::Value(value.value()))
+        });
+        uri.into_iter().chain(arguments).chain(extra).chain(meta)
+    }
+
+    /// Remembers in `memory` that these values were sent.
+    pub fn remember(self, key: &ValueKey, memory: &mut FlowMemory, most: usize) {
+        for (_, _, part) in self.parts(None) {
+            match part {
+                SentPart::Value(value) => memory.sent(key, value, most),
+                SentPart::Text(text) => memory.sent_text(key, text, most),
+            }
+        }
+    }
+}
+
+/// What a flow knows of one argument.
+#[derive(Debug)]
+struct JudgedArgument<'a> {
+    name: Cow<'a, str>,
+    role: ArgumentRole,
+    seen: SeenArgument,
+}
+
+impl JudgedArgument<'_> {
+    /// Whether a clause that applies to the call refuses it for this argument.
+    fn is_refused(&self, clause: FlowClause, sink: Sink) -> bool {
+        let (role, seen) = (self.role, &self.seen);
+        let can_be_target = matches!(role, ArgumentRole::Target | ArgumentRole::Undeclared);
+        match clause {
+            FlowClause::Target => {
+                // Inside, a plain name is no way out.
+                let is_named = role == ArgumentRole::Target && sink != Sink::Write;
+                is_named && seen.has_untrusted_word || can_be_target && seen.has_untrusted_address
+            }
+            FlowClause::Value => role != ArgumentRole::Target && seen.has_untrusted_address,
+            FlowClause::Confidential => seen.has_confidential,
+            FlowClause::Destructive => can_be_target && !self.is_empty() && !self.is_endorsed(),
+        }
+    }
+
+    /// Whether it holds nothing that could name somebody. A switch counts where the operator says that it is a target.
+    fn is_empty(&self) -> bool {
+        self.seen.texts == 0 && !(self.role == ArgumentRole::Target && self.seen.has_switch)
+    }
+
+    /// Whether the user's side or a trusted result has given all of it. Nobody gives a switch: it says nothing that could
+    /// be recognised.
+    fn is_endorsed(&self) -> bool {
+        let SeenArgument { texts, has_unendorsed, has_switch, .. } = self.seen;
+        texts > 0 && !has_unendorsed && !(self.role == ArgumentRole::Target && has_switch)
+    }
+}
+
 /// What a flow knows of the values in one argument.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenArgument {
+    /// How many texts and numbers have values.
+    texts: usize,
+    /// One of them was neither given as a whole nor in all its parts.
+    has_unendorsed: bool,
+    /// It holds `true`.
+    has_switch: bool,
+    /// A word or an address that only untrusted results have shown.
+    has_untrusted_word: bool,
+    /// An address that only untrusted results have shown.
+    has_untrusted_address: bool,
+    /// An address or a run of words that a confidential result has shown.
+    has_confidential: bool,
+    /// The worst origin of a text.
+    worst: Option<Origin>,
+}
+
+impl SeenArgument {
+    /// Looks at each text by itself: one that was given says nothing of another in the same list.
+    fn of(key: &ValueKey, memory: &FlowMemory, part: SentPart<'_>, compares_runs: bool) -> Self {
+        let text = Cell::new(SeenText::default());
+        let visitor = ValueVisitor::new(key, ValueReading::Judged, |kind, hash| {
+            let mut seen = text.get();
+            seen.note(kind, memory.marks(hash));
+            text.set(seen);
+            true
+        });
+        let mut visitor = if compares_runs { visitor } else { visitor.without_runs() };
+        let (mut seen, mut has_switch) = (Self::default(), false);
+        let mut look = |said: &str| {
+            let extent = visitor.text(said);
+            seen.add(text.take());
+            extent == ValueExtent::Complete
+        };
+        let is_complete = match part {
+            SentPart::Text(said) => look(said),
+            SentPart::Value(value) => value::each_scalar(value, &mut |scalar| match scalar {
+                Scalar::Text(said) => look(said),
+                Scalar::True => {
+                    has_switch = true;
+                    true
+                }
+            }),
+        };
+        if !is_complete {
+            // The rest was not looked at, so it counts as the worst.
+            return Self::WORST;
+        }
+        Self { has_switch, ..seen }
+    }
+
+    /// What counts for an argument that was not looked at.
+    const WORST: Self = Self {
+        texts: 1,
+        has_unendorsed: true,
+        has_switch: true,
+        has_untrusted_word: true,
+        has_untrusted_address: true,
+        has_confidential: true,
+        worst: Some(Origin::Untrusted),
+    };
+
+    fn add(&mut self, text: SeenText) {
+        if text.values == 0 {
+            return;
+        }
+        self.texts += 1;
+        self.has_unendorsed |= !text.is_endorsed();
+        self.has_untrusted_word |= text.has_untrusted_word;
+        self.has_untrusted_address |= text.has_untrusted_address;
+        self.has_confidential |= text.has_confidential;
+        self.worst = match (self.worst, text.origin()) {
+            (Some(Origin::Untrusted), _) | (_, Origin::Untrusted) => Some(Origin::Untrusted),
+            (Some(Origin::Unknown), _) | (_, Origin::Unknown) => Some(Origin::Unknown),
+            (_, Origin::Trusted) => Some(Origin::Trusted),
+        };
+    }
+
+    fn origin(&self) -> Origin {
+        self.worst.unwrap_or(Origin::Unknown)
+    }
+}
+
+/// What a flow knows of the values in one text.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenText {
     values: usize,
     words: usize,
     /// A value was neither shown nor given.
@@ -374,7 +622,7 @@ struct SeenArgument {
     has_untrusted_word: bool,
     /// An address that only untrusted results have shown.
     has_untrusted_address: bool,
-    /// A whole text or a run of words that only untrusted results have shown.
+    /// The whole text or a run of words that only untrusted results have shown.
     has_untrusted_text: bool,
     /// An address or a run of words that a confidential result has shown.
     has_confidential: bool,
@@ -382,31 +630,7 @@ struct SeenArgument {
     is_whole_endorsed: bool,
 }
 
-impl SeenArgument {
-    fn of(key: &ValueKey, memory: &FlowMemory, value: Value<'_>) -> Self {
-        let mut seen = Self::default();
-        // A truth value says nothing that could be copied.
-        if value.kind() == JsonKind::Boolean || value.kind() == JsonKind::Null {
-            return seen;
-        }
-        let mut visitor = ValueVisitor::new(key, |kind, hash| {
-            seen.note(kind, memory.marks(hash));
-            true
-        });
-        if visitor.all_of(value) == ValueExtent::Partial {
-            // The rest was not looked at, so it counts as the worst.
-            return Self {
-                has_unknown: true,
-                has_untrusted_word: true,
-                has_untrusted_address: true,
-                has_untrusted_text: true,
-                has_confidential: true,
-                ..seen
-            };
-        }
-        seen
-    }
-
+impl SeenText {
     fn note(&mut self, kind: ValueKind, marks: Option<ValueMarks>) {
         let only_untrusted = marks.is_some_and(ValueMarks::is_only_untrusted);
         let is_confidential = marks.is_some_and(ValueMarks::is_confidential);
@@ -418,10 +642,11 @@ impl SeenArgument {
                 self.has_untrusted_word |= only_untrusted;
                 self.has_unknown |= !is_endorsed;
             }
-            ValueKind::Address => {
+            // The token that it is in says whether all was given.
+            ValueKind::Address | ValueKind::Inner => {
                 self.has_untrusted_word |= only_untrusted;
                 self.has_untrusted_address |= only_untrusted;
-                self.has_unknown |= !is_endorsed;
+                self.has_unknown |= kind == ValueKind::Address && !is_endorsed;
                 self.has_confidential |= is_confidential;
             }
             ValueKind::Whole => {
@@ -437,7 +662,7 @@ impl SeenArgument {
 
     /// Whether the user's side or a trusted result has given all of it.
     const fn is_endorsed(&self) -> bool {
-        self.is_whole_endorsed || !self.has_unknown
+        self.is_whole_endorsed || self.values > 0 && !self.has_unknown
     }
 
     const fn origin(&self) -> Origin {
@@ -449,7 +674,7 @@ impl SeenArgument {
             || is_one_word && self.has_untrusted_word
         {
             Origin::Untrusted
-        } else if self.values > 0 && !self.has_unknown {
+        } else if self.is_endorsed() {
             Origin::Trusted
         } else {
             Origin::Unknown

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use json::Value;
 
 use super::label::{FlowLabels, Integrity};
-use super::value::{self, ValueExtent, ValueKey, ValueKind, ValueVisitor};
+use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
 
 /// Who has shown a value to the flow, or sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ impl ValueMarks {
     const CONFIDENTIAL: Self = Self(8);
     /// The caller sent it after the flow was shown something untrusted.
     const SENT: Self = Self(16);
+    /// Of a value that may have been forgotten: it may have been shown by the worst source and relayed since.
+    const FORGOTTEN: Self = Self(4 | 8 | 16);
 
     const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -70,6 +72,34 @@ pub struct ResultSource<'a> {
     pub labels: FlowLabels,
     /// The members of `structuredContent` that the server vouches for, although others write the rest.
     pub vouched: &'a [Box<str>],
+    /// Which runs of words are remembered.
+    pub runs: RunsKept,
+}
+
+/// The results whose runs of words are remembered. They take most of the room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RunsKept {
+    /// Those of confidential results: no other clause compares runs.
+    #[default]
+    Confidential,
+    /// Those of all results: a rule reads `origin`.
+    All,
+}
+
+impl ResultSource<'_> {
+    fn marking(&self) -> RunMarking {
+        let is_kept = self.runs == RunsKept::All || self.labels.is_confidential();
+        if is_kept { RunMarking::Kept } else { RunMarking::Skipped }
+    }
+}
+
+/// What is done with the runs of words of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunMarking {
+    Kept,
+    /// Only those that are known get marks.
+    Known,
+    Skipped,
 }
 
 /// The keys are keyed hashes already.
@@ -97,6 +127,22 @@ impl Hasher for HashedAlready {
     reason = "nothing iterates it, so its order reaches no decision"
 )]
 type MarkedValues = std::collections::HashMap<u64, ValueMarks, BuildHasherDefault<HashedAlready>>;
+
+/// How values are marked.
+#[derive(Clone, Copy, Debug)]
+struct Marking<'a> {
+    key: &'a ValueKey,
+    most: usize,
+    runs: RunMarking,
+    marks: ValueMarks,
+}
+
+/// How names in a list are marked, and other texts.
+#[derive(Clone, Copy, Debug)]
+struct ListedMarking<'a> {
+    trusted: Marking<'a>,
+    untrusted: Marking<'a>,
+}
 
 /// A visitor that gives values marks.
 type MarkingVisitor<'a> = ValueVisitor<'a, &'a mut dyn FnMut(ValueKind, u64) -> bool>;
@@ -130,7 +176,8 @@ impl FlowMemory {
         self.values.len()
     }
 
-    /// Drops the values and keeps the labels. From now on a value that is not known counts as untrusted.
+    /// Drops the values and keeps the labels. From now on a value that is not known counts as untrusted, and stays so when
+    /// it is sent or shown again: only what the user's side sends before anything untrusted is given.
     pub fn forget_values(&mut self) {
         self.values = MarkedValues::default();
         self.has_forgotten = true;
@@ -149,64 +196,97 @@ impl FlowMemory {
         result: Value<'_>,
         most: usize,
     ) {
-        let ResultSource { labels, vouched } = source;
+        let (labels, vouched, runs) = (source.labels, source.vouched, source.marking());
         self.grow(labels);
-        let trusted = ValueMarks::of_result(labels, ValueMarks::TRUSTED);
-        let untrusted = ValueMarks::of_result(labels, ValueMarks::UNTRUSTED);
+        let marking =
+            |marks| Marking { key, most, runs, marks: ValueMarks::of_result(labels, marks) };
+        let (trusted, untrusted) = (marking(ValueMarks::TRUSTED), marking(ValueMarks::UNTRUSTED));
         if let Some(content) = result.get("structuredContent").filter(|_| !vouched.is_empty()) {
             value::each_member(content, vouched, &mut |member: Value<'_>| {
-                self.remember(most, |visitor| visitor.all_of(member), key, trusted);
+                self.remember(trusted, |visitor| visitor.all_of(member));
             });
         }
         match labels.integrity {
-            Integrity::Trusted => {
-                self.remember(most, |visitor| visitor.all_of(result), key, trusted);
+            Integrity::Trusted => self.remember(trusted, |visitor| visitor.all_of(result)),
+            Integrity::Untrusted => self.remember(untrusted, |visitor| visitor.all_of(result)),
+            Integrity::Listed => {
+                let mut each = |scalar: Scalar<'_>| {
+                    if let Scalar::Text(text) = scalar {
+                        self.listed(text, labels, ListedMarking { trusted, untrusted });
+                    }
+                    true
+                };
+                value::each_scalar(result, &mut each);
             }
-            Integrity::Untrusted => {
-                self.remember(most, |visitor| visitor.all_of(result), key, untrusted);
-            }
-            Integrity::Listed => value::each_text(result, &mut |text: &str| {
-                let is_names = value::is_names(text);
-                if !is_names {
-                    self.grow(labels.of_texts());
-                }
-                let marks = if is_names { trusted } else { untrusted };
-                self.remember(most, |visitor| visitor.text(text), key, marks);
-            }),
         }
     }
 
-    /// Remembers the values of a call that is permitted: the user's side has given them, unless the flow was shown
-    /// something untrusted before.
-    pub fn sent(&mut self, key: &ValueKey, arguments: Value<'_>, most: usize) {
-        let mark = if self.labels.is_untrusted() { ValueMarks::SENT } else { ValueMarks::GIVEN };
-        self.remember(most, |visitor| visitor.all_of(arguments), key, mark);
+    /// Remembers the values of a text in a list of names. A line with an address in a longer text gives nothing: somebody
+    /// may have chosen a name that has line ends.
+    fn listed(&mut self, text: &str, labels: FlowLabels, marking: ListedMarking<'_>) {
+        let ListedMarking { trusted, untrusted } = marking;
+        if !value::is_names(text) {
+            self.grow(labels.of_texts());
+            return self.remember(untrusted, |visitor| visitor.text(text));
+        }
+        let is_one = text.trim().lines().nth(1).is_none();
+        for line in text.lines() {
+            let marking = if is_one || !value::names_place(line) { trusted } else { untrusted };
+            self.remember(marking, |visitor| visitor.text(line));
+        }
+    }
+
+    /// Remembers the values of an argument of a call that is permitted: the user's side has given them, unless the flow was
+    /// shown something untrusted before.
+    pub fn sent(&mut self, key: &ValueKey, argument: Value<'_>, most: usize) {
+        self.remember(self.sending(key, most), |visitor| visitor.value(argument));
+    }
+
+    /// The same for a text.
+    pub fn sent_text(&mut self, key: &ValueKey, text: &str, most: usize) {
+        self.remember(self.sending(key, most), |visitor| visitor.text(text));
+    }
+
+    fn sending<'a>(&self, key: &'a ValueKey, most: usize) -> Marking<'a> {
+        let (marks, runs) = match self.labels.is_untrusted() {
+            true => (ValueMarks::SENT, RunMarking::Known),
+            false => (ValueMarks::GIVEN, RunMarking::Kept),
+        };
+        Marking { key, most, runs, marks }
     }
 
     /// Gives the values that `visit` visits new marks.
     fn remember(
         &mut self,
-        most: usize,
+        marking: Marking<'_>,
         visit: impl FnOnce(&mut MarkingVisitor<'_>) -> ValueExtent,
-        key: &ValueKey,
-        new: ValueMarks,
     ) {
-        let values = &mut self.values;
-        let mut mark = |_: ValueKind, hash: u64| {
+        let Marking { key, most, runs, marks: new } = marking;
+        // What is inserted now may have been known before.
+        let first = if self.has_forgotten { ValueMarks::FORGOTTEN } else { ValueMarks::default() };
+        let (values, mut is_dropped) = (&mut self.values, false);
+        let mut mark = |kind: ValueKind, hash: u64| {
+            let is_skipped = kind == ValueKind::Run && runs == RunMarking::Known;
             if let Some(marks) = values.get_mut(&hash) {
                 *marks = marks.marked(new);
+            } else if is_skipped {
                 return true;
+            } else if values.len() < most {
+                values.insert(hash, first.marked(new));
+            } else {
+                // The values that are known get their marks nevertheless.
+                is_dropped = true;
             }
-            let fits = values.len() < most;
-            if fits {
-                values.insert(hash, new);
-            }
-            fits
+            true
         };
         let mark: &mut dyn FnMut(ValueKind, u64) -> bool = &mut mark;
-        if visit(&mut ValueVisitor::new(key, mark)) == ValueExtent::Partial {
-            self.has_forgotten = true;
-        }
+        let is_untrusted = new.has(ValueMarks::UNTRUSTED);
+        let reading = if is_untrusted { ValueReading::Untrusted } else { ValueReading::Given };
+        let visitor = ValueVisitor::new(key, reading, mark);
+        let mut visitor =
+            if runs == RunMarking::Skipped { visitor.without_runs() } else { visitor };
+        let extent = visit(&mut visitor);
+        self.has_forgotten |= is_dropped || extent == ValueExtent::Partial;
     }
 
     /// The marks of a value; `None` if it was neither shown nor sent.

@@ -1,21 +1,24 @@
 //! The values of a message, in the form in which they are compared: keyed hashes of tokens and of runs of words.
 //!
 //! A token is what stands between spaces, quotes and brackets: a word, a number, an address. It is compared in lower
-//! case, in Unicode normalisation form KC, without invisible characters, and a URL without its scheme. No text is kept.
+//! case, in Unicode normalisation form KC, without invisible characters, and a URL without its scheme. The addresses
+//! inside a token are values too. No text is kept.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher as _, Hash, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 
 use json::{JsonKind, Value};
 use policy_core::base::hidden::is_plain_ascii;
 use unicode_normalization::UnicodeNormalization as _;
 
+use self::address::{AccountGroups, Canonical};
+
+mod address;
+
 /// Words of a run. Shorter runs are common in any two texts of one language.
 const RUN: usize = 5;
-/// Most tokens of one message that are looked at.
-const TOKENS: usize = 1 << 16;
-/// Fewest letters and digits of an account number, and digits among them.
-const ACCOUNT: (usize, usize) = (8, 4);
+/// Most values of one message that are looked at.
+const TOKENS: usize = 1 << 18;
 /// Longest text that is compared as a whole too, in bytes: a name of several words.
 const WHOLE: usize = 64;
 /// Most bytes and words of a line that is a name.
@@ -36,26 +39,44 @@ impl ValueKey {
         self.0.hash_one((0_u8, text))
     }
 
-    fn run(&self, words: &[&str]) -> u64 {
-        let mut hasher = self.0.build_hasher();
-        1_u8.hash(&mut hasher);
-        words.iter().for_each(|word| word.hash(&mut hasher));
-        hasher.finish()
+    fn run(&self, words: &[u64; RUN]) -> u64 {
+        self.0.hash_one((1_u8, words))
     }
 }
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ValueKind {
-    /// A token that names no place: a word or a number.
+    /// A token that names no place: a word or a number; also a text that has no token, or stands for several names.
     Word,
     /// A short text as a whole.
     Whole,
     /// A token that names one thing wherever it stands: a URL, a host, a mail address, an account, a path, a name with
     /// an underscore.
     Address,
+    /// An address inside a token, or an account in groups. Its token or its groups are visited as well.
+    Inner,
     /// A run of words.
     Run,
+}
+
+/// How widely the addresses inside a token are read. Each reading finds all that the ones before it find, so that what
+/// was given once is known when it is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ValueReading {
+    /// What is about to be sent: those that say where it leads to.
+    Judged,
+    /// What the caller gives or a trusted result shows: also files in paths, and the hosts of mail addresses.
+    Given,
+    /// What an untrusted result shows, whose author chooses what stands beside an address: also those with a word before
+    /// or behind them that no space separates.
+    Untrusted,
+}
+
+impl ValueReading {
+    const fn is_widest(self) -> bool {
+        matches!(self, Self::Untrusted)
+    }
 }
 
 /// All values of a message were visited, or the message has too many.
@@ -63,7 +84,7 @@ pub enum ValueKind {
 pub enum ValueExtent {
     /// All.
     Complete,
-    /// Not all: the message has more tokens than are looked at, or the visitor has stopped.
+    /// Not all: the message has more values than are looked at, or the visitor has stopped.
     Partial,
 }
 
@@ -71,27 +92,40 @@ pub enum ValueExtent {
 #[derive(Debug)]
 pub struct ValueVisitor<'a, F> {
     key: &'a ValueKey,
+    reading: ValueReading,
+    has_runs: bool,
     left: usize,
     visit: F,
 }
 
 impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
     /// Calls `visit` for each value; it returns whether to go on.
-    pub const fn new(key: &'a ValueKey, visit: F) -> Self {
-        Self { key, left: TOKENS, visit }
+    pub const fn new(key: &'a ValueKey, reading: ValueReading, visit: F) -> Self {
+        Self { key, reading, has_runs: true, left: TOKENS, visit }
     }
 
-    /// Visits the strings and numbers in `value`, and below the first level the names of members.
+    /// The same, which skips the runs of words.
+    #[must_use]
+    pub fn without_runs(self) -> Self {
+        Self { has_runs: false, ..self }
+    }
+
+    /// Visits the strings and numbers in `value` and the names of members, except those of the first level.
     pub fn all_of(&mut self, value: Value<'_>) -> ValueExtent {
-        let is_complete = match value.kind() {
-            JsonKind::Object => value.members().all(|(_, member)| self.below(member)),
-            JsonKind::Null
-            | JsonKind::Boolean
-            | JsonKind::Number
-            | JsonKind::Plain
-            | JsonKind::Escaped
-            | JsonKind::Array => self.below(value),
-        };
+        if !value.is_object() {
+            return self.value(value);
+        }
+        let mut members = value.members().map(|(_, member)| self.value(member));
+        let is_complete = members.all(|extent| extent == ValueExtent::Complete);
+        if is_complete { ValueExtent::Complete } else { ValueExtent::Partial }
+    }
+
+    /// Visits the strings and numbers in `value`, and the names of members.
+    pub fn value(&mut self, value: Value<'_>) -> ValueExtent {
+        let is_complete = each_scalar(value, &mut |scalar| match scalar {
+            Scalar::Text(text) => self.whole_text(text),
+            Scalar::True => true,
+        });
         if is_complete { ValueExtent::Complete } else { ValueExtent::Partial }
     }
 
@@ -100,80 +134,89 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         if self.whole_text(text) { ValueExtent::Complete } else { ValueExtent::Partial }
     }
 
-    /// Visits what is in a member; whether all was visited.
-    ///
-    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn below(&mut self, value: Value<'_>) -> bool {
-        match value.kind() {
-            JsonKind::Null | JsonKind::Boolean => true,
-            JsonKind::Number => self.whole_text(value.raw()),
-            JsonKind::Plain | JsonKind::Escaped => {
-                self.whole_text(&value.as_str().unwrap_or_default())
-            }
-            JsonKind::Array => value.items().all(|item| self.below(item)),
-            JsonKind::Object => {
-                value.members().all(|(name, member)| self.whole_text(&name) && self.below(member))
-            }
-        }
-    }
-
     /// Visits the values of one text; whether all were visited.
     fn whole_text(&mut self, text: &str) -> bool {
         let text = normal(text);
+        let text = text.trim();
         if text.len() <= WHOLE && text.contains(' ') {
             let whole = text.split_whitespace().collect::<Vec<_>>().join(" ");
             if !self.pass(ValueKind::Whole, self.key.token(&whole)) {
                 return false;
             }
         }
-        let mut window: Vec<&str> = Vec::with_capacity(RUN);
-        let mut groups = String::new();
-        for token in text.split(is_separator).map(trimmed).filter(|token| !token.is_empty()) {
-            if !self.one(token) || !self.grouped(&mut groups, token) {
+        let mut state = TextState::default();
+        let mut has_token = false;
+        for token in text.split(is_separator).filter(|token| !token.is_empty()) {
+            let trimmed = trimmed(token);
+            has_token |= !trimmed.is_empty();
+            let goes_on = match address::ipv6(token) {
+                Some(address) => self.pass(ValueKind::Address, self.key.token(&address)),
+                None => trimmed.is_empty() || self.one(trimmed, &mut state),
+            };
+            if !goes_on {
                 return false;
             }
-            for word in token.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
-                if window.len() == RUN {
-                    window.remove(0);
-                }
-                window.push(word);
-                if window.len() == RUN && !self.pass(ValueKind::Run, self.key.run(&window)) {
-                    return false;
-                }
-            }
         }
-        self.end_group(&mut groups)
+        // What stands for several names is no name: somebody who gave `report` has not given `report*`.
+        let is_pattern = || text.contains('*') || text.contains("..") || text.ends_with('?');
+        let is_untold = !text.is_empty() && (!has_token || is_pattern());
+        !is_untold || self.pass(ValueKind::Word, self.key.token(text))
     }
 
-    /// Visits a token, and the host of one that is a URL.
-    fn one(&mut self, token: &str) -> bool {
-        let bare = without_scheme(token);
-        if !is_address(bare) {
-            return self.pass(ValueKind::Word, self.key.token(bare));
+    /// Visits a token, the addresses inside it, and what ends with it.
+    fn one(&mut self, token: &str, state: &mut TextState) -> bool {
+        let token = integral(token);
+        if token.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let hash = self.key.token(token);
+            let is_account = token.len() > 4 && address::is_account(token);
+            let kind = if is_account { ValueKind::Address } else { ValueKind::Word };
+            return self.pass(kind, hash) && self.grouped(token, state) && self.word(hash, state);
         }
-        if !self.pass(ValueKind::Address, self.key.token(bare)) {
-            return false;
-        }
-        match bare.split_once(['/', '?', '#', ':']) {
-            Some((host, _)) if is_host(host) => self.pass(ValueKind::Address, self.key.token(host)),
-            Some(_) | None => true,
-        }
+        let canonical = Canonical::of(token);
+        let hash = self.key.token(&canonical.text);
+        let kind = if canonical.is_address() { ValueKind::Address } else { ValueKind::Word };
+        let host = canonical.host.as_deref().filter(|host| *host != canonical.text);
+        let goes_on = self.pass(kind, hash)
+            && host.is_none_or(|host| self.pass(ValueKind::Inner, self.key.token(host)))
+            && (canonical.user.is_empty()
+                || self.pass(ValueKind::Word, self.key.token(canonical.user)));
+        goes_on
+            && self.inside(canonical.rest(self.reading))
+            && self.grouped(token, state)
+            && self.words(token, state)
     }
 
-    /// Joins an account number that is written in groups, as in `GB29 NWBK 6016 1331 9268 19`.
-    fn grouped(&mut self, groups: &mut String, token: &str) -> bool {
-        let short =
-            (2..=4).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_alphanumeric());
-        if short && (!groups.is_empty() || token.bytes().any(|b| b.is_ascii_digit())) {
-            groups.push_str(token);
+    /// Visits the addresses inside a token.
+    fn inside(&mut self, token: &str) -> bool {
+        let (key, reading) = (self.key, self.reading);
+        address::each_inner(token, reading, &mut |inner| {
+            self.pass(ValueKind::Inner, key.token(inner))
+        })
+    }
+
+    /// Visits the accounts in groups that end with this token.
+    fn grouped(&mut self, token: &str, state: &mut TextState) -> bool {
+        let key = self.key;
+        state.groups.add(token, &mut |joined| self.pass(ValueKind::Inner, key.token(joined)))
+    }
+
+    /// Visits the runs that end with the words in a token.
+    fn words(&mut self, token: &str, state: &mut TextState) -> bool {
+        let mut words = token.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
+        !self.has_runs || words.all(|word| self.word(self.key.token(word), state))
+    }
+
+    /// Visits the run that ends with this word.
+    fn word(&mut self, hash: u64, state: &mut TextState) -> bool {
+        if !self.has_runs {
             return true;
         }
-        self.end_group(groups)
-    }
-
-    fn end_group(&mut self, groups: &mut String) -> bool {
-        let joined = std::mem::take(groups);
-        !is_account(&joined) || self.pass(ValueKind::Address, self.key.token(&joined))
+        state.window.rotate_left(1);
+        if let Some(last) = state.window.last_mut() {
+            *last = hash;
+        }
+        state.words += 1;
+        state.words < RUN || self.pass(ValueKind::Run, self.key.run(&state.window))
     }
 
     fn pass(&mut self, kind: ValueKind, hash: u64) -> bool {
@@ -183,15 +226,41 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
     }
 }
 
-/// Calls `visit` with each string in `value`.
+/// What of a text is remembered from token to token.
+#[derive(Debug, Default)]
+struct TextState {
+    /// The hashes of the last words.
+    window: [u64; RUN],
+    words: usize,
+    groups: AccountGroups,
+}
+
+/// A part of a JSON value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar<'a> {
+    /// A string, a number, or the name of a member.
+    Text(&'a str),
+    /// `true`. What is `false` or `null` says nothing.
+    True,
+}
+
+/// Calls `visit` with each string, number and name of a member in `value`, until it returns false; whether all were
+/// visited.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-pub fn each_text(value: Value<'_>, visit: &mut impl FnMut(&str)) {
-    if let Some(text) = value.as_str() {
-        visit(&text);
+pub fn each_scalar(value: Value<'_>, visit: &mut impl FnMut(Scalar<'_>) -> bool) -> bool {
+    match value.kind() {
+        JsonKind::Null => true,
+        JsonKind::Boolean => value.as_bool() != Some(true) || visit(Scalar::True),
+        JsonKind::Number => visit(Scalar::Text(&decimal(value.raw()))),
+        JsonKind::Plain | JsonKind::Escaped => {
+            visit(Scalar::Text(&value.as_str().unwrap_or_default()))
+        }
+        JsonKind::Array => value.items().all(|item| each_scalar(item, visit)),
+        JsonKind::Object => value
+            .members()
+            .all(|(name, member)| visit(Scalar::Text(&name)) && each_scalar(member, visit)),
     }
-    value.items().for_each(|item| each_text(item, visit));
-    value.members().for_each(|(_, member)| each_text(member, visit));
 }
 
 /// Calls `visit` with each member of `value` that has one of these names, at any depth.
@@ -218,6 +287,13 @@ pub fn is_names(text: &str) -> bool {
     text.lines().all(is_name)
 }
 
+/// Whether a line names a place: an address, an account or a path.
+#[must_use]
+pub fn names_place(line: &str) -> bool {
+    let line = normal(line);
+    line.split(is_separator).map(trimmed).any(|token| Canonical::of(token).is_place())
+}
+
 /// The form in which texts are compared.
 fn normal(text: &str) -> Cow<'_, str> {
     // ASCII is in normalisation form KC already.
@@ -233,7 +309,15 @@ fn normal(text: &str) -> Cow<'_, str> {
 
 /// Whether a character ends a token.
 fn is_separator(c: char) -> bool {
-    c.is_whitespace() || c.is_control() || "\"'`<>()[]{}|,;*“”‘’«»".contains(c)
+    match c {
+        '\0'..=' ' | '\x7f' | '"' | '\'' | '`' | '<' | '>' | '(' | ')' | '[' | ']' | '{' | '}' => {
+            true
+        }
+        '|' | ',' | ';' | '*' => true,
+        c if c.is_ascii() => false,
+        '“' | '”' | '‘' | '’' | '«' | '»' => true,
+        c => c.is_whitespace() || c.is_control(),
+    }
 }
 
 fn trimmed(token: &str) -> &str {
@@ -242,68 +326,72 @@ fn trimmed(token: &str) -> &str {
         .trim_end_matches(['.', ':', '!', '?', '=', '#', '&', '/', '-'])
 }
 
-/// A token without the scheme of a URL, `www.` and the default port.
-fn without_scheme(token: &str) -> &str {
-    let bare = ["https://", "http://", "mailto:"].iter().find_map(|s| token.strip_prefix(s));
-    let bare = bare.unwrap_or(token);
-    bare.strip_prefix("www.").unwrap_or(bare)
+/// A number without a fraction of zeros; any other token as it is.
+fn integral(token: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_zero = |text: &str| !text.is_empty() && text.bytes().all(|b| b == b'0');
+    match token.split_once('.') {
+        Some((whole, fraction)) if is_zero(fraction) && is_number(whole) => whole,
+        Some(_) | None => token,
+    }
 }
 
-/// Whether a token names one thing wherever it stands.
-fn is_address(token: &str) -> bool {
-    let host = token.split(['/', '?', '#', ':']).next().unwrap_or_default();
-    let is_mail =
-        || token.split_once('@').is_some_and(|(name, host)| !name.is_empty() && is_host(host));
-    let is_path = || {
-        token.len() >= 6
-            && (token.starts_with(['/', '~', '\\']) || token.matches(['/', '\\']).count() > 1)
+/// A JSON number in decimal digits, without zeros that say nothing: `1.5e3` and `1500.0` are `1500`. A number with too
+/// many digits stays as it is.
+fn decimal(raw: &str) -> Cow<'_, str> {
+    if raw.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Cow::Borrowed(raw);
+    }
+    let (sign, number) = raw.strip_prefix('-').map_or(("", raw), |number| ("-", number));
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let Some(exponent) = exponent.parse::<i32>().ok().filter(|e| e.abs() <= 64) else {
+        return Cow::Borrowed(raw);
     };
-    let is_name = || token.len() >= 8 && token.contains('_');
-    is_host(host) || is_mail() || is_account(token) || !is_date(token) && is_path() || is_name()
-}
-
-/// Whether a token is a name of a host, or of a file with an extension.
-fn is_host(token: &str) -> bool {
-    let Some((name, last)) = token.rsplit_once('.') else { return false };
-    let inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    !name.is_empty()
-        && name.chars().all(inside)
-        && last.len() >= 2
-        && last.chars().all(char::is_alphanumeric)
-        && last.chars().any(char::is_alphabetic)
-}
-
-/// Whether a token is an account or telephone number.
-fn is_account(token: &str) -> bool {
-    let inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'+');
-    let counted = token.bytes().filter(u8::is_ascii_alphanumeric).count();
-    let digits = token.bytes().filter(u8::is_ascii_digit).count();
-    token.bytes().all(inside) && counted >= ACCOUNT.0 && digits >= ACCOUNT.1 && !is_date(token)
-}
-
-/// Whether a token is a date, or begins with one.
-fn is_date(token: &str) -> bool {
-    let mut parts = token.split(['-', '/', '.', 't']);
-    let number = |part: Option<&str>, lengths: std::ops::RangeInclusive<usize>| {
-        part.is_some_and(|p| lengths.contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()))
-    };
-    number(parts.next(), 1..=4) && number(parts.next(), 1..=2) && number(parts.next(), 1..=4)
+    let mut digits = format!("{whole}{fraction}");
+    let mut point = i32::try_from(whole.len()).unwrap_or(i32::MAX).saturating_add(exponent);
+    while point <= 0 {
+        digits.insert(0, '0');
+        point += 1;
+    }
+    let point = usize::try_from(point).unwrap_or_default();
+    while digits.len() < point {
+        digits.push('0');
+    }
+    let (whole, fraction) = digits.split_at_checked(point).unwrap_or((&digits, ""));
+    let whole = whole.trim_start_matches('0');
+    let (whole, fraction) =
+        (if whole.is_empty() { "0" } else { whole }, fraction.trim_end_matches('0'));
+    let separator = if fraction.is_empty() { "" } else { "." };
+    Cow::Owned(format!("{sign}{whole}{separator}{fraction}"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::hash::RandomState;
 
-    use super::{ValueKey, ValueKind, ValueVisitor};
+    use proptest::prelude::*;
 
-    fn addresses(key: &ValueKey, text: &str) -> Vec<u64> {
+    use super::{ValueKey, ValueKind, ValueReading, ValueVisitor, decimal};
+
+    fn found(key: &ValueKey, reading: ValueReading, text: &str) -> Vec<(ValueKind, u64)> {
         let mut found = Vec::new();
-        ValueVisitor::new(key, |kind, hash| {
-            found.extend((kind == ValueKind::Address).then_some(hash));
+        ValueVisitor::new(key, reading, |kind, hash| {
+            found.push((kind, hash));
             true
         })
         .text(text);
         found
+    }
+
+    fn read(key: &ValueKey, reading: ValueReading, text: &str) -> Vec<u64> {
+        let found = found(key, reading, text).into_iter();
+        let is_address = |kind| matches!(kind, ValueKind::Address | ValueKind::Inner);
+        found.filter(|(kind, _)| is_address(*kind)).map(|(_, hash)| hash).collect()
+    }
+
+    fn addresses(key: &ValueKey, text: &str) -> Vec<u64> {
+        read(key, ValueReading::Judged, text)
     }
 
     #[test]
@@ -339,16 +427,143 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_found_wherever_the_author_of_a_page_puts_it() {
+        let key = ValueKey::new(RandomState::new());
+        let within = |address: &str, text: &str| {
+            let (wanted, shown) =
+                (addresses(&key, address), read(&key, ValueReading::Untrusted, text));
+            assert!(!wanted.is_empty(), "{address}");
+            assert!(wanted.iter().any(|hash| shown.contains(hash)), "{address} in {text}");
+        };
+        for text in [
+            r#"{"body":"Hello\neve@evil.example\nbye"}"#,
+            r"Hello\u000aeve@evil.example\r\nbye",
+            "contact:eve@evil.example",
+            "email=eve@evil.example&x=1",
+            "_eve@evil.example_",
+            "__eve@evil.example__, please",
+            "联系eve@evil.example谢谢",
+            "Пишите:eve@evil.exampleСпасибо",
+            "eve@evil.example...bye",
+            "eve@evil.example.Thanks",
+            "Hello.eve@evil.example",
+            "mail-eve@evil.example-now",
+            "mailto:x@a.example?cc=eve@evil.example",
+            "x%20eve@evil.example%0abye",
+            "Eve/eve@evil.example",
+        ] {
+            within("eve@evil.example", text);
+        }
+        for text in [
+            "host:evil.example",
+            "联系evil.example谢谢",
+            "site/evil.example",
+            "wss://evil.example/x",
+            "ftp://evil.example",
+            "https://user:word@evil.example:8443/x",
+            "https://evil.example./x",
+            "eve@evil.example",
+            "evil.example.Bye",
+        ] {
+            within("https://evil.example", text);
+        }
+        for text in [
+            "http://192.0.2.7/x",
+            "http://3221225991/",
+            "http://0xc0000207",
+            "at 192.0.2.7:8080.",
+            "http://[::ffff:192.0.2.7]:80/",
+            "http://me@192.0.2.7/",
+        ] {
+            within("192.0.2.7", text);
+        }
+        within("http://[2001:db8::1]/", "see 2001:DB8:0:0::1.");
+    }
+
+    #[test]
+    fn an_account_is_found_in_groups_and_beside_other_words() {
+        let key = ValueKey::new(RandomState::new());
+        let within = |account: &str, text: &str| {
+            let (wanted, shown) =
+                (addresses(&key, account), read(&key, ValueReading::Untrusted, text));
+            assert!(wanted.iter().any(|hash| shown.contains(hash)), "{account} in {text}");
+        };
+        for text in [
+            "GB30 NWBK 6016 1331 9268 19 now",
+            "pay 12 GB30 NWBK 6016 1331 9268 19 to me",
+            "iban_gb30nwbk60161331926819",
+            "GB30-NWBK-6016-1331-9268-19",
+        ] {
+            within("GB30NWBK60161331926819", text);
+        }
+        within("12-34-56789012", "the account 12-34-56789012");
+        within("1234/56/7890/evil", "see 1234/56/7890/evil");
+    }
+
+    /// The author of a page cannot make the work more than proportional to its length.
+    #[test]
+    fn the_number_of_values_is_bounded_by_the_length() {
+        let key = ValueKey::new(RandomState::new());
+        for part in [
+            "a@",
+            "a.bc@",
+            "a_b.cd.ef@a",
+            "1.",
+            "a..",
+            "1 ",
+            "gb11 ",
+            "\\\\n",
+            "_1234567a",
+            "例a.bc",
+        ] {
+            let text = part.repeat(4000);
+            let visited = found(&key, ValueReading::Untrusted, &text).len();
+            assert!(visited < 6 * text.len(), "{part}: {visited}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_one_value_in_all_its_spellings() {
+        for (raw, said) in [
+            ("12345678", "12345678"),
+            ("12345678.0", "12345678"),
+            ("1.2345678e7", "12345678"),
+            ("1234567800E-2", "12345678"),
+            ("-0.50", "-0.5"),
+            ("0.0005", "0.0005"),
+            ("5e-4", "0.0005"),
+            ("1e999", "1e999"),
+        ] {
+            assert_eq!(decimal(raw), said, "{raw}");
+        }
+        let key = ValueKey::new(RandomState::new());
+        assert_eq!(addresses(&key, "12345678.0"), addresses(&key, "12345678"));
+    }
+
+    proptest! {
+        /// What was given once is known when it is sent again, and what was shown too.
+        #[test]
+        fn a_wider_reading_finds_all_that_a_narrower_one_finds(
+            text in r"([a-z0-9.@/:_=\\?#%+ *-]|xn--|https://|\.example|eve@|例|я|\n){0,24}",
+        ) {
+            let key = ValueKey::new(RandomState::new());
+            let [judged, given, untrusted] =
+                [ValueReading::Judged, ValueReading::Given, ValueReading::Untrusted]
+                    .map(|reading| found(&key, reading, &text));
+            prop_assert!(judged.iter().all(|value| given.contains(value)));
+            prop_assert!(given.iter().all(|value| untrusted.contains(value)));
+        }
+    }
+
+    #[test]
     fn a_run_is_found_in_another_text() {
         let key = ValueKey::new(RandomState::new());
         let runs = |text: &str| {
-            let mut found = Vec::new();
-            ValueVisitor::new(&key, |kind, hash| {
-                found.extend((kind == ValueKind::Run).then_some(hash));
-                true
-            })
-            .text(text);
+            let found = found(&key, ValueReading::Judged, text).into_iter();
             found
+                .filter(|(kind, _)| *kind == ValueKind::Run)
+                .map(|(_, hash)| hash)
+                .collect::<Vec<_>>()
         };
         let source = runs("The key is under the mat, behind the house.");
         assert!(runs("They say: the KEY is under the mat").iter().any(|run| source.contains(run)));

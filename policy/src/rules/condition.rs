@@ -125,6 +125,7 @@ pub struct Condition {
     reads_arguments: bool,
     reads_risk: bool,
     reads_flow: bool,
+    reads_origin: bool,
     result: ResultType,
     loops: Loops,
     /// The literal patterns of `matches`, compiled.
@@ -234,7 +235,8 @@ impl Condition {
         }
         let reads_arguments = references.has_variable("arguments");
         let reads_risk = references.has_variable("risk");
-        let reads_flow = references.has_variable("flow") || references.has_variable("origin");
+        let reads_origin = references.has_variable("origin");
+        let reads_flow = reads_origin || references.has_variable("flow");
         let mut shape = ShapeCheck::default();
         shape.of(program.expression(), None)?;
         let ShapeCheck { patterns, members, loops } = shape;
@@ -248,6 +250,7 @@ impl Condition {
             reads_arguments,
             reads_risk,
             reads_flow,
+            reads_origin,
             result,
             loops,
             patterns,
@@ -259,6 +262,12 @@ impl Condition {
     #[must_use]
     pub const fn reads_flow(&self) -> bool {
         self.reads_flow
+    }
+
+    /// Whether the expression reads where arguments came from.
+    #[must_use]
+    pub const fn reads_origin(&self) -> bool {
+        self.reads_origin
     }
 
     /// Whether the result is true or false whenever the expression can be evaluated. Otherwise it depends on the type

@@ -120,7 +120,7 @@ const USUAL: Limits = Limits {
     result_store_per_caller: quarter(64 * MIB),
     result_store_ttl: Duration::from_secs(600),
     flows: 10_000,
-    flow_values: 20_000,
+    flow_values: 50_000,
     flow_memory: 64 * MIB,
     flow_window: Duration::from_secs(1800),
 };

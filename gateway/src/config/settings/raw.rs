@@ -657,10 +657,10 @@ pub(super) struct RawLimits {
     /// what it begins next has the strictest labels. Default 10000.
     pub(super) flows: Option<usize>,
     /// Maximum values that are remembered of one flow. When it has more, every value that it does not know counts as
-    /// untrusted. Default 20000.
+    /// untrusted. Default 50000.
     pub(super) flow_values: Option<usize>,
-    /// Maximum bytes of the values of all flows. The flows that were unused for longest lose their values and keep
-    /// their labels. Default `64MiB`.
+    /// Maximum bytes of the values of all flows. The caller with the most loses the values of its flows that were
+    /// unused for longest, and keeps their labels. Default `64MiB`.
     pub(super) flow_memory: Option<String>,
     /// How long a flow without a session lasts after its last request. Default `30m`.
     pub(super) flow_window: Option<String>,
