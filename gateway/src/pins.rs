@@ -535,6 +535,28 @@ impl PinMonitor {
             for finding in self.policy.enforced_now(&facts, server, offer) {
                 self.withheld(server, offer, &finding);
             }
+            if let Some(finding) = self.policy.suspects_now(&facts, server, offer) {
+                self.suspect(server, offer, &finding);
+            }
+        }
+    }
+
+    /// Reports once that a definition is shown although `finding` is in it. A model reads it without calling anything.
+    fn suspect(&self, server: &ServerName, offer: &CatalogItem, finding: &Finding) {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        let place: ItemKey = (server.as_str().into(), kind, name.into());
+        if !self.withholds_anew((place, offer.digest(), finding.detector)) {
+            return;
+        }
+        let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
+        let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
+        tracing::warn!(
+            event = "definition.suspect", %server, kind, %name, %finding,
+            "definition shown: a detector found something, and the policy only records it"
+        );
+        if !server.is_reserved() {
+            let what = format!("server `{server}`, {kind} {name}: shown; {finding}");
+            self.record("definition", &what);
         }
     }
 
@@ -598,7 +620,7 @@ impl PinMonitor {
         }
         tracing::warn!(
             event = "instructions.suspect", %server, %finding,
-            "server instructions shown: a detector found something that is only likely an attack"
+            "server instructions shown: a detector found something, and the policy only records it"
         );
         self.record("definition", &format!("server `{server}`, instructions: shown; {finding}"));
     }

@@ -140,9 +140,9 @@ fn instructions_that_are_only_likely_an_attack_are_shown_and_reported() {
                 false => ("instructions.withheld", "instructions: withheld; planted-instructions"),
             };
             gateway.says(event);
-            gateway.recorded(what, |record| {
+            drop(gateway.recorded(what, |record| {
                 record["event"] == "definition" && record.to_string().contains(what)
-            });
+            }));
         }
     }
 }

@@ -307,6 +307,14 @@ fn a_definition_that_is_only_likely_planted_is_shown_and_recorded_unless_it_shal
         let ana = gateway.client(era, ANA);
         let listed = ana.tools();
         assert_eq!(listed.iter().any(|name| name == "search"), is_shown, "{era:?} {mode}");
+        if is_shown && is_recorded {
+            gateway.says("definition.suspect");
+        }
+        assert_eq!(
+            gateway.said().contains("definition.suspect"),
+            is_shown && is_recorded,
+            "{mode}"
+        );
         let answer = ana.call("search", &json!({}));
         assert_eq!(answer.json()["result"].is_object(), is_shown, "{era:?} {mode}");
         let record = gateway.exchanges().into_iter().find(|r| r["tool"] == "search").unwrap();

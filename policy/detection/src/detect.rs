@@ -48,9 +48,8 @@ const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
-/// From this sum of the heaviest rules of different families on, a stretch gives instructions for certain, whatever the
-/// model says of its words.
-const RULES_CERTAIN: f32 = 4.2;
+/// A rule of this weight, in hundredths, gives instructions for certain by itself, whatever the model says of the words.
+const DECISIVE: u16 = 420;
 /// Most words of one definition that are read.
 const WORDS: usize = 50_000;
 /// The score of a trick by itself.
@@ -90,8 +89,8 @@ pub struct Window {
     pub features: Vec<u32>,
     /// Score of the rules, from 0 to 8.
     pub rules: f32,
-    /// Score of the rules of which only the heaviest of each family counts, because those of one family say the same.
-    intents: f32,
+    /// Weight of the heaviest matching rule, in hundredths.
+    heaviest: u16,
     /// Description of the matching rule with the greatest weight.
     note: &'static str,
     /// The place where it begins, as a JSON Pointer.
@@ -196,7 +195,7 @@ impl TextAnalysis {
     pub fn orders(&self, model: &Model) -> Score {
         let local = |window: &Window| {
             let both = model.score(window) + RULES_COUNT * window.rules;
-            if window.intents >= RULES_CERTAIN { both.max(CERTAIN) } else { both }
+            if window.heaviest >= DECISIVE { both.max(CERTAIN) } else { both }
         };
         let scored = self.windows.iter().map(|window| (local(window), window));
         let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -528,14 +527,6 @@ impl AnalysisBuilder {
             let weight: u16 = rules.clone().map(|(_, rule)| rule.weight).sum();
             let gravest = rules.max_by_key(|(_, rule)| rule.weight);
             let note = gravest.map_or("", |(_, rule)| rule.note);
-            let mut families: Vec<(&str, u16)> = counted
-                .iter()
-                .filter_map(|hit| RULES.get(hit.rule))
-                .map(|rule| (rule.family, rule.weight))
-                .collect();
-            families.sort_unstable_by(|one, other| other.cmp(one));
-            families.dedup_by_key(|(family, _)| *family);
-            let intents: u16 = families.iter().map(|(_, weight)| weight).sum();
             // The place is where the rule with the greatest weight matched, or else the middle of the window.
             let middle = from.midpoint(to);
             let anchor = gravest.filter(|(hit, _)| hit.last != usize::MAX);
@@ -551,7 +542,7 @@ impl AnalysisBuilder {
                 words: (from, to),
                 features,
                 rules: (f32::from(weight) / 100.0).min(RULES_MOST),
-                intents: f32::from(intents) / 100.0,
+                heaviest: gravest.map_or(0, |(_, rule)| rule.weight),
                 note,
                 at: at.unwrap_or(place).to_owned(),
             });

@@ -436,7 +436,7 @@ impl fmt::Display for Finding {
         // The server chose the names in the place, and whoever reads it decides by it.
         let (at, note) = (visible(&self.at), visible(&self.note));
         write!(f, "{} at `{at}`: {note}", self.detector.name())?;
-        if self.certainty == Certainty::Likely && note != LIKELY {
+        if self.certainty == Certainty::Likely {
             f.write_str(" (likely)")?;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The rules, which are patterns by intent. A rule adds a weight to the score; only the one by which a text sets the model's
-//! own instructions aside is enough by itself.
+//! The rules, which are patterns by intent. A rule adds a weight to the score; only those by which a text sets the model's
+//! own instructions aside are enough by themselves.
 //!
 //! Most rules match the words of a text, with placeholders for identifiers (`IDENT`, `PATHS`, `URL`), so that they
 //! describe a structure and not the wording of a sample. All are linear in the length of the text.
@@ -41,7 +41,7 @@ const fn rule(
 
 /// All rules, in the order of their indices.
 #[rustfmt::skip]
-pub(super) const RULES: [DetectionRule; 58] = [
+pub(super) const RULES: [DetectionRule; 59] = [
     rule("pre_other_other", "fake_prerequisite", 180, RuleInput::Words, "makes another call a precondition of a third one",
         r#"\b(?:before|prior to|ahead of|when|whenever|after|once|to)(?: \S+){1,8} (?:IDENT[RW]?|QUOTED \S+)(?: \S+){0,10} (?:(?:must|should|shall|always|needs? to|ha(?:ve|s) to|required to|sure to|ensure|mandatory|please|necessary)|first|then)(?: [^ .]+){0,4} (?:calls?|called|calling|invok\w+|use|using|used|run|running|execut\w+|trigger\w*|utili[sz]e\w*)(?: [^ .]+){0,3} (?:IDENT[RW]?|QUOTED \S+)"#),
     rule("pre_pair", "fake_prerequisite", 170, RuleInput::Words, "orders two other tools one before the other",
@@ -96,6 +96,8 @@ pub(super) const RULES: [DetectionRule; 58] = [
         r#"\b(?:contain\w*|includ\w+|pass\w*|put|fill\w*|provid\w+|supply|paste|append\w*|set|write|send|forward\w*|record\w*|captur\w+|summar\w+|attach\w*|log|reveal|repeat|print|output|expose|dump|copy)(?: [^ .]+){0,7} (?:full|entire|complete|whole|all|previous|verbatim|current|original|exact|your|system|raw|user's)(?: [^ .]+){0,4} (?:conversation|chat|dialogue|prompt|messages?|context|instructions|reasoning|transcript|history|query|input|tool outputs?|tool list)\b"#),
     rule("ignore_previous", "override", 420, RuleInput::Words, "tells the model to drop its instructions",
         r#"\b(?:ignor\w+|disregard\w*|forget\w*|overrid\w+|bypass\w*|supersed\w+|abandon|discard)(?: [^ .]+){0,4} (?:previous|prior|earlier|above|preceding|your|system|original)(?: [^ .]+){0,4} (?:instructions?|prompts?|guidelines?|directives?|guardrails?|training)\b"#),
+    rule("ignore_previous_abroad", "override", 420, RuleInput::Text, "tells the model to drop its instructions",
+        r"(?i)ignorier\w*\s+(?:sie\s+)?(?:bitte\s+)?(?:alle\s+)?(?:deine\s+|ihre\s+)?(?:bisherigen|vorherigen|vorigen|früheren|obigen|vorangegangenen)\s+(?:anweisungen|instruktionen|befehle|vorgaben)|ignore[zr]?\s+(?:toutes?\s+)?(?:les\s+|vos\s+|tes\s+)?(?:instructions|consignes|directives)\s+(?:précédentes|antérieures|ci-dessus)|ignor[ae]\w*\s+(?:todas?\s+)?(?:las\s+|tus\s+)?(?:instrucciones|órdenes|indicaciones)\s+(?:anteriores|previas)|ignor[ea]\w*\s+(?:todas?\s+)?(?:as\s+)?instruções\s+(?:anteriores|prévias)|ignora\w*\s+(?:tutte\s+)?(?:le\s+)?istruzioni\s+(?:precedenti|sopra)|(?:これまで|以前|上記|前)の(?:すべての|全ての)?(?:指示|命令|指令)(?:を|は)?(?:すべて|全て)?(?:無視|忘れ)|忽略(?:掉)?(?:之前|以上|先前|前面|上面|此前)?的?(?:所有|全部|一切)?的?(?:之前|以上|先前|前面|上面|此前)?的?(?:指令|指示|命令|提示)|이전\s?(?:의\s?)?(?:모든\s)?(?:지시|명령|지침)\S{0,4}\s(?:모두\s)?무시|(?:игнорируй\w*|забудь\w*|проигнорируй\w*)\s+(?:все\s+)?(?:предыдущие|прежние|прошлые)\s+(?:инструкции|указания|команды)"),
     // Of data, branches and files as well: by itself no sign of an attack.
     rule("ignore_rules", "override", 240, RuleInput::Words, "sets rules or restrictions aside",
         r#"\b(?:ignor\w+|disregard\w*|forget\w*|overrid\w+|bypass\w*|supersed\w+|abandon|discard)(?: [^ .]+){0,4} (?:previous|prior|earlier|above|preceding|existing|all|any|your|system|original|safety|every)(?: [^ .]+){0,4} (?:instructions?|rules?|prompts?|guidelines?|directives?|polic\w+|restrictions?|constraints?|guardrails?|safeguards?|commands?|safety|training|messages|context|checks)\b"#),

@@ -413,7 +413,9 @@ impl Policy {
         let excused = Self::excused_of_server(facts, server, digest);
         match self.withholds_but(&findings, excused) {
             Some(finding) => Err(finding.clone()),
-            None => Ok((Shown::inspected(instructions), self.suspects(&findings).cloned())),
+            None => {
+                Ok((Shown::inspected(instructions), self.suspects_but(&findings, excused).cloned()))
+            }
         }
     }
 

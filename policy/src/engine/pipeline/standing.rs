@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use detection::clean;
 use detection::inspect;
-use detection::inspect::{AcceptedDetectors, Certainty, Detector, Finding};
+use detection::inspect::{AcceptedDetectors, Detector, Finding};
 use json::{Document, JsonBounds};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::links::CallerLinks;
@@ -53,14 +53,38 @@ impl Policy {
         })
     }
 
-    /// The first finding that is likely an attack, if such findings are not switched off.
+    /// The first finding of planted instructions that withholds nothing, and is not switched off.
     #[must_use]
     pub fn suspects<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        self.suspects_but(findings, AcceptedDetectors::default())
+    }
+
+    /// Like [`Self::suspects`], without accepted findings.
+    pub(super) fn suspects_but<'a>(
+        &self,
+        findings: &'a [Finding],
+        excused: AcceptedDetectors,
+    ) -> Option<&'a Finding> {
         findings.iter().find(|finding| {
             finding.detector == Detector::PlantedInstructions
-                && finding.certainty == Certainty::Likely
-                && self.definitions.treatment_of(finding) != FindingTreatment::Off
+                && self.definitions.treatment_of(finding) == FindingTreatment::Audit
+                && !excused.covers(finding)
         })
+    }
+
+    /// The finding of [`Self::suspects`] in `offer` as `server` lists it now, if the definition is not withheld.
+    #[must_use]
+    pub fn suspects_now(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Option<Finding> {
+        let excused = Self::excused(facts, server, offer);
+        if self.withholds_but(offer.findings(), excused).is_some() {
+            return None;
+        }
+        self.suspects_but(offer.findings(), excused).cloned()
     }
 
     /// The accepted findings in `offer`, if its definition has the approved digest.
