@@ -6,9 +6,10 @@ use std::sync::Arc;
 use json::Value;
 use policy::engine::message::{ItemRequest, RequestExtras};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::flow::guard::FlowScope;
+use policy::flow::guard::{FlowOfCall, FlowScope};
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
+use policy::rules::approval::ApprovalDemand;
 
 use super::{DecodedRequest, Gateway};
 use crate::audit::Record;
@@ -47,6 +48,11 @@ impl Gateway {
 }
 
 impl ExchangeFlow {
+    /// Which flow it is.
+    pub(super) const fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
     /// Decides about a call with what its flow was shown. A call that is permitted adds its labels to the flow at once, so
     /// that nothing of its answer comes before them.
     pub(super) fn admit(
@@ -65,7 +71,12 @@ impl ExchangeFlow {
         });
         let ruling = admit(call, &extras);
         if ruling.outcome.is_ok() {
+            let violation = extras.approved.as_ref().and_then(ApprovalDemand::violation);
             self.store.with(&self.key, now, |key, memory, most| {
+                if let (Some(violation), Some(arguments)) = (violation, arguments) {
+                    let flow = FlowOfCall { key, memory: &mut *memory, tool };
+                    policy.flow().endorse(flow, violation, arguments, most);
+                }
                 if let Some(arguments) = arguments {
                     memory.sent(key, arguments, most);
                 }

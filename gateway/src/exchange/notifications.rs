@@ -190,7 +190,7 @@ impl Gateway {
 
     /// An extension notification: passed on to the server if the policy permits it.
     pub(super) async fn tell(
-        &self,
+        self: &Arc<Self>,
         arrived: DecodedRequest,
         ask: Box<UseOperation>,
         record: Box<Record>,

@@ -183,6 +183,11 @@ impl FlowMemory {
         self.remember(most, |visitor| visitor.all_of(arguments), key, mark);
     }
 
+    /// Remembers the values of an argument that a person has approved: they count as given.
+    pub fn endorsed(&mut self, key: &ValueKey, argument: Value<'_>, most: usize) {
+        self.remember(most, |visitor| visitor.all_of(argument), key, ValueMarks::GIVEN);
+    }
+
     /// Gives the values that `visit` visits new marks.
     fn remember(
         &mut self,
