@@ -451,7 +451,7 @@ flow:
         for part in [
             "asked by    flow-target\n",
             "flow        `/to` of this tool (sink: external) has a value that only untrusted results have shown\n",
-            "was shown   untrusted, public\n",
+            "was shown   untrusted, internal\n",
             "origin      to: untrusted\n",
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
@@ -525,4 +525,188 @@ fn mistakes_about_approvals_are_named() {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
+}
+
+/// A gateway where only the user of the client answers.
+fn asking_clients(server: &Server) -> Gateway {
+    let mut config = Config::asked(&server.url()).policy(RULES);
+    config.more = "approvals: {ask: [client]}".to_owned();
+    config.start()
+}
+
+/// A client that shows forms to its user.
+fn with_forms(gateway: &Gateway, era: Era) -> Client {
+    let capabilities = json!({ "elicitation": {} });
+    Client::able(gateway.address, "/mcp", era, Some(ANA), &capabilities)
+}
+
+/// The message and the schema of a question to the user of a client, which has to be about this call.
+fn is_form(request: &Value, arguments: &str) {
+    assert_eq!(request["method"], "elicitation/create");
+    let (message, schema) = (&request["params"]["message"], &request["params"]["requestedSchema"]);
+    let message = message.as_str().unwrap();
+    for part in ["principal: ana\n", "server: up\n", "tool: send\n", "rule: careful (asked by: rule)\n"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    assert!(message.contains(&format!("arguments: {arguments}")), "{message}");
+    assert!(!message.contains("A tool."), "no text of the server: {message}");
+    assert_eq!(schema["properties"]["approve"]["type"], "boolean");
+    assert_eq!(schema["required"], json!(["approve"]));
+}
+
+/// Calls in the modern era: the question, and the answer to the retry with this.
+fn answered_in_retry(client: &Client, arguments: &Value, answer: &Value) -> (Value, Answer) {
+    let asked = client.call("send", arguments).json()["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let params = json!({
+        "name": "send", "arguments": arguments,
+        "inputResponses": { key: answer }, "requestState": asked["requestState"],
+    });
+    (request.clone(), client.ask("tools/call", params))
+}
+
+#[test]
+fn the_user_of_a_modern_client_approves_or_declines() {
+    let server = server(Era::Modern);
+    let gateway = asking_clients(&server);
+    let ana = with_forms(&gateway, Era::Modern);
+    let odd = json!({ "to": "bob\u{202e}" });
+    let yes = json!({ "action": "accept", "content": { "approve": true } });
+    let (request, answer) = answered_in_retry(&ana, &odd, &yes);
+    is_form(&request, r#"{"to":"bob\u{202e}"}"#);
+    assert!(answer.text().starts_with("done with"), "{answer:?}");
+    let call = server.tool_calls().pop().unwrap();
+    assert!(!call.body.to_string().contains("approve"), "the answer is not for the server");
+    let steps = steps(&gateway);
+    assert_eq!((&steps[1]["step"], &steps[1]["source"]), (&json!("approved"), &json!("client")));
+    let exchanges = gateway.exchanges();
+    assert_eq!(exchanges[exchanges.len() - 2]["reason"], "input-required");
+    assert_eq!(gateway.last()["approval"], steps[1]["approval"]);
+    for (n, no) in [
+        json!({ "action": "accept", "content": { "approve": false } }),
+        json!({ "action": "decline" }),
+        json!({ "action": "cancel" }),
+        json!({ "action": "accept", "content": { "approve": "true" } }),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let (_, answer) = answered_in_retry(&ana, &to(&format!("eve{n}")), no);
+        assert_eq!(reason(&answer), "approval-denied", "{no}");
+    }
+    assert_eq!(server.tool_calls().len(), 1);
+}
+
+#[test]
+fn what_the_user_of_a_modern_client_approves_is_the_call_that_was_asked_about() {
+    let server = server(Era::Modern);
+    let gateway = asking_clients(&server);
+    let ana = with_forms(&gateway, Era::Modern);
+    let asked = ana.call("send", &to("bob")).json()["result"].clone();
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let yes = json!({ key: { "action": "accept", "content": { "approve": true } } });
+    let retry = |client: &Client, arguments: &Value| {
+        let params = json!({
+            "name": "send", "arguments": arguments, "inputResponses": yes,
+            "requestState": asked["requestState"],
+        });
+        client.ask("tools/call", params)
+    };
+    // The state is of another call, or of another caller.
+    assert_eq!(retry(&ana, &to("eve")).code(), -32602);
+    let capabilities = json!({ "elicitation": {} });
+    let bob = Client::able(gateway.address, "/mcp", Era::Modern, Some(BOB), &capabilities);
+    assert_eq!(retry(&bob, &to("bob")).code(), -32602);
+    // An answer without the state is none.
+    let params = json!({ "name": "send", "arguments": to("bob"), "inputResponses": yes });
+    let again = ana.ask("tools/call", params).json();
+    assert_eq!(again["result"]["resultType"], "input_required");
+    assert!(server.tool_calls().is_empty());
+    assert!(retry(&ana, &to("bob")).text().starts_with("done with"));
+    // It was spent: the same answer approves nothing more.
+    let replayed = retry(&ana, &to("bob")).json();
+    assert_eq!(replayed["result"]["resultType"], "input_required", "{replayed}");
+    assert_eq!(server.tool_calls().len(), 1);
+    // A client without forms cannot be asked.
+    let plain = gateway.client(Era::Modern, ANA);
+    assert_eq!(reason(&plain.call("send", &to("zoe"))), "approval-required");
+}
+
+#[test]
+fn the_user_of_a_legacy_client_is_asked_on_the_stream_of_the_session() {
+    let server = server(Era::Legacy);
+    let gateway = asking_clients(&server);
+    let ana = with_forms(&gateway, Era::Legacy);
+    // Without the stream nobody can be asked.
+    assert_eq!(reason(&ana.call("send", &to("bob"))), "approval-required");
+    let mut stream = ana.stream(None);
+    e2e::client::until(&mut stream, "\r\n\r\n");
+    for (approves, done) in [(true, true), (false, false)] {
+        let arguments = to(if approves { "bob" } else { "eve" });
+        let call = calling(&ana, &arguments);
+        let seen = e2e::client::until(&mut stream, "requestedSchema");
+        let data = seen.lines().find_map(|line| line.strip_prefix("data: {")).unwrap();
+        let request: Value = format!("{{{data}").parse().unwrap();
+        is_form(&request, &arguments.to_string());
+        let result = json!({ "action": "accept", "content": { "approve": approves } });
+        let response = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+        let sent = ana.bytes("elicitation/create", None, &response.to_string());
+        assert_eq!(raw(ana.address, &sent).status, 202);
+        let answer = call.join().unwrap();
+        match done {
+            true => assert!(answer.text().starts_with("done with"), "{answer:?}"),
+            false => assert_eq!(reason(&answer), "approval-denied"),
+        }
+    }
+    assert_eq!(server.tool_calls().len(), 1);
+}
+
+#[test]
+fn an_approved_call_goes_on_after_a_question_of_its_server() {
+    let offers = json!({ "tools": [tool("send")] });
+    let server = Server::offering(Era::Modern, offers, |call| {
+        if call.body["params"]["inputResponses"].is_null() {
+            return json!({
+                "resultType": "input_required", "requestState": "s1",
+                "inputRequests": { "q": { "method": "elicitation/create", "params": {
+                    "mode": "form", "message": "How many?",
+                    "requestedSchema": { "type": "object", "properties": { "n": { "type": "integer" } } }
+                } } }
+            });
+        }
+        json!({ "resultType": "complete", "content": [{ "type": "text", "text": "all sent" }] })
+    });
+    let gateway = asking_clients(&server);
+    let ana = with_forms(&gateway, Era::Modern);
+    let yes = json!({ "action": "accept", "content": { "approve": true } });
+    let (_, asked) = answered_in_retry(&ana, &to("bob"), &yes);
+    let asked = asked.json()["result"].clone();
+    assert_eq!(asked["inputRequests"]["q"]["params"]["message"], "How many?", "{asked}");
+    let params = json!({
+        "name": "send", "arguments": to("bob"), "requestState": asked["requestState"],
+        "inputResponses": { "q": { "action": "accept", "content": { "n": 2 } } },
+    });
+    assert_eq!(ana.ask("tools/call", params.clone()).text(), "all sent");
+    // The state continues the call once.
+    let again = ana.ask("tools/call", params).json();
+    assert!(again["result"]["inputRequests"]["portcullis-approval"].is_object(), "{again}");
+    assert_eq!(server.tool_calls().len(), 2);
+}
+
+#[test]
+fn an_operator_can_answer_before_the_user_of_the_client_does() {
+    let (server, folder) = (server(Era::Modern), Folder::new());
+    let mut config = config(&server, &folder, "");
+    config.more = "approvals: {}".to_owned();
+    let gateway = config.start();
+    let ana = with_forms(&gateway, Era::Modern);
+    let asked = ana.call("send", &to("bob")).json();
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    assert_eq!(approve(&gateway, &question(&gateway)), 200);
+    assert!(ana.call("send", &to("bob")).text().starts_with("done with"));
+    // Who offers no forms waits for the operator.
+    let call = calling(&gateway.client(Era::Modern, ANA), &to("zoe"));
+    assert_eq!(approve(&gateway, &question(&gateway)), 200);
+    assert!(call.join().unwrap().denial().is_none());
 }

@@ -38,7 +38,8 @@ use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{DecodeError, Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::{GuardedPart, GuardrailsPassed};
-use crate::session::approvals::ApprovalFailure;
+use crate::session::approvals::{ApprovalFailure, ApprovalForm};
+use crate::session::disclosed_client::DisclosedClient;
 use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
 use crate::upstream::{
@@ -62,6 +63,29 @@ pub(super) struct PermittedUse<P> {
     /// The request state that the client returned, after it was opened.
     state: Option<RequestState>,
     mirrored: Vec<HeaderArgument>,
+    /// What a person has approved of it.
+    approved: Option<ApprovalDemand>,
+}
+
+/// Why no permit was given for a request.
+pub(super) enum UseStopped {
+    /// It was denied, or failed.
+    Failed(Failure),
+    /// The user of a modern client is asked about it first.
+    Asks(Box<AskedClient>),
+}
+
+/// What the user of a modern client is asked about a call.
+pub(super) struct AskedClient {
+    pub(super) form: ApprovalForm,
+    /// The sealed request state that the client returns with the answer.
+    pub(super) state: String,
+}
+
+impl From<Failure> for UseStopped {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// Why a request came to nothing before its server answered.
@@ -90,8 +114,18 @@ pub(super) struct DecidableUse {
     pub(super) extras: RequestExtras,
     /// The flow of the request, if flows are remembered.
     pub(super) flow: Option<ExchangeFlow>,
+    /// The client as servers may receive it.
+    pub(super) client: DisclosedClient,
     /// What the server lists of the kind.
     offers: Option<Arc<Catalog>>,
+}
+
+/// A call that needs an approval.
+struct WantedApproval {
+    asked: DecidableUse,
+    demand: ApprovalDemand,
+    /// The state with which the client continues a call that was made before.
+    continued: Option<Box<str>>,
 }
 
 /// The server that a name leads to.
@@ -144,11 +178,19 @@ impl Gateway {
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
             Ok(admitted) => admitted,
-            Err(Failure::Approval(ApprovalFailure::Cancelled)) => {
+            Err(UseStopped::Asks(asked)) => {
+                let body = encode::approval_required(&id, &asked.form, &asked.state);
+                let ending =
+                    ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
+                return self.shown(entry, ending, Some(&id), encode::json(body));
+            }
+            Err(UseStopped::Failed(Failure::Approval(ApprovalFailure::Cancelled))) => {
                 let nothing = encode::events(Body::empty());
                 return self.shown(entry, ExchangeEnd::cancelled(), None, nothing);
             }
-            Err(failure) => return self.failed_use(entry, verb, &failure, &id),
+            Err(UseStopped::Failed(failure)) => {
+                return self.failed_use(entry, verb, &failure, &id);
+            }
         };
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, entry).await;
@@ -159,6 +201,9 @@ impl Gateway {
             Err(refused) => return *refused,
         };
         let entry = &mut frame.entry;
+        // The answer to a question of the gateway is not for the server.
+        let is_answer = matches!(admitted.state, Some(RequestState::Approval(_)));
+        let inputs = inputs.filter(|_| !is_answer);
         let inputs = match self.sendable_inputs(&arrived, &admitted, inputs, entry).await {
             Ok(inputs) => inputs,
             Err(failure) => return self.failed_use(frame.entry, verb, &failure, &frame.id),
@@ -175,7 +220,7 @@ impl Gateway {
             Some(RequestState::Again) => {
                 self.send(&arrived, admitted, frame, CallContinuation::default()).await
             }
-            None => {
+            Some(RequestState::Approval(_)) | None => {
                 let continued = CallContinuation { inputs: whole(), state: None };
                 self.send(&arrived, admitted, frame, continued).await
             }
@@ -188,14 +233,24 @@ impl Gateway {
         arrived: &DecodedRequest,
         ask: UseOperation,
         entry: &mut ReadEntry,
-    ) -> Result<Box<PermittedUse<Cleared>>, Failure> {
+    ) -> Result<Box<PermittedUse<Cleared>>, UseStopped> {
         let admitted = self.admit(arrived, ask, entry).await?;
         let rate = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
-        let PermittedUse { server_index, server, permit, verb, name, state, mirrored } = admitted;
+        let PermittedUse { server_index, server, permit, verb, name, state, mirrored, approved } =
+            admitted;
         let permit = Cleared::new(permit, rate, agreed);
         // Boxed, because the futures of the next steps hold it, and are copied when they begin.
-        Ok(Box::new(PermittedUse { server_index, server, permit, verb, name, state, mirrored }))
+        Ok(Box::new(PermittedUse {
+            server_index,
+            server,
+            permit,
+            verb,
+            name,
+            state,
+            mirrored,
+            approved,
+        }))
     }
 
     /// Writes the intent of a request to the log, once there is room for what its answer may need.
@@ -342,7 +397,8 @@ impl Gateway {
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
-        let PermittedUse { server_index, server, permit, name, verb, mirrored, .. } = *admitted;
+        let PermittedUse { server_index, server, permit, name, verb, mirrored, approved, .. } =
+            *admitted;
         let options = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
@@ -386,6 +442,7 @@ impl Gateway {
             asked: None,
             rounds: 0,
             flow: self.flow_of(arrived, &frame.entry),
+            approved,
             gateway: Arc::clone(self),
         })
     }
@@ -491,13 +548,13 @@ impl Gateway {
         arrived: &DecodedRequest,
         mut ask: UseOperation,
         record: &mut ReadEntry,
-    ) -> Result<PermittedUse<Permit>, Failure> {
+    ) -> Result<PermittedUse<Permit>, UseStopped> {
         let (verb, kind) = (ask.verb, ask.verb.kind());
         self.note_asked(&ask, record);
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = self.without_target(arrived, kind, record);
             record.decision = RecordedDecision::Decided(Box::new(decision));
-            return Err(Failure::Denied(kind, denial));
+            return Err(Failure::Denied(kind, denial).into());
         };
         record.server = Some(target.server.name().as_str().into());
         record.upstream_name = Some(target.name.clone());
@@ -511,15 +568,22 @@ impl Gateway {
         let mirrored = offer.map(CatalogItem::mirrored).unwrap_or_default().to_vec();
         let repeats = arrived.inbound.version.era() == Era::Modern && ask.mirrored.is_some();
         let said = ask.mirrored.take().unwrap_or_default();
-        let (arguments, state) = (ask.arguments.clone(), ask.state.take());
-        let asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
-        let state = state.map(|text| self.opened_state(arrived, &asked.call, &text));
+        let (arguments, text) = (ask.arguments.clone(), ask.state.take());
+        let mut asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
+        let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
+        if let Some(Ok(RequestState::Approval(id))) = &state {
+            self.answered_by_client(id, asked.extras.answers.take());
+        }
         // What needs no approval of a person is moved, not copied.
         let again = self.policy.asks_people().then(|| asked.clone());
         let mut ruling = self.ruling(arrived, asked, record).await?;
-        if let (Some(again), Some(demand)) = (again, demanded(&ruling, verb)) {
-            ruling = self.ruling_of_person(arrived, &target, (again, demand), record).await?;
+        let demand = demanded(&ruling, verb);
+        if let (Some(again), Some(demand)) = (again, demand.clone()) {
+            let continued = text.filter(|_| matches!(state, Some(Ok(_))));
+            let wanted = WantedApproval { asked: again, demand, continued };
+            ruling = self.ruling_of_person(arrived, &target, wanted, record).await?;
         }
+        let approved = demand.filter(|_| ruling.is_ok());
         let permit = ruling.map_err(|denial| self.denied(arrived, kind, denial));
         let permit = permit.map_err(|failure| respelled(failure, kind, &target.name))?;
         if repeats {
@@ -528,7 +592,7 @@ impl Gateway {
         let state = state.transpose()?;
         let RequestTarget { server_index, server, name } = target;
         let server = Arc::clone(server);
-        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored })
+        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored, approved })
     }
 
     /// The request as the policy decides about it.
@@ -551,7 +615,7 @@ impl Gateway {
         let client = arrived.on_behalf(target.server_index).client;
         let extras = request_extras(ask.inputs, &client, record);
         let offers = listing.map(|listing| Arc::clone(listing.catalog()));
-        DecidableUse { call, extras, flow: self.flow_of(arrived, record), offers }
+        DecidableUse { call, extras, flow: self.flow_of(arrived, record), client, offers }
     }
 
     /// Asks the policy about a request, under the facts as they are now: reading the definitions may have added approvals
@@ -562,7 +626,7 @@ impl Gateway {
         asked: DecidableUse,
         record: &mut Record,
     ) -> Result<Result<Permit, Denial>, Failure> {
-        let DecidableUse { call, extras, flow, offers } = asked;
+        let DecidableUse { call, extras, flow, offers, .. } = asked;
         let offer = offers.as_ref().and_then(|offers| offers.offer(&call.name));
         // Findings in the definition were counted when it was listed.
         let listed = offer.map_or(&[][..], CatalogItem::findings).to_vec();
@@ -590,23 +654,28 @@ impl Gateway {
         self: &Arc<Self>,
         arrived: &DecodedRequest,
         target: &RequestTarget<'_>,
-        (mut asked, demand): (DecidableUse, ApprovalDemand),
+        wanted: WantedApproval,
         record: &mut ReadEntry,
-    ) -> Result<Result<Permit, Denial>, Failure> {
+    ) -> Result<Result<Permit, Denial>, UseStopped> {
+        let WantedApproval { mut asked, demand, continued } = wanted;
         let kind = asked.call.verb.kind();
-        if !self.can_ask(&asked.call) {
+        let continued = continued.and_then(|text| self.continued(&text, &demand));
+        if continued.is_none() && !self.can_ask(arrived, &asked) {
             let contact = self.policy.contact().map(Into::into);
             let told = decision::Disclosure::Rule { rule: None, contact };
             return Ok(Err(Denial { reason: Reason::Approval(Box::new(demand)), told }));
         }
-        let approved = Box::pin(self.approved(arrived, &asked, demand, record)).await?;
+        let approved = match continued {
+            Some(approved) => approved,
+            None => Box::pin(self.approved(arrived, &asked, demand, record)).await?,
+        };
         let listing = self.listing_of(arrived, target, kind, record).await?;
         asked.offers = listing.map(|listing| Arc::clone(listing.catalog()));
         approved.used_in(&mut asked.extras);
         let ruling = self.ruling(arrived, asked, record).await?;
         match ruling {
             Err(Denial { reason: Reason::Approval(_), .. }) => {
-                Err(Failure::Approval(ApprovalFailure::Changed))
+                Err(Failure::Approval(ApprovalFailure::Changed).into())
             }
             ruling => Ok(ruling),
         }

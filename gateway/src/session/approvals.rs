@@ -7,21 +7,26 @@
 mod drawing;
 mod memory;
 mod question;
+mod form;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use policy::rules::approval::ApprovalDemand;
 use tokio::sync::watch;
 
 use crate::audit::{ApprovalEvent, AuditError, Journal, LostRecord};
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
+use crate::base::sha256::sha256;
 use crate::config::settings::ApprovalSettings;
 use crate::metrics::Metrics;
 use crate::metrics::approval_step::ApprovalStep;
 
 pub use drawing::{drawn, drawn_members};
+pub use form::{ApprovalForm, FORM_KEY, form_answer};
 pub use memory::MemoryApprovals;
 pub use question::{ApprovalBinding, ApprovalId, ApprovalQuestion, BoundCall};
 
@@ -226,7 +231,19 @@ pub struct Approvals {
     clock: Arc<dyn Clock>,
     /// Held while a question is answered or removed, so that the records tell what happened.
     changing: Mutex<()>,
+    /// Calls that a server has interrupted with questions of its own, by the digest of the state that their client carries.
+    interrupted: BoundedMap<[u8; 32], InterruptedCall>,
 }
+
+/// What was approved of a call that waits for its client, so that it is continued without another approval.
+#[derive(Clone, Debug)]
+struct InterruptedCall {
+    demand: ApprovalDemand,
+    until: Instant,
+}
+
+/// Most interrupted calls that are remembered; what is forgotten needs an approval again.
+const INTERRUPTED: usize = 1000;
 
 impl Approvals {
     /// Approvals that are kept in `store`.
@@ -237,7 +254,14 @@ impl Approvals {
         metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { store, journal, metrics, clock, changing: Mutex::default() }
+        Self {
+            store,
+            journal,
+            metrics,
+            clock,
+            changing: Mutex::default(),
+            interrupted: BoundedMap::new(INTERRUPTED),
+        }
     }
 
     /// The question of this call, if it was asked and has not expired.
@@ -324,8 +348,25 @@ impl Approvals {
         self.store.spend(id, binding, self.clock.instant()).then_some(SpentApproval(()))
     }
 
+    /// Remembers what was approved of a call that waits for its client, which carries `state`, until `until`.
+    pub fn interrupt(&self, state: &str, demand: &ApprovalDemand, until: Instant) {
+        let call = InterruptedCall { demand: demand.clone(), until };
+        // What finds no room needs an approval again.
+        drop(self.interrupted.insert(sha256(state.as_bytes()), call));
+    }
+
+    /// What was approved of the call that is continued with `state`, once.
+    #[must_use]
+    pub fn resume(&self, state: &str) -> Option<(ApprovalDemand, SpentApproval)> {
+        let InterruptedCall { demand, until } =
+            self.interrupted.remove(&sha256(state.as_bytes()))?;
+        (self.clock.instant() < until).then_some((demand, SpentApproval(())))
+    }
+
     /// Removes questions that have expired or belong to another configuration than `config_digest`.
     pub fn sweep(&self, config_digest: &str) {
+        let now = self.clock.instant();
+        self.interrupted.retain(|_, call| now < call.until);
         self.remove(&|question| *question.config_digest != *config_digest);
     }
 

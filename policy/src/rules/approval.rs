@@ -55,6 +55,15 @@ impl ApprovalDemand {
             && self.labels == other.labels
     }
 
+    /// Whether an approval of `self`, with which a call was made, lets `other` continue that call. The labels of the flow
+    /// may have grown by the call itself.
+    #[must_use]
+    pub fn continues_as(&self, other: &Self) -> bool {
+        self.rule == other.rule
+            && self.causes == other.causes
+            && self.definition == other.definition
+    }
+
     /// Why flow control asks, if it does.
     #[must_use]
     pub fn violation(&self) -> Option<&FlowViolation> {

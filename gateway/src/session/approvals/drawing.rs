@@ -29,7 +29,9 @@ pub fn drawn_members(members: &[(Box<str>, Fragment)]) -> String {
     drawn_text(&String::from_utf8_lossy(&plain))
 }
 
-fn drawn_text(plain: &str) -> String {
+/// A text drawn in the same way, line ends too.
+#[must_use]
+pub fn drawn_text(plain: &str) -> String {
     let mut out = String::with_capacity(plain.len());
     for c in plain.chars() {
         let is_odd_space = c != ' ' && c.is_whitespace();
