@@ -7,7 +7,6 @@ pub mod revocation;
 pub mod reload;
 pub mod selftest;
 pub mod watchdog;
-mod approvals_api;
 pub mod admin_api;
 pub mod admin_listener;
 pub mod stdio;

@@ -545,7 +545,9 @@ fn is_form(request: &Value, arguments: &str) {
     assert_eq!(request["method"], "elicitation/create");
     let (message, schema) = (&request["params"]["message"], &request["params"]["requestedSchema"]);
     let message = message.as_str().unwrap();
-    for part in ["principal: ana\n", "server: up\n", "tool: send\n", "rule: careful (asked by: rule)\n"] {
+    for part in
+        ["principal: ana\n", "server: up\n", "tool: send\n", "rule: careful (asked by: rule)\n"]
+    {
         assert!(message.contains(part), "{part} in {message}");
     }
     assert!(message.contains(&format!("arguments: {arguments}")), "{message}");

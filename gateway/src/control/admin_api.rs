@@ -4,6 +4,8 @@
 //! Every request passes the layers of [`router`] from top to bottom. It is admitted as on every other listener, its body
 //! is bounded, and so is the time for it; [`admin_listener`](super::admin_listener) bounds connections and heads.
 
+mod approvals;
+
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
@@ -22,7 +24,6 @@ use http_body::Body as _;
 use policy_core::subject::revoked::RevocationList;
 use tower::ServiceBuilder;
 
-use super::approvals_api;
 use crate::audit::{Journal, RevocationSource};
 use crate::base::error_chain::ErrorChain;
 use crate::base::heartbeat::Heartbeats;
@@ -106,10 +107,10 @@ fn operator_routes(api: &Arc<AdminApi>) -> Router<Arc<AdminApi>> {
         }
         None => (any(no_file), any(no_file)),
     };
-    let listed = restricted(get(approvals_api::list), "GET", "GET /approvals\n");
-    let shown = restricted(get(approvals_api::show), "GET", "GET /approvals/ID\n");
-    let approve = restricted(post(approvals_api::approve), "POST", "POST /approvals/ID/approve\n");
-    let deny = restricted(post(approvals_api::deny), "POST", "POST /approvals/ID/deny\n");
+    let listed = restricted(get(approvals::list), "GET", "GET /approvals\n");
+    let shown = restricted(get(approvals::show), "GET", "GET /approvals/ID\n");
+    let approve = restricted(post(approvals::approve), "POST", "POST /approvals/ID/approve\n");
+    let deny = restricted(post(approvals::deny), "POST", "POST /approvals/ID/deny\n");
     Router::new()
         .route("/revocations", revocations)
         .route("/approvals", listed)
@@ -362,12 +363,12 @@ impl AdminApi {
     }
 
     /// The questions to people, and their answers.
-    pub(super) fn approvals(&self) -> Arc<Approvals> {
+    fn approvals(&self) -> Arc<Approvals> {
         Arc::clone(&self.live.now().gateway.approvals)
     }
 
     /// The questions of the configuration in force.
-    pub(super) fn open_approvals(&self) -> Vec<OpenApproval> {
+    fn open_approvals(&self) -> Vec<OpenApproval> {
         let config_digest = Arc::clone(&self.live.now().gateway.config_digest);
         let mut all = self.approvals().all();
         all.retain(|open| open.question.config_digest == config_digest);
@@ -375,7 +376,7 @@ impl AdminApi {
     }
 
     /// The question with this id, if it is of the configuration in force.
-    pub(super) fn open_approval(&self, id: &ApprovalId) -> Option<OpenApproval> {
+    fn open_approval(&self, id: &ApprovalId) -> Option<OpenApproval> {
         let config_digest = Arc::clone(&self.live.now().gateway.config_digest);
         let open = self.approvals().get(id)?;
         (open.question.config_digest == config_digest).then_some(open)
@@ -413,7 +414,7 @@ impl AdminApi {
 }
 
 /// The body of a request, read whole.
-pub(super) struct RequestText(pub(super) Bytes);
+struct RequestText(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for RequestText {
     type Rejection = (StatusCode, String);
@@ -433,7 +434,7 @@ impl<S: Send + Sync> FromRequest<S> for RequestText {
 }
 
 /// A response body that is JSON already.
-pub(super) struct JsonText(pub(super) String);
+struct JsonText(String);
 
 impl IntoResponse for JsonText {
     fn into_response(self) -> Response {

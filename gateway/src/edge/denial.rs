@@ -180,7 +180,7 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. }) => {
             "its condition cannot be evaluated"
         }
-        Reason::Approval(_) => "a person has to approve this, and there is nobody to ask here",
+        Reason::Approval(_) => "a person has to approve each call, and there is nobody to ask here",
         Reason::Scope(..) => "it needs a token with more scopes",
         Reason::Proof(..) => "it needs a token with proof of possession",
         Reason::Arguments(_) => "the arguments are not as they have to be",

@@ -578,6 +578,11 @@ impl Gateway {
         let again = self.policy.asks_people().then(|| asked.clone());
         let mut ruling = self.ruling(arrived, asked, record).await?;
         let demand = demanded(&ruling, verb);
+        // Nobody is asked about a call that would be refused for its state.
+        let state = match state {
+            Some(Err(failure)) if demand.is_some() => return Err(failure.into()),
+            state => state,
+        };
         if let (Some(again), Some(demand)) = (again, demand.clone()) {
             let continued = text.filter(|_| matches!(state, Some(Ok(_))));
             let wanted = WantedApproval { asked: again, demand, continued };

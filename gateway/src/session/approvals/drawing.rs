@@ -31,7 +31,7 @@ pub fn drawn_members(members: &[(Box<str>, Fragment)]) -> String {
 
 /// A text drawn in the same way, line ends too.
 #[must_use]
-pub fn drawn_text(plain: &str) -> String {
+pub(super) fn drawn_text(plain: &str) -> String {
     let mut out = String::with_capacity(plain.len());
     for c in plain.chars() {
         let is_odd_space = c != ' ' && c.is_whitespace();

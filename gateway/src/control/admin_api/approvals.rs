@@ -1,5 +1,5 @@
 //! The endpoints of the admin API for approvals: operators list the questions that calls wait for, see what would be
-//! done, and approve or deny it. [`admin_api`](super::admin_api) has the routes.
+//! done, and approve or deny it. [`admin_api`](super) has the routes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use json::{Document, JsonBounds};
 
-use super::admin_api::{AdminApi, JsonText, RequestText};
+use super::{AdminApi, JsonText, RequestText};
 use crate::config::settings::revoked::check_reason;
 use crate::mcp::wire::Object;
 use crate::session::approvals::{
