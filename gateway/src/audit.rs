@@ -59,8 +59,8 @@ pub use ledger::{CheckpointPolicy, Ledger, SinkSlot};
 use ledger::{LossAction, LostFile, RequiredRoom, UnsyncedData};
 pub use otlp::RecordExporter;
 pub use record::{
-    CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, RecordStart, RecordedDecision, UNSEEN,
-    WithheldItem, written,
+    ApprovalEvent, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, RecordStart,
+    RecordedDecision, UNSEEN, WithheldItem, written,
 };
 pub use sink::{AuditSink, Rendering, write_to_stdout};
 pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
@@ -710,6 +710,18 @@ impl Journal {
             event,
             what: Some(what),
             source: Some(by.as_str()),
+            ..AuditEvent::default()
+        })
+    }
+
+    /// Records a step in the life of an approval.
+    ///
+    /// # Errors
+    /// If a sink does not accept the record.
+    pub fn record_approval(&self, approval: ApprovalEvent<'_>) -> Result<(), AuditError> {
+        self.write_event(&AuditEvent {
+            event: "approval",
+            approval: Some(approval),
             ..AuditEvent::default()
         })
     }

@@ -8,6 +8,7 @@ mod exec;
 mod hints;
 mod import;
 mod ops;
+mod approvals;
 mod config;
 mod manual;
 mod audit;
@@ -208,6 +209,8 @@ enum CliCommand {
     Revoke(ops::RevokeArgs),
     /// Show what is revoked, and lift revocations.
     Revocations(ops::RevocationsArgs),
+    /// List, show, approve and deny the calls that wait for the approval of a person.
+    Approvals(approvals::ApprovalsArgs),
     /// Check whether a running gateway is ready. Exits with 0 if it is, else with 1.
     Health(ops::HealthArgs),
     /// Run a small MCP server over stdio, to try the gateway with.
@@ -299,6 +302,7 @@ pub(crate) fn run() -> ExitCode {
         CliCommand::Selftest(selftest) => ops::selftest(&selftest),
         CliCommand::Revoke(change) => ops::revoke(&change),
         CliCommand::Revocations(revocations) => ops::revocations(&revocations),
+        CliCommand::Approvals(approvals) => approvals::run(&approvals),
         CliCommand::Health(health) => ops::health(&health),
         CliCommand::Canary => {
             match demo_server::serve(|| SystemClock.now(), DemoTools::Quickstart) {

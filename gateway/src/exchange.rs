@@ -29,6 +29,7 @@ mod offload;
 mod elicitation;
 mod capture;
 mod call;
+mod approvals;
 mod tasks;
 mod list;
 mod subscribe;
@@ -63,7 +64,7 @@ use crate::base::clock::Clock;
 use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::quota::{Quota, Quotas};
-use crate::config::settings::{CaptureSettings, Limits};
+use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::admission::{Admission, Peer};
@@ -80,6 +81,7 @@ use crate::mcp::wire::headers::{SingleValue, single};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
 use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
+use crate::session::approvals::Approvals;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::flow_store::FlowStore;
 use crate::session::rate_limiter::RateLimiter;
@@ -143,6 +145,10 @@ pub struct Gateway {
     pub result_store: Arc<ResultStore>,
     /// What each flow was shown.
     pub flow_store: Arc<FlowStore>,
+    /// Questions to people whether a call may be made, and their answers.
+    pub approvals: Arc<Approvals>,
+    /// Who is asked, and within which bounds.
+    pub approval_settings: ApprovalSettings,
     /// Encrypts and authenticates state that clients carry, such as `requestState`.
     pub sealer: Arc<Sealer>,
     /// Rate limits of tools in the registry.
@@ -171,6 +177,8 @@ struct DecodedRequest {
     admission: Arc<Admission>,
     /// The facts when the exchange began, for what is decided before a server is asked.
     facts: Facts,
+    /// Cancelled when the connection of a legacy client is gone; `None` if nothing waits for a person.
+    client_gone: Option<CancellationToken>,
 }
 
 impl DecodedRequest {
@@ -259,8 +267,10 @@ impl Gateway {
             ClientOperation::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
-                cancellation::detached(self.handle_use(arrived, ask, record, slot).boxed(), tasks)
-                    .await
+                let gone = self.policy.asks_people().then(CancellationToken::new);
+                arrived.client_gone.clone_from(&gone);
+                let work = self.handle_use(arrived, ask, record, slot).boxed();
+                cancellation::detached(work, tasks, gone).await
             }
             ClientOperation::Use(ask) => self.handle_use(arrived, ask, record, slot).boxed().await,
             // The others are boxed as well, so that this future is not as large as the largest of them.
@@ -363,6 +373,7 @@ impl Gateway {
                 batched,
                 admission,
                 facts: self.policy.facts(),
+                client_gone: None,
             }));
         }
         let (id, message) = identified(wire::decode_any(body, &JsonBounds::MESSAGE).await, record)?;
@@ -404,6 +415,7 @@ impl Gateway {
             batched: false,
             admission,
             facts: self.policy.facts(),
+            client_gone: None,
         }))
     }
 
@@ -643,6 +655,7 @@ impl Gateway {
         self.rate_limiter.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
+        self.approvals.sweep(&self.config_digest);
         self.policy.links().forget(self.seconds());
         let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;

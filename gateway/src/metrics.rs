@@ -5,6 +5,7 @@
 //! not configured becomes `_OTHER`. The MCP metric names are those of the OpenTelemetry semantic conventions (in
 //! development; only this module has them), all other names are Portcullis's own.
 
+pub mod approval_step;
 pub mod credential_check;
 pub mod outcome;
 mod evaluations;
@@ -26,6 +27,7 @@ use policy_core::schema::SchemaCache;
 use crate::base::intake::ResponseAccounts;
 use crate::base::offload::OffloadCounts;
 use crate::base::share::{Ceiling, Shares};
+use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::ExchangeOutcome;
 
@@ -290,6 +292,10 @@ pub struct Metrics {
     findings: [Counter; Detector::CONTENT.len()],
     /// Refused credentials, by the check that failed.
     credentials: [Counter; CredentialCheck::ALL.len()],
+    /// Steps of approvals.
+    approvals: [Counter; ApprovalStep::ALL.len()],
+    /// Questions about calls that wait for an answer.
+    pub approvals_waiting: AtomicU64,
     evaluations: Evaluations,
     overhead: Histogram,
     /// MCP operations, as clients see them and as upstream servers answer them.
@@ -418,6 +424,8 @@ impl Metrics {
             denials: std::array::from_fn(|_| Counter::default()),
             findings: std::array::from_fn(|_| Counter::default()),
             credentials: std::array::from_fn(|_| Counter::default()),
+            approvals: Default::default(),
+            approvals_waiting: AtomicU64::new(0),
             evaluations: Evaluations::default(),
             overhead: Histogram::new(&QUICK),
             operations: Default::default(),
@@ -550,6 +558,13 @@ impl Metrics {
     pub fn reload_failed(&self) {
         let [successful, _] = &self.reload;
         successful.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a step of an approval.
+    pub fn approval(&self, step: ApprovalStep) {
+        if let Some(counter) = self.approvals.get(step as usize) {
+            counter.add(1);
+        }
     }
 
     /// Counts an exchange that ended, the reason code if it was denied, and the time that it spent in the gateway.

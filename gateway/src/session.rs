@@ -7,6 +7,7 @@
 
 pub mod disclosed_client;
 pub mod flow_store;
+pub mod approvals;
 pub mod rate_limiter;
 pub mod result_store;
 pub mod state;

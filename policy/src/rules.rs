@@ -6,6 +6,7 @@
 //! - [`control`]: the controls, and which of them ran
 //! - [`constraint`]: limits on arguments beyond their schema
 //! - [`definitions`]: how findings in definitions are treated
+//! - [`approval`]: what needs the approval of a person
 //! - [`decision`]: decisions, denials and their reasons
 //! - [`condition`]: the `when` condition of a rule
 //! - [`access`]: the access rules
@@ -14,6 +15,7 @@
 pub mod control;
 pub mod constraint;
 pub mod definitions;
+pub mod approval;
 pub mod decision;
 pub mod condition;
 pub mod access;

@@ -85,8 +85,13 @@ const CODES: [(&str, &[i32]); 6] = [
 const GO_ON: [(&str, &str); 2] =
     [("portcullis run", "listens on"), ("portcullis audit tail -f", " ")];
 /// What asks a gateway that runs.
-const ASKS: [&str; 4] =
-    ["curl ", "portcullis selftest", "portcullis revoke", "portcullis revocations"];
+const ASKS: [&str; 5] = [
+    "curl ",
+    "portcullis selftest",
+    "portcullis revoke",
+    "portcullis revocations",
+    "portcullis approvals",
+];
 
 /// Every page, by its path in the repository.
 fn pages() -> Vec<String> {

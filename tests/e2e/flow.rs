@@ -560,7 +560,7 @@ fn rules_read_the_labels_of_the_flow_and_the_origin_of_arguments() {
 fn mistakes_in_the_section_are_named_with_their_places() {
     let server = server(Era::Modern);
     for (flow, said) in [
-        ("mode: ask", "ask"),
+        ("mode: block", "block"),
         ("mode: deny\n  clauses: []", "no clause can ever refuse anything"),
         ("mode: deny\n  sinks: [none]", "what only reads is no sink"),
     ] {

@@ -11,6 +11,7 @@
 
 mod accepting;
 mod agents;
+mod approvals;
 mod arguments;
 mod asking;
 mod attaching;

@@ -43,7 +43,7 @@ pub fn event(line: &[u8]) -> Option<Vec<u8>> {
         }
         "exchange" | "refusals" => (API, activity(&record)),
         "definition" | "shadowing" => (FINDING, 1),
-        "revoked" | "reinstated" | "pins" => (ENTITY, 3),
+        "revoked" | "reinstated" | "pins" | "approval" => (ENTITY, 3),
         "start" => (LIFECYCLE, 3),
         "stop" => (LIFECYCLE, 4),
         "applied" => (LIFECYCLE, 8),
@@ -214,7 +214,8 @@ fn entity(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     severity(event, 1);
     number(event, "status_id", 1);
     let mut entity = Object::open(event.key("entity"));
-    write_ascii(entity.key("name"), &record.text("what").unwrap_or_default());
+    let name = record.text("approval").or_else(|| record.text("what"));
+    write_ascii(entity.key("name"), &name.unwrap_or_default());
     member(&mut entity, "type", record.text("event"));
     entity.close();
 }

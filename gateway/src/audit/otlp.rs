@@ -38,8 +38,9 @@ const BESIDE: [(&str, &str); 9] = [
 ];
 
 /// The event name of the log record for each event: those of `docs/audit.md`.
-const EVENTS: [(&str, &str); 23] = [
+const EVENTS: [(&str, &str); 24] = [
     ("applied", "portcullis.audit.applied"),
+    ("approval", "portcullis.audit.approval"),
     ("began", "portcullis.audit.began"),
     ("checkpoint", "portcullis.audit.checkpoint"),
     ("definition", "portcullis.audit.definition"),

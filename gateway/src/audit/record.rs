@@ -25,6 +25,7 @@ use crate::base::masking;
 use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::trace_context::Trace;
 use crate::mcp::wire::{Id, Object};
+use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::metrics::{self, OperationLabels};
@@ -152,6 +153,8 @@ pub struct Record {
     pub upstream_name: Option<Box<str>>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
+    /// The id of the approval that the call waited for, or was made with.
+    pub approval: Option<Box<str>>,
     /// Captured arguments and results, if capture is configured.
     pub captured: Option<Box<CapturedContent>>,
     /// Whether an `intent` line was written.
@@ -170,7 +173,7 @@ pub struct Record {
     pub bytes_out: usize,
     /// Time from the first message of the request to an upstream server until its answer was complete.
     pub upstream_duration: Duration,
-    /// Time spent waiting for upstream servers before that: for their lists, handshakes and subscriptions.
+    /// Time spent waiting before that: for lists, handshakes and subscriptions of upstream servers, and for a person.
     pub wait_before_send: Duration,
     /// Time of the first message to an upstream server.
     pub sent_at: Option<Instant>,
@@ -253,6 +256,7 @@ impl Record {
             item: None,
             upstream_name: None,
             argument_digest: None,
+            approval: None,
             captured: None,
             intent_logged: false,
             decision: RecordedDecision::None,
@@ -285,7 +289,7 @@ impl Record {
         })
     }
 
-    /// Total time spent waiting for upstream servers. The rest is the gateway's own.
+    /// Total time spent waiting for upstream servers and people. The rest is the gateway's own.
     #[must_use]
     pub fn in_servers(&self) -> Duration {
         self.upstream_duration.saturating_add(self.wait_before_send)
@@ -536,6 +540,33 @@ pub(super) struct AuditEvent<'a> {
     pub(super) source: Option<&'a str>,
     /// A description or the name of the subject.
     pub(super) what: Option<&'a str>,
+    /// A step in the life of an approval.
+    pub(super) approval: Option<ApprovalEvent<'a>>,
+}
+
+/// A step in the life of the approval of a call. It has none of the arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct ApprovalEvent<'a> {
+    /// The id of the approval.
+    pub id: &'a str,
+    /// What happened.
+    pub step: ApprovalStep,
+    /// The keyed digest of the arguments in canonical form.
+    pub argument_digest: &'a str,
+    /// The principal that called.
+    pub principal: &'a str,
+    /// The rule that allows the call.
+    pub rule: &'a str,
+    /// The upstream server.
+    pub server: &'a str,
+    /// The tool, with the name that the server uses.
+    pub tool: &'a str,
+    /// Who answered: `operator` or `client`.
+    pub source: Option<&'a str>,
+    /// The name of the person, as they gave it.
+    pub by: Option<&'a str>,
+    /// The reason that the person gave.
+    pub reason: Option<&'a str>,
 }
 
 /// A summary of refused requests of unauthenticated callers or of an upstream server.
@@ -571,7 +602,11 @@ impl AuditEvent<'_> {
         let mut out = Vec::with_capacity(512);
         let line = &mut Object::open(&mut out);
         let counted = self.counted.as_ref();
+        let approval = self.approval.as_ref();
         foreign(line, "address", counted.and_then(|counted| counted.address.as_deref()));
+        foreign(line, "approval", approval.map(|approval| approval.id));
+        foreign(line, "argumentDigest", approval.map(|approval| approval.argument_digest));
+        foreign(line, "by", approval.and_then(|approval| approval.by).map(written).as_deref());
         if let Some(bytes) = self.bytes {
             number(line, "bytes", bytes as u64);
         }
@@ -601,9 +636,12 @@ impl AuditEvent<'_> {
             list(line.key("peaks"), tree.peaks().iter().map(|peak| hex::encode(peak)));
         }
         line.text("policy", policy);
+        foreign(line, "principal", approval.map(|approval| approval.principal));
         foreign(line, "reason", counted.and_then(|counted| counted.reason));
+        foreign(line, "rule", approval.map(|approval| approval.rule));
         line.text("schema", SCHEMA);
-        foreign(line, "server", counted.and_then(|counted| counted.server.as_deref()));
+        let server = counted.and_then(|counted| counted.server.as_deref());
+        foreign(line, "server", server.or(approval.map(|approval| approval.server)));
         if let Some(counted) = counted {
             line.show("since", &humantime::format_rfc3339_micros(counted.since));
         }
@@ -611,16 +649,18 @@ impl AuditEvent<'_> {
         if let Some(tree) = self.tree {
             number(line, "size", tree.size());
         }
-        foreign(line, "source", self.source);
+        foreign(line, "source", self.source.or(approval.and_then(|approval| approval.source)));
         if let Some(counted) = counted {
             number(line, "status", counted.status.into());
         }
+        foreign(line, "step", approval.map(|approval| approval.step.as_str()));
         line.show("time", &humantime::format_rfc3339_micros(time));
         if let Some((_, to)) = self.missing {
             number(line, "to", to);
         }
+        foreign(line, "tool", approval.map(|approval| written(approval.tool)).as_deref());
         line.text("version", env!("CARGO_PKG_VERSION"));
-        if let Some(what) = self.what {
+        if let Some(what) = self.what.or(approval.and_then(|approval| approval.reason)) {
             let what = masking::uris(what);
             let end = what.floor_char_boundary(WHAT);
             write_ascii(line.key("what"), what.get(..end).unwrap_or_default());
@@ -641,6 +681,7 @@ mod tests {
     fn members_of_events_are_in_order() {
         let tree = MerkleTree::default();
         let event = AuditEvent {
+            approval: None,
             event: "x",
             bytes: Some(1),
             digest: Some([0; 32]),

@@ -67,6 +67,15 @@ pub(super) fn run(inspect: &InspectArgs) -> ExitCode {
             Ok(_) => {}
             Err(error) => return complain(&format!("standard input could not be read: {error}")),
         }
+        if line.len() as u64 == MAX_LINE && !line.ends_with(b"\n") {
+            // The rest of it is no line of its own.
+            if let Err(error) = input.skip_until(b'\n') {
+                return complain(&format!("standard input could not be read: {error}"));
+            }
+            say(&format!("error: line {n}: it is longer than {MAX_LINE} bytes"));
+            failed = true;
+            continue;
+        }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }

@@ -35,8 +35,8 @@ const EXIT_FOUND: u8 = 6;
 const MAX_RESPONSE: u64 = 16 * 1024 * 1024;
 /// Environment variable with the operator's token.
 const TOKEN: &str = "PORTCULLIS_OPS_TOKEN";
-/// Time limit for a change of the revocations.
-const ANSWER: Duration = Duration::from_secs(15);
+/// Time limit for a change of the revocations, and for what concerns approvals.
+pub(super) const ANSWER: Duration = Duration::from_secs(15);
 /// Time limit for the self-test.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -82,7 +82,7 @@ pub(super) struct AppliedArgs {
 
 /// The address and the token of the operator listener, where they are not those of the configuration.
 #[derive(Debug, Args)]
-struct OperatorArgs {
+pub(super) struct OperatorArgs {
     /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
@@ -250,7 +250,7 @@ impl GatewayArgs {
 impl OperatorArgs {
     /// The address to ask and the token to show: what the command line and the variable say comes before the
     /// configuration. `Err` is the code to exit with.
-    fn reach(&self, settings: &Settings) -> Result<(String, Secret), ExitCode> {
+    pub(super) fn reach(&self, settings: &Settings) -> Result<(String, Secret), ExitCode> {
         let ops = settings.ops.as_ref();
         let address = self.ops.clone().or_else(|| Some(ops?.address.to_string()));
         let address = address.ok_or_else(|| complain(NO_OPS))?;
@@ -601,11 +601,11 @@ fn secret(reference: &SecretRef) -> Result<Secret, String> {
 }
 
 /// A request to the operator listener.
-struct AdminRequest<'a> {
-    method: &'a str,
-    path: &'a str,
-    token: Option<&'a Secret>,
-    body: &'a str,
+pub(super) struct AdminRequest<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) token: Option<&'a Secret>,
+    pub(super) body: &'a str,
 }
 
 impl<'a> AdminRequest<'a> {
@@ -615,7 +615,7 @@ impl<'a> AdminRequest<'a> {
 }
 
 /// Sends one request over a new connection, and returns the status and the body.
-fn ask(
+pub(super) fn ask(
     address: &str,
     question: &AdminRequest<'_>,
     patience: Duration,

@@ -17,6 +17,7 @@ mod in_clear;
 pub mod operator;
 mod unserved;
 mod compiler;
+mod approvals;
 mod audit;
 mod bounds;
 mod secret_refs;
@@ -67,6 +68,7 @@ use crate::net::http2;
 use crate::process::sandbox::SandboxPlan;
 use crate::process::scripts::{self, CommandLine};
 
+pub use approvals::ApprovalSettings;
 pub use audit::{
     AuditSettings, CaptureSettings, CheckpointSettings, RefusalSettings, Rotation, SinkSettings,
     SinkTarget, SyslogAddress,
@@ -113,6 +115,8 @@ pub struct Settings {
     pub routes: Vec<RouteSettings>,
     /// The compiled access rules and content controls.
     pub policy: Policy,
+    /// How people are asked about calls that need an approval.
+    pub approvals: ApprovalSettings,
     /// SHA-256 of each section of the file after substitution, by section name.
     pub sections: BTreeMap<Box<str>, [u8; 32]>,
     /// SHA-256 of the file after substitution and of the files that belong to it, in hexadecimal. It identifies the

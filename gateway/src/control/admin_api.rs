@@ -4,6 +4,8 @@
 //! Every request passes the layers of [`router`] from top to bottom. It is admitted as on every other listener, its body
 //! is bounded, and so is the time for it; [`admin_listener`](super::admin_listener) bounds connections and heads.
 
+mod approvals;
+
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::Metrics;
 use crate::outbound::secrets::LiveSecret;
 use crate::serve::generation::CurrentGeneration;
+use crate::session::approvals::{ApprovalId, Approvals, OpenApproval};
 
 /// Maximum length of a request body, in bytes: a change of revocations.
 const BODY: usize = 2 * 1024 * 1024;
@@ -104,8 +107,16 @@ fn operator_routes(api: &Arc<AdminApi>) -> Router<Arc<AdminApi>> {
         }
         None => (any(no_file), any(no_file)),
     };
+    let listed = restricted(get(approvals::list), "GET", "GET /approvals\n");
+    let shown = restricted(get(approvals::show), "GET", "GET /approvals/ID\n");
+    let approve = restricted(post(approvals::approve), "POST", "POST /approvals/ID/approve\n");
+    let deny = restricted(post(approvals::deny), "POST", "POST /approvals/ID/deny\n");
     Router::new()
         .route("/revocations", revocations)
+        .route("/approvals", listed)
+        .route("/approvals/{id}", shown)
+        .route("/approvals/{id}/approve", approve)
+        .route("/approvals/{id}/deny", deny)
         .route("/config", config)
         .route("/reload", reload)
         .route("/selftest", restricted(post(selftest), "POST", "POST /selftest\n"))
@@ -280,7 +291,7 @@ async fn revocations(State(api): State<Arc<AdminApi>>) -> JsonText {
 /// that their servers do not list.
 async fn revoke(
     State(api): State<Arc<AdminApi>>,
-    ChangeText(text): ChangeText,
+    RequestText(text): RequestText,
 ) -> Result<JsonText, ChangeError> {
     let what = String::from_utf8_lossy(&text).into_owned();
     let change = api.switch.read(text, RevocationAction::Revoke)?;
@@ -299,7 +310,7 @@ async fn revoke(
 /// `DELETE /revocations`: lifts the revocations that the body lists, and returns what is still revoked.
 async fn lift(
     State(api): State<Arc<AdminApi>>,
-    ChangeText(text): ChangeText,
+    RequestText(text): RequestText,
 ) -> Result<JsonText, Response> {
     let what = String::from_utf8_lossy(&text).into_owned();
     let change = api.switch.read(text, RevocationAction::Lift);
@@ -351,6 +362,26 @@ impl AdminApi {
         JsonText(format!("{{\"written\":{written},\"unlisted\":{unlisted},{status}}}\n"))
     }
 
+    /// The questions to people, and their answers.
+    fn approvals(&self) -> Arc<Approvals> {
+        Arc::clone(&self.live.now().gateway.approvals)
+    }
+
+    /// The questions of the configuration in force.
+    fn open_approvals(&self) -> Vec<OpenApproval> {
+        let config_digest = Arc::clone(&self.live.now().gateway.config_digest);
+        let mut all = self.approvals().all();
+        all.retain(|open| open.question.config_digest == config_digest);
+        all
+    }
+
+    /// The question with this id, if it is of the configuration in force.
+    fn open_approval(&self, id: &ApprovalId) -> Option<OpenApproval> {
+        let config_digest = Arc::clone(&self.live.now().gateway.config_digest);
+        let open = self.approvals().get(id)?;
+        (open.question.config_digest == config_digest).then_some(open)
+    }
+
     /// Lists, as a JSON array, the tools and prompts of a change that their servers do not list: such a name may be
     /// misspelt.
     fn unlisted(&self, change: &RevocationList) -> String {
@@ -382,10 +413,10 @@ impl AdminApi {
     }
 }
 
-/// The body of a change of revocations, read whole.
-struct ChangeText(Bytes);
+/// The body of a request, read whole.
+struct RequestText(Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for ChangeText {
+impl<S: Send + Sync> FromRequest<S> for RequestText {
     type Rejection = (StatusCode, String);
 
     /// Reads the body; an error if it is too long or too slow.

@@ -55,6 +55,7 @@ use crate::outbound::secrets::{self, LiveSecret, SecretStore};
 use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
 use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
+use crate::session::approvals::{Approvals, MemoryApprovals};
 use crate::session::flow_store::{FlowBounds, FlowStore};
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::result_store::ResultStore;
@@ -236,6 +237,8 @@ pub struct ProcessState {
     cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     result_store: Arc<ResultStore>,
     flow_store: Arc<FlowStore>,
+    /// Questions to people, and their answers.
+    pub approvals: Arc<Approvals>,
     quotas: Arc<Quotas>,
     /// Cache of compiled schemas of tools.
     compiled: Arc<SchemaCache>,
@@ -369,6 +372,9 @@ pub fn lasting(
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &environment, &metrics, observers)?;
+    let store = Box::new(MemoryApprovals::default());
+    let (recorded, counted) = (Arc::clone(&journal), Arc::clone(&metrics));
+    let approvals = Approvals::new(store, recorded, counted, Arc::clone(&clock));
     let lasting = ProcessState {
         tasks,
         metrics,
@@ -386,6 +392,7 @@ pub fn lasting(
             limits.result_store_ttl,
         )),
         flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
+        approvals: Arc::new(approvals),
         quotas,
         compiled,
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
@@ -484,6 +491,8 @@ impl ProcessState {
             parked_calls: Arc::clone(&self.parked_calls),
             result_store: Arc::clone(&self.result_store),
             flow_store: Arc::clone(&self.flow_store),
+            approvals: Arc::clone(&self.approvals),
+            approval_settings: settings.approvals,
             sealer: Arc::clone(&self.sealer),
             rate_limiter: Arc::clone(&self.rate_limiter),
             revocations_changed: self.revocations_changed.clone(),

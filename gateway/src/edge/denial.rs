@@ -18,6 +18,7 @@ use policy::rules::decision::{
 use crate::audit::RecordId;
 use crate::edge::failure::Failure;
 use crate::mcp::wire::Object;
+use crate::session::approvals::ApprovalFailure;
 
 /// Longest member name that is repeated in a text, in bytes.
 const NAME: usize = 64;
@@ -84,6 +85,16 @@ fn rule_contact(failure: &Failure) -> Option<&str> {
 
 /// The text for what the model can do about arguments that the schema or the rule does not accept.
 const CORRECT: &str = "Correct the arguments and call the tool again.";
+/// The same after a person denied the call.
+const NOT_APPROVED: &str =
+    "Do not call it again with the same arguments: go on without it, or tell the user.";
+/// The same where nobody could answer.
+const ASK_LATER: &str =
+    "Tell the user that somebody has to approve it; the same call can be made again later.";
+/// The same where the question has to be put again.
+const ASK_AGAIN: &str = "The same call can be made again, and a person is asked again.";
+/// The same where the question would be too long.
+const SHORTER: &str = "Call it with shorter arguments, or in several calls.";
 /// The same for contents that must not be sent.
 const LEAVE_OUT: &str = "Leave out what may not be sent, and call the tool again.";
 /// The same where nothing that the model can change helps.
@@ -112,6 +123,17 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
             "denied: this tool was called more often than it may be".to_owned(),
             "Wait that long before the next call of this tool, or go on without it.",
         ),
+        Failure::Approval(failure) => {
+            let step = match failure {
+                ApprovalFailure::Denied => NOT_APPROVED,
+                ApprovalFailure::Timeout | ApprovalFailure::Limit(_) => ASK_LATER,
+                ApprovalFailure::Changed
+                | ApprovalFailure::Interrupted
+                | ApprovalFailure::Cancelled => ASK_AGAIN,
+                ApprovalFailure::Size => SHORTER,
+            };
+            (format!("denied: {}", failure.note()), step)
+        }
         Failure::Unsent(finding) => (format!("denied: {}", finding_clause(finding)), LEAVE_OUT),
         Failure::Withheld(finding) => {
             let detector = finding.detector.name();
@@ -158,7 +180,7 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. }) => {
             "its condition cannot be evaluated"
         }
-        Reason::Approval => "a person has to approve each call, and there is nobody to ask here",
+        Reason::Approval(_) => "a person has to approve each call, and there is nobody to ask here",
         Reason::Scope(..) => "it needs a token with more scopes",
         Reason::Proof(..) => "it needs a token with proof of possession",
         Reason::Arguments(_) => "the arguments are not as they have to be",
@@ -191,7 +213,7 @@ const fn next_step(reason: &Reason) -> &'static str {
         | Reason::Proof(..)
         | Reason::Revoked
         | Reason::Pin(_)
-        | Reason::Approval
+        | Reason::Approval(_)
         | Reason::Flow(_)
         | Reason::Uri(_) => GO_ON,
     }

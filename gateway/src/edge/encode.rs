@@ -20,6 +20,7 @@ use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{PublicError, RETRY_SOON_SECONDS};
 use crate::mcp::protocol::{Era, LEVELS, code, meta, method};
 use crate::mcp::wire::{self, Id, Object};
+use crate::session::approvals::{ApprovalForm, FORM_KEY};
 use crate::stream::body::Body;
 use crate::stream::sse;
 use crate::upstream::{InputRequest, Listing, RenderedView};
@@ -446,6 +447,38 @@ pub fn server_request(id: &Id, asked: &str, params: Option<&Shown>) -> Vec<u8> {
         Some(params) => message.raw("params", params.value().raw()),
         None => {}
     }
+    message.close();
+    out
+}
+
+/// The `input_required` result by which the gateway itself asks the user of a modern client about a call.
+#[must_use]
+pub fn approval_required(id: &Id, form: &ApprovalForm, state: &str) -> Body {
+    let mut out = wire::head(Some(id), 512);
+    out.extend_from_slice(br#""result":"#);
+    let mut result = Object::open(&mut out);
+    result.text("resultType", "input_required");
+    let mut asked = Object::open(result.key("inputRequests"));
+    let mut request = Object::open(asked.key(FORM_KEY));
+    request.text("method", method::ELICIT);
+    request.raw("params", form.params());
+    request.close();
+    asked.close();
+    result.text("requestState", state);
+    result.close();
+    out.push(b'}');
+    out.into()
+}
+
+/// The request by which the gateway itself asks the user of a legacy client about a call.
+#[must_use]
+pub fn approval_request(id: &Id, form: &ApprovalForm) -> Vec<u8> {
+    let mut out = wire::head(Some(id), 256);
+    let mut message = Object::resume(&mut out);
+    // `wire::head` ends with a comma already.
+    message.first();
+    message.text("method", method::ELICIT);
+    message.raw("params", form.params());
     message.close();
     out
 }

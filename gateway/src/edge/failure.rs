@@ -22,6 +22,7 @@ use crate::mcp::protocol::{Era, ProtocolVersion, code};
 use crate::mcp::wire::{DecodeError, Object};
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::session::SessionError;
+use crate::session::approvals::ApprovalFailure;
 use crate::upstream::UpstreamError;
 
 pub use http_failure::HttpFailure;
@@ -89,6 +90,9 @@ pub enum Failure {
     /// The policy denied the request.
     #[error("denied as {}", .1.reason)]
     Denied(ItemKind, Denial),
+    /// A person has to approve the call, and did not.
+    #[error("{}", .0.note())]
+    Approval(ApprovalFailure),
     /// A detector withheld the server's result.
     #[error("withheld: {0}")]
     Withheld(Finding),
@@ -292,6 +296,7 @@ impl Failure {
             Self::Replay => "replay-expired",
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
+            Self::Approval(failure) => failure.reason(),
             Self::Withheld(_) | Self::Unsent(_) => "content",
             Self::Refused(refusal) => refusal.reason.code(),
             Self::Unasked(_) => "client-capability",
@@ -339,7 +344,12 @@ impl Failure {
             Self::Unsent(_) => {
                 FailureEffects { is_about_arguments: true, ..FailureEffects::DENIED }
             }
-            Self::StepUp(..) | Self::Withheld(_) | Self::Refused(_) => FailureEffects::DENIED,
+            Self::Approval(ApprovalFailure::Interrupted) => {
+                FailureEffects::DENIED.retried_after(A_MOMENT)
+            }
+            Self::StepUp(..) | Self::Withheld(_) | Self::Refused(_) | Self::Approval(_) => {
+                FailureEffects::DENIED
+            }
             Self::Upstream(UpstreamError::CircuitOpen(wait)) => {
                 FailureEffects::FAILED.retried_after(*wait)
             }
@@ -444,6 +454,7 @@ impl Failure {
                 plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, error.note())
             }
             Self::Denied(kind, denial) => denied(*kind, denial, era),
+            Self::Approval(failure) => refused(&format!("denied: {}", failure.note())),
             Self::Withheld(finding) => refused(&withheld(finding)),
             Self::Unsent(finding) => refused(&unsent(finding)),
             Self::Refused(refusal) => {

@@ -82,6 +82,7 @@ impl BatchSender {
             batched: true,
             admission: Arc::clone(&self.admission),
             facts,
+            client_gone: None,
         }))
     }
 }

@@ -7,11 +7,12 @@ use detection::inspect::Finding;
 use http::Response;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::mirror::HeaderArgument;
-use policy::definition::offer::{CatalogItem, ItemKind, ReadOnlyHint};
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind, ReadOnlyHint};
 use policy::engine::message::{
     ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
 };
 use policy::engine::pipeline::{Facts, Permit, Policy, SendableTrace};
+use policy::rules::approval::ApprovalDemand;
 use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy_core::base::work::WorkBudget;
@@ -20,6 +21,7 @@ use policy_core::subject::uri::ResourceUri;
 use tokio::time::timeout;
 
 use super::cancellation::CancellationEntry;
+use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
 use super::in_flight_call::{UpstreamCall, WaitingExchange};
 use super::state::{RequestState, RequestStateBinding};
@@ -36,6 +38,8 @@ use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{DecodeError, Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::{GuardedPart, GuardrailsPassed};
+use crate::session::approvals::{ApprovalFailure, ApprovalForm};
+use crate::session::disclosed_client::DisclosedClient;
 use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
 use crate::upstream::{
@@ -59,6 +63,29 @@ pub(super) struct PermittedUse<P> {
     /// The request state that the client returned, after it was opened.
     state: Option<RequestState>,
     mirrored: Vec<HeaderArgument>,
+    /// What a person has approved of it.
+    approved: Option<ApprovalDemand>,
+}
+
+/// Why no permit was given for a request.
+pub(super) enum UseStopped {
+    /// It was denied, or failed.
+    Failed(Failure),
+    /// The user of a modern client is asked about it first.
+    Asks(Box<AskedClient>),
+}
+
+/// What the user of a modern client is asked about a call.
+pub(super) struct AskedClient {
+    pub(super) form: ApprovalForm,
+    /// The sealed request state that the client returns with the answer.
+    pub(super) state: String,
+}
+
+impl From<Failure> for UseStopped {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// Why a request came to nothing before its server answered.
@@ -76,6 +103,29 @@ struct CallContinuation {
     inputs: Option<Arc<InputResponses>>,
     /// The server's own state of the call.
     state: Option<Box<str>>,
+}
+
+/// A request as the policy decides about it.
+#[derive(Clone, Debug)]
+pub(super) struct DecidableUse {
+    /// The request itself.
+    pub(super) call: ItemRequest,
+    /// What is sent in the same message, and what else the decision knows.
+    pub(super) extras: RequestExtras,
+    /// The flow of the request, if flows are remembered.
+    pub(super) flow: Option<ExchangeFlow>,
+    /// The client as servers may receive it.
+    pub(super) client: DisclosedClient,
+    /// What the server lists of the kind.
+    offers: Option<Arc<Catalog>>,
+}
+
+/// A call that needs an approval.
+struct WantedApproval {
+    asked: DecidableUse,
+    demand: ApprovalDemand,
+    /// The state with which the client continues a call that was made before.
+    continued: Option<Box<str>>,
 }
 
 /// The server that a name leads to.
@@ -128,7 +178,19 @@ impl Gateway {
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
             Ok(admitted) => admitted,
-            Err(failure) => return self.failed_use(entry, verb, &failure, &id),
+            Err(UseStopped::Asks(asked)) => {
+                let body = encode::approval_required(&id, &asked.form, &asked.state);
+                let ending =
+                    ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
+                return self.shown(entry, ending, Some(&id), encode::json(body));
+            }
+            Err(UseStopped::Failed(Failure::Approval(ApprovalFailure::Cancelled))) => {
+                let nothing = encode::events(Body::empty());
+                return self.shown(entry, ExchangeEnd::cancelled(), None, nothing);
+            }
+            Err(UseStopped::Failed(failure)) => {
+                return self.failed_use(entry, verb, &failure, &id);
+            }
         };
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, entry).await;
@@ -139,6 +201,9 @@ impl Gateway {
             Err(refused) => return *refused,
         };
         let entry = &mut frame.entry;
+        // The answer to a question of the gateway is not for the server.
+        let is_answer = matches!(admitted.state, Some(RequestState::Approval(_)));
+        let inputs = inputs.filter(|_| !is_answer);
         let inputs = match self.sendable_inputs(&arrived, &admitted, inputs, entry).await {
             Ok(inputs) => inputs,
             Err(failure) => return self.failed_use(frame.entry, verb, &failure, &frame.id),
@@ -155,7 +220,7 @@ impl Gateway {
             Some(RequestState::Again) => {
                 self.send(&arrived, admitted, frame, CallContinuation::default()).await
             }
-            None => {
+            Some(RequestState::Approval(_)) | None => {
                 let continued = CallContinuation { inputs: whole(), state: None };
                 self.send(&arrived, admitted, frame, continued).await
             }
@@ -164,18 +229,28 @@ impl Gateway {
 
     /// Decides about a request, and applies the rate limit of the tool and the guardrails of the route to it.
     pub(super) async fn authorize(
-        &self,
+        self: &Arc<Self>,
         arrived: &DecodedRequest,
         ask: UseOperation,
         entry: &mut ReadEntry,
-    ) -> Result<Box<PermittedUse<Cleared>>, Failure> {
+    ) -> Result<Box<PermittedUse<Cleared>>, UseStopped> {
         let admitted = self.admit(arrived, ask, entry).await?;
         let rate = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
-        let PermittedUse { server_index, server, permit, verb, name, state, mirrored } = admitted;
+        let PermittedUse { server_index, server, permit, verb, name, state, mirrored, approved } =
+            admitted;
         let permit = Cleared::new(permit, rate, agreed);
         // Boxed, because the futures of the next steps hold it, and are copied when they begin.
-        Ok(Box::new(PermittedUse { server_index, server, permit, verb, name, state, mirrored }))
+        Ok(Box::new(PermittedUse {
+            server_index,
+            server,
+            permit,
+            verb,
+            name,
+            state,
+            mirrored,
+            approved,
+        }))
     }
 
     /// Writes the intent of a request to the log, once there is room for what its answer may need.
@@ -322,7 +397,8 @@ impl Gateway {
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
-        let PermittedUse { server_index, server, permit, name, verb, mirrored, .. } = *admitted;
+        let PermittedUse { server_index, server, permit, name, verb, mirrored, approved, .. } =
+            *admitted;
         let options = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
@@ -366,6 +442,7 @@ impl Gateway {
             asked: None,
             rounds: 0,
             flow: self.flow_of(arrived, &frame.entry),
+            approved,
             gateway: Arc::clone(self),
         })
     }
@@ -464,52 +541,101 @@ impl Gateway {
         Some(kept.unwrap_or_else(|| LEVEL.into()))
     }
 
-    /// Decides about a request: finds the server and the definition, and asks the policy.
+    /// Decides about a request: finds the server and the definition, and asks the policy; and a person, where the policy
+    /// requires that.
     pub(super) async fn admit(
-        &self,
+        self: &Arc<Self>,
         arrived: &DecodedRequest,
-        ask: UseOperation,
+        mut ask: UseOperation,
         record: &mut ReadEntry,
-    ) -> Result<PermittedUse<Permit>, Failure> {
-        let kind = ask.verb.kind();
+    ) -> Result<PermittedUse<Permit>, UseStopped> {
+        let (verb, kind) = (ask.verb, ask.verb.kind());
         self.note_asked(&ask, record);
-        let mut ask = ask;
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = self.without_target(arrived, kind, record);
             record.decision = RecordedDecision::Decided(Box::new(decision));
-            return Err(Failure::Denied(kind, denial));
+            return Err(Failure::Denied(kind, denial).into());
         };
         record.server = Some(target.server.name().as_str().into());
         record.upstream_name = Some(target.name.clone());
         self.capture_arguments(target.server.name(), ask.arguments.as_ref(), record).await;
-        if matches!(ask.verb, RequestOperation::Task(_)) {
+        if matches!(verb, RequestOperation::Task(_)) {
             record.item = Some((kind, target.name.clone()));
         }
         let listing = self.listing_of(arrived, &target, kind, record).await?;
-        let RequestTarget { server_index, server, name } = target;
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
-        let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(CatalogItem::mirrored);
-        let mirrored = mirrored.unwrap_or_default().to_vec();
-        let (asked_in, repeats) = (arrived.inbound.version.era(), ask.mirrored.is_some());
-        let said = ask.mirrored.unwrap_or_default();
-        let repeats = asked_in == Era::Modern && repeats;
+        let offer = catalog.and_then(|catalog| catalog.offer(&target.name));
+        let mirrored = offer.map(CatalogItem::mirrored).unwrap_or_default().to_vec();
+        let repeats = arrived.inbound.version.era() == Era::Modern && ask.mirrored.is_some();
+        let said = ask.mirrored.take().unwrap_or_default();
+        let (arguments, text) = (ask.arguments.clone(), ask.state.take());
+        let mut asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
+        let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
+        if let Some(Ok(RequestState::Approval(id))) = &state {
+            self.answered_by_client(id, asked.extras.answers.take());
+        }
+        // What needs no approval of a person is moved, not copied.
+        let again = self.policy.asks_people().then(|| asked.clone());
+        let mut ruling = self.ruling(arrived, asked, record).await?;
+        let demand = demanded(&ruling, verb);
+        // Nobody is asked about a call that would be refused for its state.
+        let state = match state {
+            Some(Err(failure)) if demand.is_some() => return Err(failure.into()),
+            state => state,
+        };
+        if let (Some(again), Some(demand)) = (again, demand.clone()) {
+            let continued = text.filter(|_| matches!(state, Some(Ok(_))));
+            let wanted = WantedApproval { asked: again, demand, continued };
+            ruling = self.ruling_of_person(arrived, &target, wanted, record).await?;
+        }
+        let approved = demand.filter(|_| ruling.is_ok());
+        let permit = ruling.map_err(|denial| self.denied(arrived, kind, denial));
+        let permit = permit.map_err(|failure| respelled(failure, kind, &target.name))?;
+        if repeats {
+            agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
+        }
+        let state = state.transpose()?;
+        let RequestTarget { server_index, server, name } = target;
+        let server = Arc::clone(server);
+        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored, approved })
+    }
+
+    /// The request as the policy decides about it.
+    fn decidable(
+        &self,
+        arrived: &DecodedRequest,
+        target: &RequestTarget<'_>,
+        ask: UseOperation,
+        listing: Option<&Listing>,
+        record: &Record,
+    ) -> DecidableUse {
         let call = ItemRequest {
-            server: server.name().clone(),
+            server: target.server.name().clone(),
             verb: ask.verb,
-            name: name.clone(),
+            name: target.name.clone(),
             arguments: ask.arguments,
             extra: ask.extra,
             meta: ask.meta,
         };
-        let verb = call.verb;
-        let extras = request_extras(ask.inputs, &arrived.on_behalf(server_index).client, record);
-        let state = ask.state.map(|text| self.opened_state(arrived, &call, &text));
-        let flow = self.flow_of(arrived, record);
-        let arguments = call.arguments.clone();
-        let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
-        let bytes = bytes.saturating_add(extras.bytes());
-        let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
-        // Decided under the facts as they are now: reading the definitions may have added approvals and conflicts.
+        let client = arrived.on_behalf(target.server_index).client;
+        let extras = request_extras(ask.inputs, &client, record);
+        let offers = listing.map(|listing| Arc::clone(listing.catalog()));
+        DecidableUse { call, extras, flow: self.flow_of(arrived, record), client, offers }
+    }
+
+    /// Asks the policy about a request, under the facts as they are now: reading the definitions may have added approvals
+    /// and conflicts. The decision is noted in the record.
+    async fn ruling(
+        &self,
+        arrived: &DecodedRequest,
+        asked: DecidableUse,
+        record: &mut Record,
+    ) -> Result<Result<Permit, Denial>, Failure> {
+        let DecidableUse { call, extras, flow, offers, .. } = asked;
+        let offer = offers.as_ref().and_then(|offers| offers.offer(&call.name));
+        // Findings in the definition were counted when it was listed.
+        let listed = offer.map_or(&[][..], CatalogItem::findings).to_vec();
+        let bytes = self.to_inspect(&call, offer).saturating_add(extras.bytes());
         let admit =
             move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
                 let decide = |call, extras: &RequestExtras| {
@@ -522,27 +648,42 @@ impl Gateway {
             };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
-        // Findings in the definition were counted when it was listed.
-        let listed =
-            catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], CatalogItem::findings);
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
         self.metrics.content(sent);
         record.decision = RecordedDecision::Decided(Box::new(ruling.decision));
-        let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial));
-        let permit = permit.map_err(|failure| respelled(failure, kind, &name))?;
-        if repeats {
-            agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
+        Ok(ruling.outcome)
+    }
+
+    /// Waits for the approval of a person, and asks the policy again about the same request: time has passed.
+    async fn ruling_of_person(
+        self: &Arc<Self>,
+        arrived: &DecodedRequest,
+        target: &RequestTarget<'_>,
+        wanted: WantedApproval,
+        record: &mut ReadEntry,
+    ) -> Result<Result<Permit, Denial>, UseStopped> {
+        let WantedApproval { mut asked, demand, continued } = wanted;
+        let kind = asked.call.verb.kind();
+        let continued = continued.and_then(|text| self.continued(&text, &demand));
+        if continued.is_none() && !self.can_ask(arrived, &asked) {
+            let contact = self.policy.contact().map(Into::into);
+            let told = decision::Disclosure::Rule { rule: None, contact };
+            return Ok(Err(Denial { reason: Reason::Approval(Box::new(demand)), told }));
         }
-        let state = state.transpose()?;
-        Ok(PermittedUse {
-            server_index,
-            server: Arc::clone(server),
-            permit,
-            verb,
-            name,
-            state,
-            mirrored,
-        })
+        let approved = match continued {
+            Some(approved) => approved,
+            None => Box::pin(self.approved(arrived, &asked, demand, record)).await?,
+        };
+        let listing = self.listing_of(arrived, target, kind, record).await?;
+        asked.offers = listing.map(|listing| Arc::clone(listing.catalog()));
+        approved.used_in(&mut asked.extras);
+        let ruling = self.ruling(arrived, asked, record).await?;
+        match ruling {
+            Err(Denial { reason: Reason::Approval(_), .. }) => {
+                Err(Failure::Approval(ApprovalFailure::Changed).into())
+            }
+            ruling => Ok(ruling),
+        }
     }
 
     /// Notes in the record what is asked: the item, and the digest of the arguments.
@@ -741,6 +882,16 @@ impl Gateway {
             }
             None => self.failed(entry, &Failure::Overload, id),
         }
+    }
+}
+
+/// The approval that a tool call needs, if that is why it is denied.
+fn demanded(ruling: &Result<Permit, Denial>, verb: RequestOperation) -> Option<ApprovalDemand> {
+    match ruling {
+        Err(Denial { reason: Reason::Approval(demand), .. }) if verb == RequestOperation::Call => {
+            Some((**demand).clone())
+        }
+        Ok(_) | Err(_) => None,
     }
 }
 

@@ -57,14 +57,17 @@ impl Drop for CancellationEntry {
 struct Detached {
     work: Option<BoxFuture<'static, Response<Body>>>,
     tasks: crate::base::task::Tasks,
+    /// Cancelled when the work is moved.
+    gone: Option<CancellationToken>,
 }
 
-/// Runs `work` to completion even if the returned future is dropped.
+/// Runs `work` to completion even if the returned future is dropped. Then `gone` is cancelled.
 pub(super) async fn detached(
     work: BoxFuture<'static, Response<Body>>,
     tasks: crate::base::task::Tasks,
+    gone: Option<CancellationToken>,
 ) -> Response<Body> {
-    Detached { work: Some(work), tasks }.await
+    Detached { work: Some(work), tasks, gone }.await
 }
 
 impl Future for Detached {
@@ -83,6 +86,9 @@ impl Future for Detached {
 impl Drop for Detached {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
+            if let Some(gone) = &self.gone {
+                gone.cancel();
+            }
             self.tasks.spawn(async move { drop(work.await) });
         }
     }

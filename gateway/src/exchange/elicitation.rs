@@ -328,7 +328,8 @@ impl InFlightCall {
         let seal = |state: &RequestState| {
             let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_timeout);
             let sealed = self.call.bound().seal(&gateway.sealer, state, now, lifetime);
-            sealed.map_err(|_opaque| Failure::Overload)
+            let sealed = sealed.map_err(|_opaque| Failure::Overload);
+            sealed.inspect(|state| self.call.interrupted(state))
         };
         self.can_be_asked(&asked.questions)?;
         let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
@@ -453,6 +454,9 @@ impl InFlightCall {
         let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_timeout);
         let state = self.call.bound().seal(&gateway.sealer, &RequestState::Again, now, lifetime);
         let state = state.map_err(|_opaque| Failure::Overload);
+        if let Ok(state) = &state {
+            self.call.interrupted(state);
+        }
         let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
         Some(
             state.map(|state| (encode::input_required(&self.frame.id, &questions, &state), ending)),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use json::Value;
 use policy::engine::message::{ItemRequest, RequestExtras};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::flow::guard::FlowScope;
+use policy::flow::guard::{FlowOfCall, FlowScope};
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
+use policy::rules::approval::ApprovalDemand;
 use policy_core::subject::principal::Principal;
 
 use super::{DecodedRequest, Gateway};
@@ -58,6 +59,11 @@ fn owner(principal: &Principal) -> Box<str> {
 }
 
 impl ExchangeFlow {
+    /// Which flow it is.
+    pub(super) const fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
     /// Decides about a call with what its flow was shown. A call that is permitted adds its labels to the flow at once, so
     /// that nothing of its answer comes before them.
     pub(super) fn admit(
@@ -76,7 +82,12 @@ impl ExchangeFlow {
             .with(&self.key, now, |key, memory, _| policy.flow().judge(key, memory, tool, sent));
         let ruling = admit(call, &extras);
         if ruling.outcome.is_ok() {
+            let violation = extras.approved.as_ref().and_then(ApprovalDemand::violation);
             self.store.with(&self.key, now, |key, memory, most| {
+                if let (Some(violation), Some(arguments)) = (violation, sent.arguments) {
+                    let flow = FlowOfCall { key, memory: &mut *memory, tool };
+                    policy.flow().endorse(flow, violation, arguments, most);
+                }
                 sent.remember(key, memory, most);
                 memory.grow(tool.labels);
             });

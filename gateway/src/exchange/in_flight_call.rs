@@ -13,6 +13,7 @@ use policy::definition::offer::{ItemKind, ReadOnlyHint};
 use policy::engine::ask::Refusal;
 use policy::engine::message::{Reply, RequestOperation};
 use policy::engine::pipeline::{Expectation, Shown, VisibleReply};
+use policy::rules::approval::ApprovalDemand;
 use policy::rules::decision::{Denial, Disclosure, Reason};
 use policy_core::subject::principal::Principal;
 
@@ -101,6 +102,8 @@ pub(super) struct UpstreamCall {
     pub(super) rounds: usize,
     /// The flow to which the answer is shown; `None` if no flow is remembered.
     pub(super) flow: Option<ExchangeFlow>,
+    /// What a person has approved of the call.
+    pub(super) approved: Option<ApprovalDemand>,
 }
 
 /// The exchange that currently waits for a call.
@@ -248,6 +251,14 @@ impl UpstreamCall {
     pub(super) fn forget_sent(&mut self) {
         self.bound = Some(self.bound());
         self.answer.forget_sent();
+    }
+
+    /// Remembers that a person has approved the call, for the client that continues it with `state`.
+    pub(super) fn interrupted(&self, state: &str) {
+        if let Some(demand) = &self.approved {
+            let until = self.gateway.clock.instant() + self.gateway.limits.input_timeout;
+            self.gateway.approvals.interrupt(state, demand, until);
+        }
     }
 
     /// The read-only hint in the definition of the tool that was called.

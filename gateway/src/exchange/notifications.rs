@@ -9,6 +9,7 @@ use policy_core::subject::principal::Principal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::call::UseStopped;
 use super::elicitation::may_require_elicitation;
 use super::in_flight_call::server_error;
 use super::{DecodedRequest, Gateway, InFlightSlot, Route};
@@ -190,7 +191,7 @@ impl Gateway {
 
     /// An extension notification: passed on to the server if the policy permits it.
     pub(super) async fn tell(
-        &self,
+        self: &Arc<Self>,
         arrived: DecodedRequest,
         ask: Box<UseOperation>,
         record: Box<Record>,
@@ -203,11 +204,13 @@ impl Gateway {
         let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
             Ok(admitted) => admitted,
             // A notification has no response; the record says that it was dropped.
-            Err(failure @ (Failure::Denied(..) | Failure::Unsent(_))) => {
+            Err(UseStopped::Failed(failure @ (Failure::Denied(..) | Failure::Unsent(_)))) => {
                 let ending = ExchangeEnd { status: 202, ..failure.ending(&failure.public(None)) };
                 return self.shown(entry, ending, None, encode::empty(StatusCode::ACCEPTED));
             }
-            Err(failure) => return self.failed(entry, &failure, None),
+            Err(UseStopped::Failed(failure)) => return self.failed(entry, &failure, None),
+            // INVARIANT: only calls of tools are asked about.
+            Err(UseStopped::Asks(_)) => return self.failed(entry, &Failure::Overload, None),
         };
         let entry = match entry.log_intent() {
             Ok(entry) => entry,

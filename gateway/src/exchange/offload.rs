@@ -9,7 +9,7 @@ use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::definition::offer::ItemKind;
 use policy::engine::message::ItemRequest;
 use policy::engine::pipeline::{Facts, Policy, Shown};
-use policy::rules::decision::Decision;
+use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
@@ -167,8 +167,15 @@ impl Gateway {
                     };
                     let standing = self.inspect(principal, bytes, ask).await;
                     let standing = standing.map_err(|_refused| Failure::Overload)?;
-                    let allowed = standing.is_granted();
-                    (standing.into_parts().0, allowed)
+                    match standing.into_parts() {
+                        (decision, None) => (decision, true),
+                        // A person approved the call that produced the result, and nothing is sent again.
+                        (decision, Some(Denial { reason: Reason::Approval(demand), .. })) => {
+                            let effect = Effect::Allow(demand.rule);
+                            (Decision { effect, ..decision }, true)
+                        }
+                        (decision, Some(_)) => (decision, false),
+                    }
                 }
             }
         };

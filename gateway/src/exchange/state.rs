@@ -10,6 +10,7 @@ use policy_core::subject::principal::Principal;
 
 use crate::base::sha256::sha256;
 use crate::crypto::sealer::{SealError, Sealer};
+use crate::session::approvals::ApprovalId;
 
 /// Names the format in the associated data of the cipher.
 const FORMAT: &[u8] = b"portcullis state v1";
@@ -23,6 +24,8 @@ pub(super) enum RequestState {
     Parked([u8; 16]),
     /// The call has to be made again.
     Again,
+    /// The call waits for the approval of a person, who is asked this question.
+    Approval(ApprovalId),
 }
 
 /// What a request state is bound to.
@@ -82,6 +85,10 @@ impl RequestStateBinding {
                 plain.extend_from_slice(key);
             }
             RequestState::Again => plain.push(2),
+            RequestState::Approval(id) => {
+                plain.push(3);
+                plain.extend_from_slice(id.as_str().as_bytes());
+            }
         }
         sealer.seal(&self.parts(), plain)
     }
@@ -103,6 +110,10 @@ impl RequestStateBinding {
             (0, text) => Some(RequestState::Server(std::str::from_utf8(text).ok()?.into())),
             (1, key) => Some(RequestState::Parked(key.try_into().ok()?)),
             (2, []) => Some(RequestState::Again),
+            (3, id) => {
+                let id = std::str::from_utf8(id).ok()?;
+                Some(RequestState::Approval(ApprovalId::parse(id)?))
+            }
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use detection::inspect::Detector;
 
+use super::approval_step::ApprovalStep;
 use super::credential_check::CredentialCheck;
 use super::outcome::ExchangeOutcome;
 use super::{Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, ServerMetrics};
@@ -126,6 +127,18 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         unit: "",
         help: "Credentials that were refused, by the check they did not pass.",
         source: MetricSource::Points(credentials),
+    },
+    MetricDefinition {
+        name: "portcullis.approvals",
+        unit: "",
+        help: "Questions to people whether a call may be made, by what happened to them.",
+        source: MetricSource::Points(approvals),
+    },
+    MetricDefinition {
+        name: "portcullis.approvals_waiting",
+        unit: "",
+        help: "Questions about calls that wait for an answer.",
+        source: MetricSource::Level(|m| &m.approvals_waiting),
     },
     MetricDefinition {
         name: "portcullis.content_findings",
@@ -521,6 +534,11 @@ fn exchanges(metrics: &Metrics) -> DataPoints {
 fn denials(metrics: &Metrics) -> DataPoints {
     let codes = policy::rules::decision::Reason::CODES.iter().copied();
     by_label("reason", codes, &metrics.denials)
+}
+
+fn approvals(metrics: &Metrics) -> DataPoints {
+    let steps = ApprovalStep::ALL.iter().map(|step| step.as_str());
+    by_label("step", steps, &metrics.approvals)
 }
 
 fn credentials(metrics: &Metrics) -> DataPoints {

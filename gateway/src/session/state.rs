@@ -359,6 +359,13 @@ impl SessionState {
         Some(stream)
     }
 
+    /// The stream for messages that belong to no call, if a client reads it.
+    #[must_use]
+    pub fn standing(&self) -> Option<Arc<ReplayBuffer>> {
+        let standing = self.streams().standing.clone();
+        standing.filter(|stream| stream.is_attached() && !stream.is_over())
+    }
+
     /// Whether there is room for another stream.
     #[must_use]
     pub fn has_room(&self) -> bool {

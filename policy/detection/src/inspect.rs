@@ -552,9 +552,16 @@ pub(crate) fn hidden(text: &str) -> Option<&'static str> {
     characters(text).find_map(|(_, note)| note)
 }
 
-/// The text without its hidden characters.
+/// The text without its hidden characters. One that keeps words or pages apart is replaced by a blank or a line end: without
+/// it the words would be one.
 pub(crate) fn shown(text: &str) -> String {
-    characters(text).filter(|(_, note)| note.is_none()).map(|(c, _)| c).collect()
+    let kept = |(c, note): (char, Option<&'static str>)| match c {
+        _ if note.is_none() => Some(c),
+        '\u{b}' | '\u{c}' | '\u{85}' => Some('\n'),
+        '\u{3164}' | '\u{ffa0}' => Some(' '),
+        _ => None,
+    };
+    characters(text).filter_map(kept).collect()
 }
 
 /// The text with secrets replaced.

@@ -118,12 +118,21 @@ impl RegistryEntry {
 #[derive(Debug, Default)]
 pub struct Registry {
     tools: BTreeMap<Box<str>, BTreeMap<Box<str>, RegistryEntry>>,
+    /// Whether some tool requires approvals.
+    requires_approvals: bool,
 }
 
 impl Registry {
     /// Adds a tool; returns whether it was new.
     pub fn add(&mut self, server: &str, tool: &str, registered: RegistryEntry) -> bool {
+        self.requires_approvals |= registered.approval_required;
         self.tools.entry(server.into()).or_default().insert(tool.into(), registered).is_none()
+    }
+
+    /// Whether calls of some tool require the approval of a person.
+    #[must_use]
+    pub const fn requires_approvals(&self) -> bool {
+        self.requires_approvals
     }
 
     /// Names of the registered tools of a server.

@@ -182,6 +182,10 @@ struct RawRule {
     disclose: bool,
     /// Contact for this rule, instead of the contact of the policy.
     contact: Option<String>,
+    /// A person has to approve each tool call that the rule allows, as `approvals` says; also where another rule
+    /// allows the call without. Prompts, resources and methods cannot be approved: those are denied. Only for `allow`.
+    #[serde(default)]
+    require_approval: bool,
 }
 
 /// One problem in the policy section.
@@ -504,6 +508,11 @@ impl PolicyCompiler<'_> {
             let message = format!("only an `allow` can ask for `{key}`");
             self.report(format!("/rules/{n}/{key}"), message, help);
         }
+        if raw.effect == RuleEffect::Forbid && raw.require_approval {
+            let help = "remove it, or set it on the rule that allows";
+            let message = "only an `allow` can ask for an approval";
+            self.report(format!("/rules/{n}/requireApproval"), message, help);
+        }
         let scopes = self.scopes(n, &raw.scopes);
         let rule = Rule {
             id: id?,
@@ -517,6 +526,7 @@ impl PolicyCompiler<'_> {
             mode: raw.mode,
             disclose: raw.disclose,
             contact: raw.contact.map(Into::into).or_else(|| contact.cloned()),
+            requires_approval: raw.require_approval,
         };
         (self.problems.len() == found).then_some((n, rule))
     }

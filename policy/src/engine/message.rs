@@ -7,6 +7,7 @@ use policy_core::subject::name::ServerName;
 
 use crate::definition::offer::{Catalog, ItemKind};
 use crate::flow::guard::{FlowFacts, SentOperation, SentValues};
+use crate::rules::approval::ApprovalDemand;
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]
@@ -144,6 +145,8 @@ pub struct RequestExtras {
     pub trace: Vec<Box<str>>,
     /// The flow that the request belongs to. It is not sent.
     pub flow: FlowFacts,
+    /// What a person has approved of the request, if a person was asked. It is not sent.
+    pub approved: Option<ApprovalDemand>,
 }
 
 impl RequestExtras {

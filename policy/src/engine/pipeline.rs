@@ -31,6 +31,7 @@ use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestO
 use crate::engine::places::ResultKind;
 use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy};
 use crate::rules::access::{AccessDecision, RuleSet};
+use crate::rules::approval::{ApprovalCause, ApprovalDemand};
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
@@ -73,6 +74,8 @@ pub struct Permit {
     call: ClientRequest,
     rule: RuleId,
     terms: ReplyTerms,
+    /// What asks for the approval of a person. [`Policy::approved`] hands on no permit of a request without it.
+    causes: Vec<ApprovalCause>,
 }
 
 /// Requirements that the reply to a request has to meet.
@@ -111,6 +114,11 @@ impl Permit {
             ClientRequest::List { .. } => None,
             ClientRequest::Use(call) => call.arguments.as_ref(),
         }
+    }
+
+    /// Whether it is for a call of a tool.
+    fn is_tool_call(&self) -> bool {
+        matches!(&self.call, ClientRequest::Use(call) if call.verb == RequestOperation::Call)
     }
 
     /// The read-only claim of the tool that is called.
@@ -427,6 +435,14 @@ impl Policy {
         Self { flow, ..self }
     }
 
+    /// Whether any call can need the approval of a person.
+    #[must_use]
+    pub fn asks_people(&self) -> bool {
+        self.access.requires_approvals()
+            || self.registry.requires_approvals()
+            || self.flow.mode() == FlowMode::Ask
+    }
+
     /// How flows between servers are guarded.
     #[must_use]
     pub const fn flow(&self) -> &FlowPolicy {
@@ -538,6 +554,7 @@ impl Policy {
             call: ClientRequest::List { server: server.clone(), kind },
             rule,
             terms: ReplyTerms::default(),
+            causes: Vec::new(),
         };
         Ruling { decision, outcome: outcome.map(permit) }
     }
@@ -669,7 +686,7 @@ impl Policy {
             Ok(permit) => {
                 let sent = OutgoingCall { facts, offer, name, beside };
                 let ruling = self.sendable(principal, sent, ruling.decision, permit, budget);
-                self.guarded(ruling, &beside.flow)
+                self.approved(self.guarded(ruling, &beside.flow), beside)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
         }
@@ -679,17 +696,46 @@ impl Policy {
     /// would.
     fn guarded(&self, ruling: Ruling<Permit>, flow: &FlowFacts) -> Ruling<Permit> {
         let (Ok(_), Some(violation)) = (&ruling.outcome, &flow.violation) else { return ruling };
-        let Ruling { mut decision, outcome } = ruling;
+        let Ruling { mut decision, mut outcome } = ruling;
         decision.findings.push(Finding::flow(&violation.at, violation.clause.note()));
-        match self.flow.mode() {
-            FlowMode::Off | FlowMode::Observe => Ruling { decision, outcome },
-            FlowMode::Deny => {
+        match (self.flow.mode(), &mut outcome) {
+            (FlowMode::Off | FlowMode::Observe, _) => Ruling { decision, outcome },
+            (FlowMode::Ask, Ok(permit)) if permit.is_tool_call() => {
+                permit.causes.push(ApprovalCause::Flow(violation.clone()));
+                Ruling { decision, outcome }
+            }
+            (FlowMode::Ask | FlowMode::Deny, _) => {
                 let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
                 let denial = Denial { reason: Reason::Flow(violation.clone()), told };
                 decision.effect = Effect::Deny(denial.clone());
                 Ruling { decision, outcome: Err(denial) }
             }
         }
+    }
+
+    /// Denies a request that needs the approval of a person, unless exactly this was approved. It comes last: nobody is
+    /// asked about what is denied in any case.
+    fn approved(&self, ruling: Ruling<Permit>, beside: &RequestExtras) -> Ruling<Permit> {
+        let Ruling { mut decision, outcome } = ruling;
+        let permit = match outcome {
+            Ok(permit) if !permit.causes.is_empty() => permit,
+            outcome => return Ruling { decision, outcome },
+        };
+        let demand = ApprovalDemand {
+            rule: permit.rule.clone(),
+            causes: permit.causes.clone(),
+            definition: decision.definition,
+            labels: beside.flow.labels,
+            origins: beside.flow.origins.clone(),
+        };
+        let is_approved = beside.approved.as_ref().is_some_and(|given| given.covers(&demand));
+        if is_approved && permit.is_tool_call() {
+            return Ruling { decision, outcome: Ok(permit) };
+        }
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::Approval(Box::new(demand)), told };
+        decision.effect = Effect::Deny(denial.clone());
+        Ruling { decision, outcome: Err(denial) }
     }
 
     /// Decides by the rules, revocations and pins, before anything that is sent is inspected.
@@ -732,7 +778,7 @@ impl Policy {
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }
-        let AccessDecision { decision: seen, for_any_arguments, .. } =
+        let AccessDecision { decision: mut seen, for_any_arguments, needs_approval, .. } =
             self.standing(viewer, &call.server, kind, &call.name, offer, listed);
         match &seen.effect {
             // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
@@ -741,13 +787,13 @@ impl Policy {
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
             Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
-                if let Some(ruling) = self.approval_denial(&call, &seen) {
-                    return ruling;
-                }
+                let rule = rule.clone();
+                let causes = self.approval_causes(&call, needs_approval, &mut seen);
                 let permit = Permit {
                     call: ClientRequest::Use(call),
-                    rule: rule.clone(),
+                    rule,
                     terms: ReplyTerms::default(),
+                    causes,
                 };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
@@ -764,7 +810,7 @@ impl Policy {
         item: SeenItem<'_>,
         budget: &WorkBudget,
     ) -> Ruling<Permit> {
-        let SeenItem { offer, seen, flow } = item;
+        let SeenItem { offer, mut seen, flow } = item;
         let kind = call.verb.kind();
         let arguments = match &call.arguments {
             None => KnownArguments::None,
@@ -788,12 +834,10 @@ impl Policy {
                 flow: Some(flow),
             })
         };
-        let AccessDecision { decision: decided, contact, .. } = decided;
+        let AccessDecision { decision: decided, contact, needs_approval, .. } = decided;
         match decided.effect {
             Effect::Allow(rule) => {
-                if let Some(ruling) = self.approval_denial(&call, &seen) {
-                    return ruling;
-                }
+                let causes = self.approval_causes(&call, needs_approval, &mut seen);
                 Ruling {
                     decision: Decision {
                         effect: Effect::Allow(rule.clone()),
@@ -804,6 +848,7 @@ impl Policy {
                         call: ClientRequest::Use(call),
                         rule,
                         terms: ReplyTerms::default(),
+                        causes,
                     }),
                 }
             }
@@ -833,21 +878,34 @@ impl Policy {
         }
     }
 
-    /// The denial of a call that requires the approval of a person, which cannot be asked for; `None` if none is
-    /// required.
-    fn approval_denial(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
-        let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
-        if !known.approval_required || !call.verb.takes_arguments() {
-            return None;
+    /// What asks for the approval of a person before `call` is sent. A task was approved with the call that began it, and
+    /// the end of a subscription sends nothing.
+    fn approval_causes(
+        &self,
+        call: &ItemRequest,
+        by_rule: bool,
+        seen: &mut Decision,
+    ) -> Vec<ApprovalCause> {
+        let begins = match call.verb {
+            RequestOperation::Task(_) | RequestOperation::Unsubscribe => false,
+            RequestOperation::Call
+            | RequestOperation::Get
+            | RequestOperation::Read
+            | RequestOperation::Subscribe
+            | RequestOperation::CompletePrompt
+            | RequestOperation::CompleteTemplate
+            | RequestOperation::Other => true,
+        };
+        let mut causes = Vec::new();
+        if by_rule && begins {
+            causes.push(ApprovalCause::Rule);
         }
-        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
-        let denial = Denial { reason: Reason::Approval, told };
-        let effect = Effect::Deny(denial.clone());
-        let (shadow, findings) = (seen.shadow.clone(), seen.findings.clone());
-        let (definition, mut ran) = (seen.definition, seen.ran);
-        ran.note(Control::Registry);
-        let decision = Decision { effect, shadow, findings, definition, ran };
-        Some(Ruling { decision, outcome: Err(denial) })
+        let known = self.registered(&call.server, call.verb.kind(), &call.name);
+        if known.is_some_and(|known| known.approval_required) && call.verb.takes_arguments() {
+            seen.ran.note(Control::Registry);
+            causes.push(ApprovalCause::Registry);
+        }
+        causes
     }
 }
 

@@ -23,6 +23,8 @@ pub enum FlowMode {
     Off,
     /// Records what it would refuse.
     Observe,
+    /// Asks a person about what `deny` refuses.
+    Ask,
     /// Refuses.
     Deny,
 }
@@ -89,7 +91,7 @@ impl FlowClause {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FlowSettings {
-    /// `off` (default), `observe` records what would be refused, `deny` refuses.
+    /// `off` (default), `observe` records what would be refused, `ask` asks a person about it, `deny` refuses.
     #[serde(default)]
     pub mode: FlowMode,
     /// How requests without a session belong together: `caller` (default) or `trace`.
@@ -186,6 +188,17 @@ pub struct FlowViolation {
     pub at: String,
     /// What the tool does with its arguments.
     pub sink: Sink,
+}
+
+/// The flow of a call, and what is known of the tool.
+#[derive(Debug)]
+pub struct FlowOfCall<'a> {
+    /// The key of the hashes.
+    pub key: &'a ValueKey,
+    /// What the flow was shown and has sent.
+    pub memory: &'a mut FlowMemory,
+    /// What is known of the tool that is called.
+    pub tool: ToolLabels<'a>,
 }
 
 /// What a decision about a call knows of its flow.
@@ -340,6 +353,27 @@ impl FlowPolicy {
         let origins = seen.iter().filter(is_argument).filter(|_| self.compares_origins);
         let origins = origins.map(origin).collect();
         FlowFacts { labels, origins, violation }
+    }
+
+    /// Marks what a person has approved as given in the flow: the targets of the call, and the argument that the question
+    /// was about. Words that a confidential result has shown do not become the user's own.
+    pub fn endorse(
+        &self,
+        flow: FlowOfCall<'_>,
+        violation: &FlowViolation,
+        arguments: Value<'_>,
+        most: usize,
+    ) {
+        let FlowOfCall { key, memory, tool } = flow;
+        for (name, value) in arguments.members() {
+            let is_target =
+                tool.targets.is_some_and(|targets| targets.iter().any(|t| **t == *name));
+            let is_asked = violation.clause != FlowClause::Confidential
+                && violation.at == format!("/{}", json::pointer::escaped(&name));
+            if is_target || is_asked {
+                memory.endorsed(key, value, most);
+            }
+        }
     }
 
     /// The first clause that refuses a call of a guarded sink in an untrusted flow.

@@ -36,6 +36,31 @@ pub enum Confidentiality {
     Restricted,
 }
 
+impl Integrity {
+    /// The name in the configuration and in texts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trusted => "trusted",
+            Self::Listed => "listed",
+            Self::Untrusted => "untrusted",
+        }
+    }
+}
+
+impl Confidentiality {
+    /// The name in the configuration and in texts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Internal => "internal",
+            Self::Confidential => "confidential",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
 /// What a tool does with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -255,6 +255,12 @@ impl FlowMemory {
         Marking { key, most, runs, marks }
     }
 
+    /// Remembers the values of an argument that a person has approved: they count as given.
+    pub fn endorsed(&mut self, key: &ValueKey, argument: Value<'_>, most: usize) {
+        let marking = Marking { key, most, runs: RunMarking::Known, marks: ValueMarks::GIVEN };
+        self.remember(marking, |visitor| visitor.value(argument));
+    }
+
     /// Gives the values that `visit` visits new marks.
     fn remember(
         &mut self,

@@ -99,6 +99,8 @@ pub struct Rule {
     pub disclose: bool,
     /// Contact named to a denied caller.
     pub contact: Option<Arc<str>>,
+    /// For an `allow`: whether a person has to approve each call that it permits.
+    pub requires_approval: bool,
 }
 
 impl Rule {
@@ -177,6 +179,8 @@ impl Rule {
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: RuleIndex,
+    /// Whether some rule requires approvals.
+    requires_approvals: bool,
 }
 
 impl RuleSet {
@@ -187,7 +191,14 @@ impl RuleSet {
         for (place, rule) in rules.iter().enumerate() {
             index.add(place, &rule.principals, |kind| rule.things.of(kind));
         }
-        Self { rules, index }
+        let requires_approvals = rules.iter().any(|rule| rule.requires_approval);
+        Self { rules, index, requires_approvals }
+    }
+
+    /// Whether some rule requires the approval of a person.
+    #[must_use]
+    pub const fn requires_approvals(&self) -> bool {
+        self.requires_approvals
     }
 
     /// The rules, in the order of the configuration.
@@ -278,7 +289,9 @@ impl RuleSet {
         }
         let for_any_arguments = !tally.depends;
         let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
-        AccessDecision { decision: tally.conclude(subject.kind), for_any_arguments, contact }
+        let needs_approval = tally.granted.is_some_and(|rule| rule.requires_approval);
+        let decision = tally.conclude(subject.kind);
+        AccessDecision { decision, for_any_arguments, contact, needs_approval }
     }
 
     /// Pairs of an `allow` and an unconditional `forbid` that covers it, as positions in the configuration.
@@ -338,6 +351,8 @@ pub struct AccessDecision {
     pub for_any_arguments: bool,
     /// Contact of the rule that denied, if one did and has a contact.
     pub contact: Option<Arc<str>>,
+    /// Whether a rule that allows requires the approval of a person.
+    pub needs_approval: bool,
 }
 
 /// Accumulates the outcomes of the rules.
@@ -377,7 +392,7 @@ impl<'a> OutcomeTally<'a> {
             (RuleEffect::Allow, Ok(ConditionOutcome::Holds | ConditionOutcome::Depends)) => {
                 match (lack(), audit) {
                     (None, true) => self.would_grant.push(rule),
-                    (None, false) => self.granted = self.granted.or(Some(rule)),
+                    (None, false) => self.grant(rule),
                     (Some(_), true) => {}
                     // The first rule is reported, so that equal calls get equal answers.
                     (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
@@ -392,6 +407,15 @@ impl<'a> OutcomeTally<'a> {
             (RuleEffect::Forbid, Err(error)) => {
                 self.deny(rule, rule.condition_error(&error));
             }
+        }
+    }
+
+    /// Keeps the first rule that allows, unless it asks for no approval and this one does: a wider `allow` does not take
+    /// an approval away.
+    fn grant(&mut self, rule: &'a Rule) {
+        let stricter = |held: &Rule| !held.requires_approval && rule.requires_approval;
+        if self.granted.is_none_or(stricter) {
+            self.granted = Some(rule);
         }
     }
 

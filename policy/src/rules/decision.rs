@@ -13,6 +13,7 @@ use crate::definition::offer::ItemKind;
 use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
 use crate::flow::guard::{FlowClause, FlowViolation};
+use crate::rules::approval::ApprovalDemand;
 use crate::rules::control::ControlSet;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
@@ -42,8 +43,8 @@ pub enum Reason {
     Content(Finding),
     /// The definition is not an approved one.
     Pin(PinViolation),
-    /// Each call needs approval by a person, and there is no way to ask one.
-    Approval,
+    /// The call is permitted, and needs the approval of a person.
+    Approval(Box<ApprovalDemand>),
     /// The URI has no canonical form, so no rule can apply to it.
     Uri(UriError),
     /// Flow control refuses the call in this flow.
@@ -99,7 +100,7 @@ impl Reason {
         Self::Unknown(ItemKind::Method) => "method-not-granted",
         Self::Definition(_) => "definition-finding",
         Self::Shadowed(_) => "shadowed",
-        Self::Approval => "approval-required",
+        Self::Approval(_) => "approval-required",
         Self::Scope(..) => "insufficient-scope",
         Self::Proof(..) => "proof-required",
         Self::Revoked => "revoked",
@@ -122,8 +123,9 @@ impl Reason {
 
     /// The rule that decided, if one did.
     #[must_use]
-    pub const fn rule(&self) -> Option<&RuleId> {
+    pub fn rule(&self) -> Option<&RuleId> {
         match self {
+            Self::Approval(demand) => Some(&demand.rule),
             Self::Forbidden(rule)
             | Self::ConditionError(rule, _)
             | Self::Scope(rule, _)
@@ -136,7 +138,6 @@ impl Reason {
             | Self::Content(_)
             | Self::Arguments(_)
             | Self::Pin(_)
-            | Self::Approval
             | Self::Flow(_)
             | Self::Uri(_) => None,
         }
@@ -158,7 +159,7 @@ impl Reason {
             | Self::Arguments(_)
             | Self::Content(_)
             | Self::Pin(_)
-            | Self::Approval
+            | Self::Approval(_)
             | Self::Flow(_)
             | Self::Uri(_) => None,
         }
@@ -179,7 +180,7 @@ impl Reason {
             | Self::Arguments(_)
             | Self::Content(_)
             | Self::Pin(_)
-            | Self::Approval
+            | Self::Approval(_)
             | Self::Flow(_)
             | Self::Uri(_) => false,
         }
@@ -200,7 +201,7 @@ impl Reason {
             | Self::Proof(..)
             | Self::Revoked
             | Self::Pin(_)
-            | Self::Approval
+            | Self::Approval(_)
             | Self::Flow(_)
             | Self::Uri(_) => false,
         }

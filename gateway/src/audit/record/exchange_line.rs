@@ -37,6 +37,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     ("actors", |of, line, key| {
         each(line, key, of.claims().map_or(&[], |claims| &claims.actors));
     }),
+    ("approval", |of, line, key| foreign(line, key, of.record.approval.as_deref())),
     ("argumentDigest", |of, line, key| {
         foreign(line, key, of.record.argument_digest.as_deref());
     }),

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 98] = [
+const REASONS: [&str; 104] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -27,6 +27,12 @@ const REASONS: [&str; 98] = [
     "server-identity",
     "non-canonical-uri",
     "approval-required",
+    "approval-denied",
+    "approval-timeout",
+    "approval-limit",
+    "approval-size",
+    "approval-changed",
+    "approval-interrupted",
     "flow-target",
     "flow-value",
     "flow-confidential",
@@ -180,7 +186,7 @@ const FORMER_REASONS: [&str; 70] = [
     "uri",
 ];
 /// The events of `config/audit.schema.json`.
-const EVENTS: [&str; 23] = [
+const EVENTS: [&str; 24] = [
     "start",
     "stop",
     "applied",
@@ -198,6 +204,7 @@ const EVENTS: [&str; 23] = [
     "shadowing",
     "revoked",
     "reinstated",
+    "approval",
     "sandbox",
     "selftest",
     "refusals",

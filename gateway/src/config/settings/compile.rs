@@ -23,9 +23,9 @@ use super::unserved::UnneededServers;
 use super::variables::VariableLookup;
 use super::yaml::YamlNode;
 use super::{
-    AuditSettings, CallerLimits, GatewayResources, IdentitySettings, Limits, ListenerSettings,
-    LoadPurpose, LogSettings, OpsListener, PinSettings, Program, RouteSettings, SecretRef,
-    ServerSettings, ServerTransport, Settings, TelemetrySettings, TerminalUse, revoked,
+    ApprovalSettings, AuditSettings, CallerLimits, GatewayResources, IdentitySettings, Limits,
+    ListenerSettings, LoadPurpose, LogSettings, OpsListener, PinSettings, Program, RouteSettings,
+    SecretRef, ServerSettings, ServerTransport, Settings, TelemetrySettings, TerminalUse, revoked,
 };
 
 /// How long a session is valid if the configuration does not say.
@@ -95,6 +95,7 @@ pub(super) fn settings(
             servers: compiled.servers,
             routes: compiled.routes,
             policy,
+            approvals: compiled.approvals,
             pins,
             sections: sections(&json),
             digest,
@@ -123,6 +124,7 @@ struct CompiledSections {
     servers: Vec<ServerSettings>,
     /// Number of servers in the file, including those that were dropped.
     written: usize,
+    approvals: ApprovalSettings,
     routes: Vec<RouteSettings>,
     audit: AuditSettings,
     telemetry: TelemetrySettings,
@@ -197,6 +199,7 @@ impl SettingsCompiler<'_> {
         let identity = self.identity(identity);
         let listeners = self.listeners(&listeners, &identity);
         let ops = ops.and_then(|raw| self.ops(raw));
+        let approvals = self.approvals(&raw.approvals, ops.as_ref());
         self.ports_differ(&listeners, ops.as_ref(), sockets);
         self.keys_are_secret(&hashes, &listeners);
         let written = servers.len();
@@ -217,6 +220,7 @@ impl SettingsCompiler<'_> {
             identity,
             servers,
             written,
+            approvals,
             routes,
             audit,
             telemetry,

@@ -5,6 +5,7 @@
 //! write "Default X" where a key has a default, which `shown` reads, and an example in backticks, from which `bounds`
 //! takes the unit of the key.
 
+mod approvals;
 mod audit;
 mod guardrail;
 mod identity;
@@ -22,6 +23,7 @@ use policy_core::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(super) use approvals::{Approver, RawApprovals};
 pub(super) use audit::{
     RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink, RawSyslog,
 };
@@ -70,6 +72,9 @@ pub(super) struct RawSettings {
     /// The access rules and content controls. Without it every call is denied.
     #[serde(default)]
     pub(super) policy: RawPolicy,
+    /// How people are asked about calls that need an approval.
+    #[serde(default)]
+    pub(super) approvals: RawApprovals,
     /// The export of traces and metrics over OTLP.
     #[serde(default)]
     pub(super) telemetry: RawTelemetry,

@@ -710,6 +710,7 @@ mod tests {
             "\"pincode\":\"560001\"",
             "Clave: 15112101",
             "password: $DB_PASSWORD",
+            "password=[FILTERED]",
         ] {
             let all = found(text);
             assert!(

@@ -38,7 +38,7 @@ const PARTS: [&str; 25] = [
     "\u{2026}",
 ];
 /// Whole values that are placeholders, in lower case and sorted.
-const VALUES: [&str; 46] = [
+const VALUES: [&str; 47] = [
     "12345",
     "123456",
     "1234567",
@@ -57,6 +57,7 @@ const VALUES: [&str; 46] = [
     "default",
     "empty",
     "false",
+    "filtered",
     "foo",
     "foobar",
     "hidden",

@@ -148,6 +148,7 @@ mod tests {
             mode: Mode::Enforce,
             disclose: false,
             contact: None,
+            requires_approval: false,
         };
         Policy::new(RuleSet::new(vec![rule]), DefinitionPolicy::default(), None)
     }

@@ -454,7 +454,7 @@ fn uncomparable(kind: ItemKind, error: UriError) -> AccessDecision {
     let mut decision = Decision::of(effect);
     decision.ran.note(Control::Rules);
     decision.findings.push(Finding::uncomparable(kind.key(), error));
-    AccessDecision { decision, for_any_arguments: true, contact: None }
+    AccessDecision { decision, for_any_arguments: true, contact: None, needs_approval: false }
 }
 
 /// Records that a control runs now, and returns `true`.

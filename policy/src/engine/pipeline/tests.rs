@@ -86,6 +86,7 @@ fn policy(specs: &[Spec]) -> Policy {
         mode: spec.mode,
         disclose: spec.disclose,
         contact: Some("sec@example.com".into()),
+        requires_approval: false,
     });
     let contact = Some("sec@example.com".into());
     unpinned(Policy::new(RuleSet::new(rules.collect()), DefinitionPolicy::default(), contact))
@@ -280,6 +281,7 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
         mode: Mode::Enforce,
         disclose: false,
         contact: None,
+        requires_approval: false,
     }];
     let unwatched = unpinned(Policy::new(RuleSet::new(rules), off, None));
     assert!(admit(&unwatched, &who, Some(&catalog), call("add", "{}")).outcome.is_ok());
@@ -356,6 +358,7 @@ fn a_rule_about_one_kind_says_nothing_of_another() {
             mode: Mode::Enforce,
             disclose: false,
             contact: None,
+            requires_approval: false,
         };
         let policy = Policy::new(RuleSet::new(vec![rule]), DefinitionPolicy::default(), None);
         let policy = unpinned(policy);
@@ -393,6 +396,7 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
         mode: Mode::Enforce,
         disclose: false,
         contact: None,
+        requires_approval: false,
     };
     let policy = Policy::new(RuleSet::new(vec![rule]), DefinitionPolicy::default(), None);
     let policy = unpinned(policy);
@@ -541,6 +545,7 @@ fn of_files() -> Policy {
         mode: Mode::Enforce,
         disclose: false,
         contact: None,
+        requires_approval: false,
     };
     let rules = vec![
         rule("all", RuleEffect::Allow, &["file:///srv/*"]),

@@ -94,6 +94,7 @@ fn access(made: &[Made]) -> RuleSet {
             mode,
             disclose,
             contact: None,
+            requires_approval: false,
         }
     };
     RuleSet::new(made.iter().enumerate().map(rule).collect())

@@ -34,8 +34,7 @@ pub(in crate::config::settings) struct RawRegistered {
     pub(in crate::config::settings) effect: Option<ToolEffect>,
     /// How sensitive the results are.
     pub(in crate::config::settings) data_class: Option<DataClass>,
-    /// Whether each call needs the approval of a person. There is no way to approve calls yet, so every call is
-    /// denied.
+    /// Whether each call needs the approval of a person, as `approvals` says.
     #[serde(default)]
     pub(in crate::config::settings) approval_required: bool,
     /// The resources that the tool accesses; for rules and people only.

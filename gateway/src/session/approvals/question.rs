@@ -1,0 +1,240 @@
+//! What a person is asked, and the call that the answer is bound to.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use json::hex;
+use policy::definition::pin::Digest;
+use policy::engine::message::ItemRequest;
+use policy::flow::guard::{FlowViolation, Origin};
+use policy::flow::label::FlowLabels;
+use policy::rules::approval::ApprovalDemand;
+use policy_core::subject::principal::Principal;
+
+use crate::base::random::{self, NoRandomBytes};
+use crate::base::sha256::sha256;
+use crate::session::flow_store::FlowKey;
+
+/// Begins what is hashed for a binding.
+const FORMAT: &[u8] = b"portcullis approval v1";
+
+/// The id of a question: 128 random bits in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApprovalId(Box<str>);
+
+impl ApprovalId {
+    /// A new id.
+    ///
+    /// # Errors
+    /// If there are no random bytes.
+    pub fn new() -> Result<Self, NoRandomBytes> {
+        Ok(Self(hex::encode(&random::bytes::<16>()?).into()))
+    }
+
+    /// The id with this text; `None` if it is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (text.len() == 32 && text.bytes().all(digit)).then(|| Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What an approval is bound to, as one digest: another call has another one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ApprovalBinding([u8; 32]);
+
+/// A call that needs an approval.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundCall<'a> {
+    /// Who calls, with its client and key.
+    pub principal: &'a Principal,
+    /// The server, the tool, and the arguments as the caller sent them.
+    pub call: &'a ItemRequest,
+    /// The flow, if flows are remembered.
+    pub flow: Option<&'a FlowKey>,
+    /// Why the call needs the approval, and the state of the policy.
+    pub demand: &'a ApprovalDemand,
+    /// The version of the configuration.
+    pub config_digest: &'a str,
+}
+
+impl BoundCall<'_> {
+    /// The digest of everything that must not change between the question and the call.
+    #[must_use]
+    pub fn binding(&self) -> ApprovalBinding {
+        let Self { principal, call, flow, demand, config_digest } = self;
+        let ApprovalDemand { rule, causes, definition, labels, .. } = demand;
+        let mut arguments = Vec::new();
+        if let Some(given) = &call.arguments {
+            json::write_plain(&mut arguments, given.value());
+        }
+        let mut extra = Vec::new();
+        for (key, value) in &call.extra {
+            json::write_string(&mut extra, key);
+            json::write_plain(&mut extra, value.value());
+        }
+        let mut bound = FORMAT.to_vec();
+        for part in [
+            principal.key().as_bytes(),
+            call.server.as_str().as_bytes(),
+            call.name.as_bytes(),
+            &arguments,
+            &extra,
+            format!("{definition:?}").as_bytes(),
+            format!("{flow:?} {labels:?}").as_bytes(),
+            format!("{rule} {causes:?}").as_bytes(),
+            config_digest.as_bytes(),
+        ] {
+            // With its length before it, no part runs into the next one.
+            bound.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            bound.extend_from_slice(part);
+        }
+        ApprovalBinding(sha256(&bound))
+    }
+}
+
+/// What a person is asked. It has no text of a server.
+#[derive(Clone, Debug)]
+pub struct ApprovalQuestion {
+    /// The id of the question, which cannot be guessed.
+    pub id: ApprovalId,
+    /// What the answer is bound to.
+    pub binding: ApprovalBinding,
+    /// The principal that calls.
+    pub principal: Box<str>,
+    /// The client that it calls with, as its issuer named it.
+    pub client: Option<Box<str>>,
+    /// The upstream server.
+    pub server: Box<str>,
+    /// The tool, with the name that the server uses.
+    pub tool: Box<str>,
+    /// The rule that allows the call.
+    pub rule: Box<str>,
+    /// What asks for the approval.
+    pub causes: Vec<&'static str>,
+    /// The arguments, complete and drawn.
+    pub arguments: Box<str>,
+    /// Members of the request beside the arguments that are sent as well, complete and drawn; empty if there are none.
+    pub extra: Box<str>,
+    /// The keyed digest of the arguments in canonical form, as in `approval` records.
+    pub argument_digest: Box<str>,
+    /// The digest of the definition of the tool.
+    pub definition: Option<Digest>,
+    /// Why flow control asks, if it does.
+    pub violation: Option<FlowViolation>,
+    /// The labels of the flow.
+    pub labels: FlowLabels,
+    /// Where the values of each argument came from; empty if no flow is remembered.
+    pub origins: Vec<(Box<str>, Origin)>,
+    /// When it was asked.
+    pub asked: SystemTime,
+    /// When it expires.
+    pub expires: SystemTime,
+    /// The version of the configuration under which it was asked.
+    pub config_digest: Arc<str>,
+}
+
+impl ApprovalQuestion {
+    /// The bytes of the caller's texts in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let origins: usize = self.origins.iter().map(|(name, _)| name.len()).sum();
+        self.arguments.len() + self.extra.len() + self.tool.len() + origins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use json::{Document, Fragment, JsonBounds};
+    use policy::engine::message::{ItemRequest, RequestOperation};
+    use policy::flow::label::FlowLabels;
+    use policy::rules::approval::{ApprovalCause, ApprovalDemand};
+    use policy_core::subject::name::{PrincipalId, RuleId, ServerName};
+    use policy_core::subject::principal::Principal;
+
+    use super::{ApprovalBinding, BoundCall};
+    use crate::session::flow_store::{FlowKey, FlowPart};
+
+    struct Parts {
+        principal: &'static str,
+        server: &'static str,
+        tool: &'static str,
+        arguments: &'static str,
+        labels: FlowLabels,
+        flow: Option<u8>,
+        config: &'static str,
+    }
+
+    impl Default for Parts {
+        fn default() -> Self {
+            Self {
+                principal: "ana",
+                server: "mail",
+                tool: "send",
+                arguments: r#"{"n":1,"to":"b"}"#,
+                labels: FlowLabels::default(),
+                flow: None,
+                config: "one",
+            }
+        }
+    }
+
+    fn binding(parts: &Parts) -> ApprovalBinding {
+        let principal = Principal::new(PrincipalId::parse(parts.principal).unwrap(), [].into());
+        let document = Document::parse(Bytes::from(parts.arguments), &JsonBounds::MESSAGE);
+        let call = ItemRequest {
+            arguments: Some(Fragment::whole(Arc::new(document.unwrap()))),
+            ..ItemRequest::bare(
+                &ServerName::parse(parts.server).unwrap(),
+                RequestOperation::Call,
+                parts.tool,
+            )
+        };
+        let demand = ApprovalDemand {
+            rule: RuleId::parse("writes").unwrap(),
+            causes: vec![ApprovalCause::Rule],
+            definition: None,
+            labels: parts.labels,
+            origins: Vec::new(),
+        };
+        let flow =
+            parts.flow.map(|n| FlowKey { caller: "ana".into(), part: FlowPart::Session([n; 16]) });
+        let (principal, call, flow, demand) = (&principal, &call, flow.as_ref(), &demand);
+        BoundCall { principal, call, flow, demand, config_digest: parts.config }.binding()
+    }
+
+    #[test]
+    fn another_call_is_bound_otherwise_and_another_spelling_is_not() {
+        let ours = binding(&Parts::default());
+        let spelled = Parts { arguments: r#"{ "to": "\u0062", "n": 1 }"#, ..Parts::default() };
+        assert_eq!(binding(&spelled), ours);
+        for other in [
+            Parts { principal: "bob", ..Parts::default() },
+            Parts { server: "chat", ..Parts::default() },
+            Parts { tool: "sent", ..Parts::default() },
+            Parts { arguments: r#"{"n":1,"to":"c"}"#, ..Parts::default() },
+            Parts { arguments: r#"{"n":1.0,"to":"b"}"#, ..Parts::default() },
+            Parts { labels: FlowLabels::STRICTEST, ..Parts::default() },
+            Parts { flow: Some(1), ..Parts::default() },
+            Parts { config: "two", ..Parts::default() },
+        ] {
+            assert_ne!(binding(&other), ours);
+        }
+    }
+}
