@@ -132,16 +132,17 @@ fn one(
         }
     };
     let finding = |finding: &Finding| {
-        let mut printed = json!({
-            "detector": finding.detector.name(), "certainty": finding.certainty.as_str(),
-            "at": finding.at, "note": finding.note,
-        });
-        if finding.detector == Detector::PlantedInstructions
-            && let Some(sentence) = sentence::strongest(judge, value, &finding.at)
-        {
-            printed["sentence"] = sentence.into();
-        }
-        printed
+        let is_planted = finding.detector == Detector::PlantedInstructions;
+        let sentence = is_planted.then(|| sentence::strongest(judge, value, &finding.at)).flatten();
+        let members = [
+            ("detector", Some(finding.detector.name().to_owned())),
+            ("certainty", Some(finding.certainty.as_str().to_owned())),
+            ("at", Some(finding.at.clone())),
+            ("note", Some(finding.note.to_string())),
+            ("sentence", sentence),
+        ];
+        let printed = members.into_iter().filter_map(|(name, value)| Some((name, json!(value?))));
+        printed.map(|(name, value)| (name.to_owned(), value)).collect::<serde_json::Value>()
     };
     let findings: Vec<_> = findings.iter().map(finding).collect();
     let verdict = if flagged { "flagged" } else { "clean" };

@@ -572,7 +572,7 @@ impl Gateway {
         let mut asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
         let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
         if let Some(Ok(RequestState::Approval(id))) = &state {
-            self.answered_by_client(id, asked.extras.answers.take());
+            self.answered_by_client(id, asked.extras.answers.take().as_ref());
         }
         // What needs no approval of a person is moved, not copied.
         let again = self.policy.asks_people().then(|| asked.clone());

@@ -48,8 +48,21 @@ const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
-/// A rule of this weight, in hundredths, gives instructions for certain by itself, whatever the model says of the words.
+/// A rule of this weight, in hundredths, gives instructions for certain by itself, whatever the model says of the words, and
+/// so do rules of different grave families with a sum above it.
 const DECISIVE: u16 = 420;
+/// The families of what honest definitions seldom say. Preconditions, preferences and the arguments of other tools are not
+/// among them: a server that keeps a session has those.
+const GRAVE: [&str; 8] = [
+    "authority",
+    "command",
+    "context_theft",
+    "exfiltration",
+    "obfuscation",
+    "override",
+    "secrecy",
+    "sensitive_target",
+];
 /// Most words of one definition that are read.
 const WORDS: usize = 50_000;
 /// The score of a trick by itself.
@@ -89,8 +102,8 @@ pub struct Window {
     pub features: Vec<u32>,
     /// Score of the rules, from 0 to 8.
     pub rules: f32,
-    /// Weight of the heaviest matching rule, in hundredths.
-    heaviest: u16,
+    /// Whether the rules are enough by themselves, whatever the model says of the words.
+    is_decided: bool,
     /// Description of the matching rule with the greatest weight.
     note: &'static str,
     /// The place where it begins, as a JSON Pointer.
@@ -195,7 +208,7 @@ impl TextAnalysis {
     pub fn orders(&self, model: &Model) -> Score {
         let local = |window: &Window| {
             let both = model.score(window) + RULES_COUNT * window.rules;
-            if window.heaviest >= DECISIVE { both.max(CERTAIN) } else { both }
+            if window.is_decided { both.max(CERTAIN) } else { both }
         };
         let scored = self.windows.iter().map(|window| (local(window), window));
         let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -542,12 +555,23 @@ impl AnalysisBuilder {
                 words: (from, to),
                 features,
                 rules: (f32::from(weight) / 100.0).min(RULES_MOST),
-                heaviest: gravest.map_or(0, |(_, rule)| rule.weight),
+                is_decided: is_decided(&counted),
                 note,
                 at: at.unwrap_or(place).to_owned(),
             });
         }
     }
+}
+
+/// Whether these matches give instructions for certain: one decisive rule, or several of different grave families. Only the
+/// heaviest of a family counts, because those of one family say the same.
+fn is_decided(hits: &[&RuleHit]) -> bool {
+    let rules = || hits.iter().filter_map(|hit| RULES.get(hit.rule));
+    let heaviest = |family: &str| {
+        rules().filter(|rule| rule.family == family).map(|rule| rule.weight).max().unwrap_or(0)
+    };
+    let grave: u16 = GRAVE.iter().map(|family| heaviest(family)).sum();
+    grave > DECISIVE || rules().any(|rule| rule.weight >= DECISIVE)
 }
 
 /// The matches of rules on the text, and those of rules on words, sorted by their first word.

@@ -350,7 +350,9 @@ impl FlowPolicy {
         let violation = guarded.then(|| self.violation(labels, tool, &seen)).flatten();
         let is_argument = |judged: &&JudgedArgument<'_>| judged.role != ArgumentRole::Beside;
         let origin = |judged: &JudgedArgument<'_>| (Box::from(&*judged.name), judged.seen.origin());
-        let origins = seen.iter().filter(is_argument).filter(|_| self.compares_origins);
+        // A rule compares them, or a person who is asked is told.
+        let tells_origins = self.compares_origins || violation.is_some();
+        let origins = seen.iter().filter(is_argument).filter(|_| tells_origins);
         let origins = origins.map(origin).collect();
         FlowFacts { labels, origins, violation }
     }

@@ -8,8 +8,9 @@ use policy::engine::pipeline::Policy;
 use policy_core::subject::name::ServerName;
 use serde_json::json;
 
-/// Most bytes of a text whose sentences are compared, and of a sentence that is printed.
+/// Most bytes of a text whose sentences are compared.
 const MAX_TEXT: usize = 64 * 1024;
+/// Most characters of a sentence that are printed.
 const MAX_SENTENCE: usize = 400;
 
 /// How a sentence is scored.
@@ -50,15 +51,13 @@ pub(super) fn strongest(judge: Judge<'_>, value: Value<'_>, at: &str) -> Option<
     let text = text?.as_str().filter(|text| text.len() <= MAX_TEXT)?;
     let scored = sentences(&text).into_iter().map(|sentence| (judge.score(sentence), sentence));
     let (_, sentence) = scored.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
-    Some(match sentence.char_indices().nth(MAX_SENTENCE) {
-        Some((end, _)) => format!("{}...", &sentence[..end]),
-        None => sentence.to_owned(),
-    })
+    let beginning: String = sentence.chars().take(MAX_SENTENCE).collect();
+    Some(if beginning.len() < sentence.len() { beginning + "..." } else { beginning })
 }
 
 /// The sentences of a text, and its lines.
 fn sentences(text: &str) -> Vec<&str> {
-    let (mut found, mut start) = (Vec::new(), 0);
+    let (mut found, mut rest, mut start) = (Vec::new(), text, 0);
     let mut characters = text.char_indices().peekable();
     while let Some((at, c)) = characters.next() {
         let is_followed_by_space = characters.peek().is_none_or(|(_, next)| next.is_whitespace());
@@ -67,12 +66,13 @@ fn sentences(text: &str) -> Vec<&str> {
             '.' | '!' | '?' | '؟' => is_followed_by_space,
             _ => false,
         };
-        if ends {
-            found.push(&text[start..at + c.len_utf8()]);
-            start = at + c.len_utf8();
+        let end = at + c.len_utf8();
+        if let Some((sentence, others)) = rest.split_at_checked(end - start).filter(|_| ends) {
+            found.push(sentence);
+            (rest, start) = (others, end);
         }
     }
-    found.push(&text[start..]);
+    found.push(rest);
     found.into_iter().map(str::trim).filter(|sentence| !sentence.is_empty()).collect()
 }
 
