@@ -48,7 +48,7 @@ const UNIT: f32 = 1.0 / 32.0;
 /// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
-/// A rule of this weight, in hundredths, gives instructions for certain by itself, whatever the model says of the words, and
+/// A rule of this weight, in hundredths, gives instructions for certain by itself, however low the model scores the words, and
 /// so do rules of different grave families with a sum above it.
 const DECISIVE: u16 = 420;
 /// The families of what honest definitions seldom say. Preconditions, preferences and the arguments of other tools are not
@@ -102,7 +102,7 @@ pub struct Window {
     pub features: Vec<u32>,
     /// Score of the rules, from 0 to 8.
     pub rules: f32,
-    /// Whether the rules are enough by themselves, whatever the model says of the words.
+    /// Whether the rules are enough by themselves, however low the model scores the words.
     is_decided: bool,
     /// Description of the matching rule with the greatest weight.
     note: &'static str,
