@@ -139,9 +139,13 @@ fn instructions_that_are_shown_although_something_is_found_are_reported() {
                 false => ("instructions.withheld", "instructions: withheld; planted-instructions"),
             };
             gateway.says(event);
-            drop(gateway.recorded(what, |record| {
-                record["event"] == "definition" && record.to_string().contains(what)
-            }));
+            eventually(what, || {
+                let mut records = gateway.log().into_iter();
+                let is = |record: &Value| {
+                    record["event"] == "definition" && record.to_string().contains(what)
+                };
+                records.find(is)
+            });
         }
     }
 }
