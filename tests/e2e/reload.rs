@@ -185,7 +185,10 @@ fn files_beside_the_configuration_are_part_of_it() {
             fs::write(registered.join("read.policy.yaml"), text).unwrap();
         };
         let mut config = config(&server, &folder, "read");
-        config.more = format!("registry: {{folder: '{}'}}\n", registered.display());
+        config.more = format!(
+            "registry: {{folder: '{}'}}\napprovals: {{timeout: 1s}}\n",
+            registered.display()
+        );
         tool(false);
         let gateway = config.start_at(&folder.path().join("gateway.yaml"));
         let ana = gateway.client(era, ANA);
@@ -196,7 +199,8 @@ fn files_beside_the_configuration_are_part_of_it() {
         let after = operator(&gateway, "GET", "/config").json()["appliedHash"].clone();
         assert_ne!(before, after);
         assert!(ana.call("read", &json!({})).denial().is_some());
-        assert_eq!(gateway.last()["reason"], "approval-required");
+        // Nobody approves it.
+        assert_eq!(gateway.last()["reason"], "approval-timeout");
         assert_eq!(gateway.last()["policy"], after);
         // What could not be read changes nothing.
         fs::write(registered.join("read.policy.yaml"), "server: [").unwrap();
