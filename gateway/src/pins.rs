@@ -49,7 +49,7 @@ const MAX_ITEMS_PER_SERVER: usize = 4096;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most accepted findings that are reported individually.
 const EXCUSED: usize = 1000;
-/// Most shadowing conflicts, and most withheld definitions, that are reported.
+/// Most shadowing conflicts, and most findings in definitions, that are reported.
 const LIKENESSES: usize = 10_000;
 /// Most lists of one kind and server that are compared with those of other servers.
 const LISTS: usize = 8;
@@ -66,8 +66,28 @@ const REPORTED: usize = 10_000;
 /// The server, kind and name of an item.
 type ItemKey = (Box<str>, ItemKind, Box<str>);
 
-/// An item with its definition and the detector because of which it is withheld.
-type WithheldDefinition = (ItemKey, Option<Digest>, Detector);
+/// What follows from a finding in a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingEffect {
+    /// The definition is withheld.
+    Withheld,
+    /// The definition is shown, and the finding is only recorded.
+    Shown,
+}
+
+impl FindingEffect {
+    /// The word in records.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Withheld => "withheld",
+            Self::Shown => "shown",
+        }
+    }
+}
+
+/// An item with its definition, the detector that found something in it, and what follows. A change of the policy that
+/// withholds what was shown is reported again.
+type ReportedFinding = (ItemKey, Option<Digest>, Detector, FindingEffect);
 
 /// The clients to which a server has shown a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,8 +201,8 @@ struct PinState {
     reported: BTreeMap<(ItemKey, Option<Digest>), (&'static str, DriftAction)>,
     /// The number of reported changes of each server.
     counts: BTreeMap<Box<str>, usize>,
-    /// The withheld definitions that were reported.
-    withheld: BTreeSet<WithheldDefinition>,
+    /// The findings in definitions that were reported.
+    findings: BTreeSet<ReportedFinding>,
     /// The reported constraints that name unknown tools or arguments.
     missed: BTreeSet<String>,
     /// The definitions approved on first use, which are kept when the lockfile changes.
@@ -449,7 +469,7 @@ impl PinMonitor {
         held.told.clear();
         held.counts.clear();
         held.shadows.clear();
-        held.withheld.clear();
+        held.findings.clear();
         held.followed.clear();
         for (server, offer, version) in held.first.clone() {
             Self::add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
@@ -543,92 +563,88 @@ impl PinMonitor {
 
     /// Reports once that a definition is shown although `finding` is in it. A model reads it without calling anything.
     fn suspect(&self, server: &ServerName, offer: &CatalogItem, finding: &Finding) {
-        let (kind, name) = (offer.kind(), offer.name().as_str());
-        let place: ItemKey = (server.as_str().into(), kind, name.into());
-        if !self.withholds_anew((place, offer.digest(), finding.detector)) {
-            return;
-        }
-        let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
-        let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
-        tracing::warn!(
-            event = "definition.suspect", %server, kind, %name, %finding,
-            "definition shown: a detector found something, and the policy only records it"
-        );
-        if !server.is_reserved() {
-            let what = format!("server `{server}`, {kind} {name}: shown; {finding}");
-            self.record("definition", &what);
-        }
+        self.report_definition(server, offer, finding, FindingEffect::Shown);
     }
 
     /// Reports that a definition is withheld because of `finding`, if that was not reported since the lockfile changed.
     pub fn withheld(&self, server: &ServerName, offer: &CatalogItem, finding: &Finding) {
+        self.report_definition(server, offer, finding, FindingEffect::Withheld);
+    }
+
+    fn report_definition(
+        &self,
+        server: &ServerName,
+        offer: &CatalogItem,
+        finding: &Finding,
+        effect: FindingEffect,
+    ) {
         let (kind, name) = (offer.kind(), offer.name().as_str());
         let place: ItemKey = (server.as_str().into(), kind, name.into());
-        if !self.withholds_anew((place, offer.digest(), finding.detector)) {
+        if !self.is_new((place, offer.digest(), finding.detector, effect)) {
             return;
         }
-        let can_accept =
-            finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead;
-        let accept = can_accept.then(|| {
+        let accept = self.can_accept(finding).then(|| {
             let thing = format!("{}/{}", kind.list(), self.told_name(name));
             acceptance(server.as_str(), &thing, finding.detector)
         });
         let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
         let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
-        tracing::warn!(
-            event = "definition.withheld", %server, kind, %name, %finding, accept,
-            "definition withheld: a detector found something"
-        );
+        match effect {
+            FindingEffect::Withheld => tracing::warn!(
+                event = "definition.withheld", %server, kind, %name, %finding, accept,
+                "definition withheld: a detector found something"
+            ),
+            FindingEffect::Shown => tracing::warn!(
+                event = "definition.suspect", %server, kind, %name, %finding,
+                "definition shown: a detector found something, and the policy only records it"
+            ),
+        }
         // The built-in server has definitions that are withheld on purpose.
         if !server.is_reserved() {
-            let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
+            let effect = effect.as_str();
+            let what = format!("server `{server}`, {kind} {name}: {effect}; {finding}");
             self.record("definition", &what);
         }
     }
 
-    /// The same for the instructions in the server info of `server`, which has this digest.
-    pub fn withheld_instructions(
+    /// Reports the same for the instructions in the server info of `server`, which has this digest.
+    pub fn report_instructions(
         &self,
         server: &ServerName,
         digest: Option<Digest>,
         finding: &Finding,
+        effect: FindingEffect,
     ) {
         let place: ItemKey = (server.as_str().into(), ItemKind::Method, "".into());
-        if !self.withholds_anew((place, digest, finding.detector)) {
+        if !self.is_new((place, digest, finding.detector, effect)) {
             return;
         }
-        let can_accept =
-            finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead;
-        let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
-        tracing::warn!(
-            event = "instructions.withheld", %server, %finding, accept,
-            "server instructions withheld: a detector found something"
-        );
-        self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
-    }
-
-    /// The same for instructions that are shown, because `finding` is only likely.
-    pub fn suspect_instructions(
-        &self,
-        server: &ServerName,
-        digest: Option<Digest>,
-        finding: &Finding,
-    ) {
-        let place: ItemKey = (server.as_str().into(), ItemKind::Method, "".into());
-        if !self.withholds_anew((place, digest, finding.detector)) {
-            return;
+        let accept = self
+            .can_accept(finding)
+            .then(|| acceptance(server.as_str(), "server", finding.detector));
+        match effect {
+            FindingEffect::Withheld => tracing::warn!(
+                event = "instructions.withheld", %server, %finding, accept,
+                "server instructions withheld: a detector found something"
+            ),
+            FindingEffect::Shown => tracing::warn!(
+                event = "instructions.suspect", %server, %finding,
+                "server instructions shown: a detector found something, and the policy only records it"
+            ),
         }
-        tracing::warn!(
-            event = "instructions.suspect", %server, %finding,
-            "server instructions shown: a detector found something, and the policy only records it"
-        );
-        self.record("definition", &format!("server `{server}`, instructions: shown; {finding}"));
+        let effect = effect.as_str();
+        self.record("definition", &format!("server `{server}`, instructions: {effect}; {finding}"));
     }
 
-    /// Records the report of a withheld definition; `false` if it was reported before, or the limit is exceeded.
-    fn withholds_anew(&self, what: WithheldDefinition) -> bool {
+    /// Whether an operator can accept a finding with a command that this configuration can be given to.
+    fn can_accept(&self, finding: &Finding) -> bool {
+        finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead
+    }
+
+    /// Notes the report of a finding; `false` if it was reported before, or the limit is exceeded.
+    fn is_new(&self, what: ReportedFinding) -> bool {
         let mut held = self.held();
-        held.withheld.len() < LIKENESSES && held.withheld.insert(what)
+        held.findings.len() < LIKENESSES && held.findings.insert(what)
     }
 
     /// Reports which lockfile is in use from now on.

@@ -72,7 +72,7 @@ use crate::metrics::{Metrics, ServerMetrics};
 use crate::net::connection::{ConnectTarget, ConnectionError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
-use crate::pins::PinMonitor;
+use crate::pins::{FindingEffect, PinMonitor};
 use crate::process::sandbox::SandboxPlan;
 use crate::session::UpstreamSession;
 
@@ -434,12 +434,12 @@ impl Upstream {
 
     /// Reports, once, that the server's instructions are withheld. `digest` is that of its server information.
     pub fn withheld_instructions(&self, digest: Option<Digest>, finding: &Finding) {
-        self.pin_monitor.withheld_instructions(&self.name, digest, finding);
+        self.pin_monitor.report_instructions(&self.name, digest, finding, FindingEffect::Withheld);
     }
 
     /// Reports, once, that the server's instructions are shown although `finding` is likely.
     pub fn suspect_instructions(&self, digest: Option<Digest>, finding: &Finding) {
-        self.pin_monitor.suspect_instructions(&self.name, digest, finding);
+        self.pin_monitor.report_instructions(&self.name, digest, finding, FindingEffect::Shown);
     }
 
     /// Compares the server's information with the approved one.

@@ -101,7 +101,7 @@ const LOGINS: [&str; 8] = [
     "authentication",
     "scopes",
 ];
-/// Parameters of URLs that let in whoever knows them, although their names do not say so.
+/// Parameters of URLs that let in anybody who knows them, although their names do not say so.
 const CODES: [&str; 8] = ["code", "sig", "sas", "hash", "ticket", "nonce", "access", "id"];
 /// The clients whose files are read, for messages.
 const CLIENTS: &str = "a file of Claude Desktop, Claude Code, Cursor, VS Code, Codex, opencode, Gemini CLI, Zed, Continue, \

@@ -454,20 +454,9 @@ pub fn server_request(id: &Id, asked: &str, params: Option<&Shown>) -> Vec<u8> {
 /// The `input_required` result by which the gateway itself asks the user of a modern client about a call.
 #[must_use]
 pub fn approval_required(id: &Id, form: &ApprovalForm, state: &str) -> Body {
-    let mut out = wire::head(Some(id), 512);
-    out.extend_from_slice(br#""result":"#);
-    let mut result = Object::open(&mut out);
-    result.text("resultType", "input_required");
-    let mut asked = Object::open(result.key("inputRequests"));
-    let mut request = Object::open(asked.key(FORM_KEY));
-    request.text("method", method::ELICIT);
-    request.raw("params", form.params());
-    request.close();
-    asked.close();
-    result.text("requestState", state);
-    result.close();
-    out.push(b'}');
-    out.into()
+    let question =
+        QuestionParts { key: FORM_KEY, method: method::ELICIT, params: Some(form.params()) };
+    asking(id, [question], state)
 }
 
 /// The request by which the gateway itself asks the user of a legacy client about a call.
@@ -488,16 +477,36 @@ pub fn approval_request(id: &Id, form: &ApprovalForm) -> Vec<u8> {
 /// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
 #[must_use]
 pub fn input_required(id: &Id, questions: &[InputRequest<Shown>], state: &str) -> Body {
+    let parts = questions.iter().map(|question| QuestionParts {
+        key: &question.key,
+        method: &question.method,
+        params: question.params.as_ref().map(|params| params.value().raw()),
+    });
+    asking(id, parts, state)
+}
+
+/// What an `input_required` result has of one question.
+struct QuestionParts<'a> {
+    key: &'a str,
+    method: &'a str,
+    params: Option<&'a str>,
+}
+
+fn asking<'a>(
+    id: &Id,
+    questions: impl IntoIterator<Item = QuestionParts<'a>>,
+    state: &str,
+) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut result = Object::open(&mut out);
     result.text("resultType", "input_required");
     let mut asked = Object::open(result.key("inputRequests"));
     for question in questions {
-        let mut request = Object::open(asked.key(&question.key));
-        request.text("method", &question.method);
-        if let Some(params) = &question.params {
-            request.raw("params", params.value().raw());
+        let mut request = Object::open(asked.key(question.key));
+        request.text("method", question.method);
+        if let Some(params) = question.params {
+            request.raw("params", params);
         }
         request.close();
     }

@@ -207,7 +207,7 @@ fn nothing_approved(file: &Path, lock: &Lockfile, named: &PinSelector) -> String
     )
 }
 
-/// Whether the lockfile has any version, in whatever state, of what is named.
+/// Whether the lockfile has any version, in any state, of what is named.
 fn is_in(lock: &Lockfile, named: &PinSelector) -> bool {
     lock.servers.iter().any(|(server, locked)| {
         let own = locked.server.iter().map(|version| (None, "", version));
