@@ -349,7 +349,7 @@ fn an_answer_of_a_legacy_client_is_put_to_guardrails_and_what_is_found_in_it_is_
     }
 }
 
-fn read_more(stream: &mut TcpStream, seen: &mut String) {
+pub(crate) fn read_more(stream: &mut TcpStream, seen: &mut String) {
     use std::io::Read as _;
     let mut buffer = [0; 4096];
     let read = stream.read(&mut buffer).unwrap();
@@ -357,7 +357,7 @@ fn read_more(stream: &mut TcpStream, seen: &mut String) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
-fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
+pub(crate) fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
     eventually("the question", || {
         let found = seen.lines().filter_map(|line| line.strip_prefix("data: ")).find_map(|data| {
             let asked: Value = serde_json::from_str(data).ok()?;

@@ -388,10 +388,10 @@ fn guardrails_are_asked_about_a_notification_that_only_the_two_ends_know() {
     assert!(reached(&server, "nice-value") && !reached(&server, "nasty-value"));
 }
 
-type Script = Arc<Mutex<Value>>;
+pub(crate) type Script = Arc<Mutex<Value>>;
 
 /// A server whose tool asks what the script says, and ends with what it was told.
-fn asking(era: Era, script: &Script) -> Server {
+pub(crate) fn asking(era: Era, script: &Script) -> Server {
     asking_in(era, script, &tool("work"))
 }
 
@@ -441,12 +441,12 @@ pub(crate) fn events(stream: &mut TcpStream, messages: &[Value]) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-fn able(gateway: &Gateway, era: Era) -> Client {
+pub(crate) fn able(gateway: &Gateway, era: Era) -> Client {
     let can = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
     Client::able(gateway.address, "/mcp", era, Some(ANA), &can)
 }
 
-fn form(field: &Value) -> Value {
+pub(crate) fn form(field: &Value) -> Value {
     json!({ "method": "elicitation/create", "params": { "mode": "form", "message": "more, please",
         "requestedSchema": { "type": "object", "properties": field } } })
 }
@@ -458,25 +458,30 @@ fn of_schema(schema: Value) -> Value {
 }
 
 /// A request to the model with one member more.
-fn sampling(member: &str, value: Value) -> Value {
+pub(crate) fn sampling(member: &str, value: Value) -> Value {
     let mut asked = sample(10, "none");
     asked["params"][member] = value;
     asked
 }
 
-fn page(url: &str) -> Value {
+pub(crate) fn page(url: &str) -> Value {
     json!({ "method": "elicitation/create", "params": {
         "mode": "url", "message": "open this", "url": url, "elicitationId": "e" } })
 }
 
-fn sample(tokens: u64, context: &str) -> Value {
+pub(crate) fn sample(tokens: u64, context: &str) -> Value {
     let text = json!({ "role": "user", "content": { "type": "text", "text": "hi" } });
     json!({ "method": "sampling/createMessage", "params": {
         "messages": [text], "maxTokens": tokens, "includeContext": context } })
 }
 
 /// What came of a call in which the server asks this: what the client saw, and what is on record.
-fn called(gateway: &Gateway, era: Era, script: &Script, asked: Value) -> (Answer, Value) {
+pub(crate) fn called(
+    gateway: &Gateway,
+    era: Era,
+    script: &Script,
+    asked: Value,
+) -> (Answer, Value) {
     *script.lock().unwrap() = asked;
     let answer = able(gateway, era).call("work", &json!({}));
     (answer, gateway.last())

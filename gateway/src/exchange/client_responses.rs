@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::guardrails::GuardrailSubject;
 use super::server_request_records::{ServerQuestion, denied};
+use super::server_requests::edited;
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;
 use crate::mcp::wire::{Id, ResponseOutcome};
@@ -92,6 +93,12 @@ impl Gateway {
         name: &str,
         answer: Fragment,
     ) -> (Result<ClearedAnswer, Finding>, Vec<Finding>) {
+        let granted = server.server_requests().answer_edits(answer.value());
+        let Ok(answer) = edited(&answer, granted) else {
+            let mut found = Vec::new();
+            let finding = self.unseen(Finding::over_budget(), &mut found);
+            return (Err(finding), found);
+        };
         let (to, bytes) = (server.name().clone(), answer.value().span().len());
         let look =
             move |policy: &Policy, _: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {

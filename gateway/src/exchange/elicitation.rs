@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use http::Response;
 use json::{Fragment, JsonKind, Value};
-use policy::engine::ask::{AT_ONCE, Refusal, RefusalReason};
+use policy::engine::ask::{AT_ONCE, JsonEdit, Refusal};
 use policy::engine::pipeline::Shown;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::event_sink::EventSink;
 use super::in_flight_call::{CallEvent, InFlightCall, UpstreamCall};
 use super::server_request_records::ServerQuestion;
+use super::server_requests::edited;
 use super::state::RequestState;
 use crate::base::random;
 use crate::base::share::{Holder, Share};
@@ -138,9 +139,9 @@ impl InFlightCall {
         self.frame.entry.found(vec![finding]);
     }
 
-    /// Judges server requests inside a result of another type, such as a task status. They cannot be reduced there, so
-    /// any change that the policy requires refuses them.
-    pub(super) async fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
+    /// Judges server requests inside a result of another type, such as a task status. Returns the result with the edits
+    /// that the policy requires; `None` if it requires none.
+    pub(super) async fn asks_in(&mut self, result: &Fragment) -> Result<Option<Fragment>, Failure> {
         let (value, document) = (result.value(), result.document());
         let holders = [Some(value), value.get("task"), value.get("result")];
         // A client that reads names loosely would be asked what was not judged here.
@@ -158,7 +159,7 @@ impl InFlightCall {
         });
         let put: Vec<(Box<str>, Option<Fragment>)> = put.take(AT_ONCE + 1).collect();
         if put.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let hint = self.call.hint();
         let UpstreamCall { gateway, caller, server, client, .. } = &self.call;
@@ -167,10 +168,12 @@ impl InFlightCall {
             .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
         // Boxed, because few results ask for anything, and the futures of all of them would have room for it.
         let refusal = match Box::pin(gateway.edits(caller, server, put, hint)).await {
-            Ok(edits) if edits.iter().all(Vec::is_empty) => {
-                return lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)));
-            }
-            Ok(_) => Refusal { reason: RefusalReason::Size, at: "" },
+            Ok(_) if let Some(capability) = lacking => return Err(Failure::Unasked(capability)),
+            Ok(edits) if edits.iter().all(Vec::is_empty) => return Ok(None),
+            Ok(edits) => match edited(result, edits.into_iter().flatten().collect()) {
+                Ok(result) => return Ok(Some(result)),
+                Err(refusal) => refusal,
+            },
             Err(refusal) => refusal,
         };
         self.note(refusal);
@@ -424,11 +427,13 @@ impl InFlightCall {
         }
         let hint = self.call.hint();
         let UpstreamCall { gateway, caller, server, .. } = &self.call;
-        let judged = gateway.edits(caller, server, put, hint).await;
-        if let Err(refusal) = judged {
-            self.note(refusal);
-            return Some(Err(Failure::Refused(refusal)));
-        }
+        let edits = match gateway.edits(caller, server, put, hint).await {
+            Ok(edits) => edits,
+            Err(refusal) => {
+                self.note(refusal);
+                return Some(Err(Failure::Refused(refusal)));
+            }
+        };
         if names_none {
             let what = "the server requires a page to be opened and does not say which";
             return Some(Err(Failure::Upstream(UpstreamError::Protocol(what))));
@@ -436,13 +441,16 @@ impl InFlightCall {
         if self.era() == Era::Legacy {
             return None;
         }
-        let question = |(n, params): (usize, Value<'_>)| InputRequest {
-            key: format!("elicitation-{n}").into(),
-            id: None,
-            method: method::ELICIT.into(),
-            params: Some(params.fragment(&document)),
+        let question = |(n, (params, edits)): (usize, (Value<'_>, Vec<JsonEdit>))| {
+            let params = Some(edited(&params.fragment(&document), edits)?);
+            let key = format!("elicitation-{n}").into();
+            Ok(InputRequest { key, id: None, method: method::ELICIT.into(), params })
         };
-        let questions: Vec<_> = items.into_iter().enumerate().map(question).collect();
+        let questions = items.into_iter().zip(edits).enumerate().map(question);
+        let questions = match questions.collect::<Result<Vec<_>, Refusal>>() {
+            Ok(questions) => questions,
+            Err(refusal) => return Some(Err(Failure::Refused(refusal))),
+        };
         let questions = match self.shown(InputRequired { questions, result: None }).await {
             Ok(asked) => asked.questions,
             Err(failure) => return Some(Err(failure)),

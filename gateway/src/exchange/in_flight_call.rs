@@ -801,7 +801,7 @@ impl InFlightCall {
                 if ending.outcome == Ended::ToolError {
                     self.explain_denial(result.value());
                 }
-                self.asks_in(&result).await?;
+                let result = self.asks_in(&result).await?.unwrap_or(result);
                 (Reply::Result(result), ending)
             }
             ResponseOutcome::Error(error) => {

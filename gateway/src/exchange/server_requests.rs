@@ -68,22 +68,48 @@ impl Gateway {
     ) -> Result<Vec<Vec<JsonEdit>>, Refusal> {
         let length = |params: &Fragment| params.value().raw().len();
         let lengths = put.iter().filter_map(|(_, params)| params.as_ref().map(length));
-        let (bytes, server) = (lengths.sum(), Arc::clone(server));
+        let (bytes, asking) = (lengths.sum(), Arc::clone(server));
         let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {
             let put = put.iter().map(|(method, params)| {
                 (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
             });
-            server.server_requests().decide_all(put, hint, budget)
+            asking.server_requests().decide_all(put, hint, budget)
         };
         let decided = self.inspect(caller, bytes, look).await;
-        decided.unwrap_or_else(|error| {
+        let decided = decided.unwrap_or_else(|error| {
             tracing::warn!(
                 event = "server_request.uninspected",
                 error = %crate::base::error_chain::ErrorChain(&error),
                 "a server request could not be inspected; it was refused"
             );
             Err(Refusal::unjudged())
-        })
+        });
+        // What is refused for another reason reaches nobody, and does not count.
+        let edits = decided?;
+        self.within_request_rate(caller, server, edits.len())?;
+        Ok(edits)
+    }
+
+    /// Counts `requests` of a server to a caller.
+    ///
+    /// # Errors
+    /// The refusal, if the server makes more than its rate permits.
+    fn within_request_rate(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        requests: usize,
+    ) -> Result<(), Refusal> {
+        let Some(rate) = server.server_requests().rate else { return Ok(()) };
+        let now = self.clock.instant();
+        for _ in 0..requests {
+            // No tool has the empty name.
+            let key = (caller.id.as_str().into(), server.name().as_str().into(), "".into());
+            if self.rate_limiter.take(key, rate, now).is_err() {
+                return Err(Refusal::too_often());
+            }
+        }
+        Ok(())
     }
 
     /// The requests as `caller` may see them.
@@ -132,7 +158,10 @@ impl Gateway {
 }
 
 /// A fragment with the edits applied.
-fn edited(fragment: &Fragment, mut edits: Vec<JsonEdit>) -> Result<Fragment, Refusal> {
+///
+/// # Errors
+/// If what results is not a document within the bounds of an answer.
+pub(super) fn edited(fragment: &Fragment, mut edits: Vec<JsonEdit>) -> Result<Fragment, Refusal> {
     if edits.is_empty() {
         return Ok(fragment.clone());
     }

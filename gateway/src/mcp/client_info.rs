@@ -199,7 +199,7 @@ impl Abilities {
             form: server_requests.forms.is_some(),
             url: server_requests.urls.is_some(),
             sampling: server_requests.sampling.is_some(),
-            roots: server_requests.roots,
+            roots: server_requests.roots.is_some(),
             sampling_tools: false,
             tasks: false,
             sampling_task: false,

@@ -7,7 +7,8 @@ use policy::definition::registry::RateLimit;
 use crate::base::bounded::BoundedMap;
 use crate::base::gcra::{EventRate, Gcra};
 
-/// Identifies a rate limit: caller, server and tool.
+/// Identifies a rate limit: caller, server and tool. With an empty name of a tool it limits the requests of the server to
+/// the caller.
 type RateKey = (Box<str>, Box<str>, Box<str>);
 
 /// Proof that a call is within the rate limit of its tool. [`Cleared`] takes it.

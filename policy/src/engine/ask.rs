@@ -7,7 +7,10 @@
 mod form;
 mod flat;
 mod grant;
+mod roots;
 mod url;
+
+pub use roots::RootsPolicy;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,10 +19,12 @@ use std::sync::LazyLock;
 
 use json::{JsonKind, Value};
 use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::scope;
 
 use crate::definition::offer::ReadOnlyHint;
+use crate::definition::registry::RateLimit;
 
 /// The method of an elicitation request, which asks the user.
 const ELICIT: &str = "elicitation/create";
@@ -147,8 +152,14 @@ pub struct ServerRequestPolicy {
     pub urls: Option<UrlPolicy>,
     /// Sampling requests to the client's model; `None` refuses them.
     pub sampling: Option<SamplingPolicy>,
-    /// Whether the server may list the client's roots.
-    pub roots: bool,
+    /// Requests for the client's roots; `None` refuses them.
+    pub roots: Option<RootsPolicy>,
+    /// How many requests each caller is sent; `None` is no limit. More are refused, so that a user does not agree to the
+    /// next one out of weariness (threat T1403).
+    pub rate: Option<RateLimit>,
+    /// The name of the server, which the message of each elicitation then begins with; `None` adds nothing. On a route
+    /// with several servers the user cannot tell otherwise who asks.
+    pub named: Option<ServerName>,
 }
 
 /// Limits of elicitation with forms.
@@ -200,6 +211,19 @@ pub struct SamplingPolicy {
     pub size: usize,
     /// How a request for more tokens, or for the context of other servers, is treated.
     pub over: SamplingExcessAction,
+    /// How the models that the server would like are treated.
+    pub hints: ModelHintAction,
+}
+
+/// How `modelPreferences.hints` of a sampling request are treated: with these a server chooses which model the client's
+/// user pays for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelHintAction {
+    /// They are removed.
+    #[default]
+    Drop,
+    /// They are passed on.
+    Keep,
 }
 
 /// How a sampling request that exceeds its limits is treated.
@@ -256,13 +280,15 @@ pub enum RefusalReason {
     Malformed,
     /// More than [`AT_ONCE`] requests are made at once.
     Count,
+    /// The server makes more requests than its rate permits.
+    Rate,
     /// The request could not be inspected completely.
     Unjudged,
 }
 
 impl RefusalReason {
     /// Every reason.
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::NotConfigured(RequestPurpose::Form),
         Self::NotConfigured(RequestPurpose::Page),
         Self::NotConfigured(RequestPurpose::Sampling),
@@ -276,11 +302,12 @@ impl RefusalReason {
         Self::Size,
         Self::Malformed,
         Self::Count,
+        Self::Rate,
         Self::Unjudged,
     ];
 
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 10] = [
+    pub const CODES: [&str; 11] = [
         "server-request-not-configured",
         "server-request-secret",
         "server-request-standing-grant",
@@ -290,6 +317,7 @@ impl RefusalReason {
         "server-request-size",
         "server-request-malformed",
         "server-request-count",
+        "server-request-rate",
         "server-request-not-inspected",
     ];
 
@@ -306,6 +334,7 @@ impl RefusalReason {
             Self::Size => "server-request-size",
             Self::Malformed => "server-request-malformed",
             Self::Count => "server-request-count",
+            Self::Rate => "server-request-rate",
             Self::Unjudged => "server-request-not-inspected",
         }
     }
@@ -337,6 +366,7 @@ impl RefusalReason {
             Self::Size => "the request exceeds the size limit",
             Self::Malformed => "the request is malformed",
             Self::Count => "too many requests at once from this server",
+            Self::Rate => "too many requests from this server in a short time",
             Self::Unjudged => "inspection budget exceeded by the request",
         }
     }
@@ -359,6 +389,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// The refusal of a request that exceeds the rate of its server.
+    #[must_use]
+    pub const fn too_often() -> Self {
+        refuse(RefusalReason::Rate, "")
+    }
+
     /// The refusal of a request that could not be inspected: it exceeds the budget, or no capacity is free.
     #[must_use]
     pub const fn unjudged() -> Self {
@@ -380,7 +416,10 @@ impl ServerRequestPolicy {
     /// Whether the server may make no requests at all.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
-        self.forms.is_none() && self.urls.is_none() && self.sampling.is_none() && !self.roots
+        self.forms.is_none()
+            && self.urls.is_none()
+            && self.sampling.is_none()
+            && self.roots.is_none()
     }
 
     /// Decides about requests that a server makes at once, of which all or none are passed on; each has a method and
@@ -416,7 +455,7 @@ impl ServerRequestPolicy {
         let edits = match method {
             ELICIT => self.elicitation(params, hint, budget),
             SAMPLE => self.sampling(params, budget),
-            ROOTS if self.roots => Ok(Vec::new()),
+            ROOTS if self.roots.is_some() => Ok(Vec::new()),
             ROOTS => Err(refuse(RefusalReason::NotConfigured(RequestPurpose::Roots), "")),
             _ => Err(refuse(RefusalReason::NotConfigured(RequestPurpose::Other), "")),
         };
@@ -454,17 +493,37 @@ impl ServerRequestPolicy {
                 if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
                     return Err(malformed("/requestedSchema"));
                 }
-                forms.may_ask(params, budget).map(|()| Vec::new())
+                forms.may_ask(params, budget).map(|()| self.signed(params))
             }
             Some("url") => {
                 let urls = self.urls.as_ref();
                 let refusal = RefusalReason::NotConfigured(RequestPurpose::Page);
                 let urls = urls.ok_or(refuse(refusal, "/mode"))?;
                 ElicitationMode::Page.has_its_members_alone(params)?;
-                urls.may_open(params, hint, budget).map(|()| Vec::new())
+                urls.may_open(params, hint, budget).map(|()| self.signed(params))
             }
             Some(_) => Err(malformed("/mode")),
         }
+    }
+
+    /// The edit that makes the message of an elicitation begin with the name of its server.
+    fn signed(&self, params: Value<'_>) -> Vec<JsonEdit> {
+        let message = self.named.as_ref().zip(params.get("message"));
+        let edit = message.and_then(|(server, message)| {
+            // A name has no character that is written differently inside a JSON string.
+            let text = message.raw().strip_prefix('"')?;
+            Some(JsonEdit {
+                span: message.span(),
+                text: format!("\"The server `{server}` asks: {text}"),
+            })
+        });
+        edit.into_iter().collect()
+    }
+
+    /// The edits to a client's answer before the server gets it: roots that are not granted are removed.
+    #[must_use]
+    pub fn answer_edits(&self, answer: Value<'_>) -> Vec<JsonEdit> {
+        self.roots.as_ref().map(|roots| roots.edits(answer)).unwrap_or_default()
     }
 
     fn sampling(
@@ -515,6 +574,12 @@ impl ServerRequestPolicy {
                 return Err(refuse(RefusalReason::Context, "/includeContext"));
             }
             edits.push(JsonEdit { span: context.span(), text: "\"none\"".to_owned() });
+        }
+        let hints = params.get("modelPreferences").and_then(|wanted| wanted.get("hints"));
+        if let Some(hints) = hints.filter(|_| sampling.hints == ModelHintAction::Drop)
+            && hints.raw() != "[]"
+        {
+            edits.push(JsonEdit { span: hints.span(), text: "[]".to_owned() });
         }
         Ok(edits)
     }

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 104] = [
+const REASONS: [&str; 105] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -50,6 +50,7 @@ const REASONS: [&str; 104] = [
     "server-request-size",
     "server-request-malformed",
     "server-request-count",
+    "server-request-rate",
     "server-request-not-inspected",
     "revoked",
     "host-not-allowed",

@@ -203,7 +203,7 @@ impl SettingsCompiler<'_> {
         self.ports_differ(&listeners, ops.as_ref(), sockets);
         self.keys_are_secret(&hashes, &listeners);
         let written = servers.len();
-        let servers = self.servers(servers);
+        let servers = self.servers(servers, &routes);
         let routes = self.routes(routes, &servers, &identity, &listeners);
         let audit = self.audit(audit);
         let telemetry = self.telemetry(raw.telemetry, context.variables);

@@ -264,8 +264,27 @@ pub(super) struct RawServerRequests {
     pub(super) url_elicitation: Option<RawUrls>,
     /// Requests to the client's model (`sampling/createMessage`).
     pub(super) sampling: Option<RawSampling>,
-    /// Requests for the client's roots (`roots/list`). `{}` allows them.
+    /// Requests for the client's roots (`roots/list`). `{}` allows them, and the server gets all roots.
     pub(super) roots: Option<RawRoots>,
+    /// How many requests of these kinds each caller is sent, such as `60/m`, the default: a number for each second
+    /// (`/s`), minute (`/m`) or hour (`/h`). More are refused.
+    pub(super) rate: Option<String>,
+    /// Whether the message of an elicitation begins with the name of the server: where a route of the server has others
+    /// as well (`auto`, the default), `always`, or `never`.
+    pub(super) origin: RawOrigin,
+}
+
+/// When the message of an elicitation begins with the name of its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawOrigin {
+    /// Where a route of the server has others as well.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// Elicitation forms for the user.
@@ -330,6 +349,20 @@ pub(super) struct RawSampling {
     pub(super) max_size: Option<String>,
     /// What happens to a request for more tokens, or with an `includeContext` other than `none`. Default `refuse`.
     pub(super) on_exceeded: RawSamplingOver,
+    /// What happens to the models that the server would like (`modelPreferences.hints`). Default `drop`: the client
+    /// chooses the model that its user pays for.
+    pub(super) model_hints: RawModelHints,
+}
+
+/// What happens to the hints at models in a sampling request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawModelHints {
+    /// They are removed.
+    #[default]
+    Drop,
+    /// They are passed on.
+    Keep,
 }
 
 /// What happens to a sampling request that exceeds a limit.
@@ -344,9 +377,13 @@ pub(super) enum RawSamplingOver {
 }
 
 /// Requests for the client's roots.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawRoots {}
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawRoots {
+    /// Patterns of the URIs of roots that the server may know of, such as `file:///srv/work/*`. Others are removed from
+    /// the answer. Without it the server gets all.
+    pub(super) only: Option<Vec<String>>,
+}
 
 /// When requests to a failing server are rejected at once. While the circuit is open, one request is let through
 /// after each pause. Failed and broken connections, programs that exit, timeouts and HTTP statuses from 500 count

@@ -203,7 +203,8 @@ impl SettingsCompiler<'_> {
     }
 }
 
-fn rate(text: &str) -> Option<RateLimit> {
+/// Parses a rate such as `60/m`; `None` if it is none.
+pub(super) fn rate(text: &str) -> Option<RateLimit> {
     let (count, unit) = text.split_once('/')?;
     let seconds = match unit {
         "s" => 1,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use http::Uri;
 use policy::engine::ask::{
-    FormPolicy, SamplingExcessAction, SamplingPolicy, SecretFormAction, ServerRequestPolicy,
-    StandingGrantAction, UrlPolicy,
+    FormPolicy, ModelHintAction, RootsPolicy, SamplingExcessAction, SamplingPolicy,
+    SecretFormAction, ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
@@ -19,10 +19,11 @@ use super::compiler::{DefiningSection, RequiredSecret, SettingsCompiler};
 use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
-    RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
-    RawSamplingOver, RawSandbox, RawSandboxMode, RawSecret, RawServer, RawServerRequests,
-    RawSharing, RawStandingGrants, RawTransport, RawVariable,
+    RawCircuitBreaker, RawFiles, RawFormSecrets, RawModelHints, RawOrigin, RawPrefix, RawProtocol,
+    RawReachable, RawRoute, RawSamplingOver, RawSandbox, RawSandboxMode, RawSecret, RawServer,
+    RawServerRequests, RawSharing, RawStandingGrants, RawTransport, RawVariable,
 };
+use super::registry;
 use super::{
     AuditSettings, CircuitBreaker, IdentitySettings, ListenerSettings, LoadPurpose, PinSettings,
     ProcessSharing, Program, RouteSettings, SECRET, SecretRef, ServerProtocol, ServerSettings,
@@ -42,8 +43,16 @@ const MAX_TOKENS: u64 = 4096;
 const MESSAGES: usize = 32;
 const SAMPLING: usize = 64 * 1024;
 
+/// The default rate of a server's requests to each caller.
+const REQUEST_RATE: &str = "60/m";
+
 impl SettingsCompiler<'_> {
-    pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<ServerSettings> {
+    /// `routes` decide which servers users have to be told apart from others.
+    pub(super) fn servers(
+        &mut self,
+        raws: Vec<RawServer>,
+        routes: &[RawRoute],
+    ) -> Vec<ServerSettings> {
         self.filled("/servers", &raws, "add at least one server");
         let mut seen = BTreeSet::new();
         let server = |(n, mut raw): (usize, RawServer)| {
@@ -73,8 +82,16 @@ impl SettingsCompiler<'_> {
             let (tls, credential, headers) = self.shown(&at, &mut raw);
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
             let server_requests = std::mem::take(&mut raw.server_requests);
-            let server_requests =
+            let is_named = match server_requests.origin {
+                RawOrigin::Auto => routes
+                    .iter()
+                    .any(|route| route.servers.len() > 1 && route.servers.contains(&raw.name)),
+                RawOrigin::Always => true,
+                RawOrigin::Never => false,
+            };
+            let mut server_requests =
                 self.server_requests(&format!("{at}/serverRequests"), server_requests);
+            server_requests.named = Some(name.clone()).filter(|_| is_named);
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
@@ -126,8 +143,20 @@ impl SettingsCompiler<'_> {
 
     /// Compiles the `serverRequests` of a server.
     fn server_requests(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
-        let RawServerRequests { form_elicitation: forms, url_elicitation: urls, sampling, roots } =
-            raw;
+        let RawServerRequests {
+            form_elicitation: forms,
+            url_elicitation: urls,
+            sampling,
+            roots,
+            rate,
+            origin: _,
+        } = raw;
+        let rate = rate.as_deref().unwrap_or(REQUEST_RATE);
+        let parsed = registry::rate(rate);
+        if parsed.is_none() {
+            let message = format!("`{}` is not a rate", rate.escape_debug());
+            self.report(&format!("{at}/rate"), message, "write a number and a unit: `60/m`");
+        }
         let forms = forms.map(|raw| FormPolicy {
             secrets: match raw.secrets {
                 RawFormSecrets::Refuse => SecretFormAction::Refuse,
@@ -150,9 +179,33 @@ impl SettingsCompiler<'_> {
                     RawSamplingOver::Refuse => SamplingExcessAction::Refuse,
                     RawSamplingOver::Cut => SamplingExcessAction::Cut,
                 },
+                hints: match raw.model_hints {
+                    RawModelHints::Drop => ModelHintAction::Drop,
+                    RawModelHints::Keep => ModelHintAction::Keep,
+                },
             }
         });
-        ServerRequestPolicy { forms, urls, sampling, roots: roots.is_some() }
+        let roots = roots.map(|raw| RootsPolicy {
+            only: raw.only.map(|list| self.granted_roots(&format!("{at}/roots/only"), &list)),
+        });
+        ServerRequestPolicy { forms, urls, sampling, roots, rate: parsed, named: None }
+    }
+
+    /// Compiles the patterns of the roots that a server may know of.
+    fn granted_roots(&mut self, at: &str, list: &[String]) -> Vec<Pattern> {
+        self.filled(at, list, "name the roots, such as `file:///srv/work/*`");
+        let mut patterns = Vec::with_capacity(list.len());
+        for (n, text) in list.iter().enumerate() {
+            match Pattern::resource(text) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(error) => {
+                    let message = format!("`{}` {error}", text.escape_debug());
+                    let help = "write a URI in its usual form, with `*` for what differs";
+                    self.report(&format!("{at}/{n}"), message, help);
+                }
+            }
+        }
+        patterns
     }
 
     /// Compiles the hosts of web pages that users may be sent to.

@@ -5,8 +5,8 @@ use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::pattern::Pattern;
 
 use super::{
-    AT_ONCE, FormPolicy, RefusalReason, SamplingExcessAction, SamplingPolicy, SecretFormAction,
-    ServerRequestPolicy, StandingGrantAction, UrlPolicy,
+    AT_ONCE, FormPolicy, ModelHintAction, RefusalReason, RootsPolicy, SamplingExcessAction,
+    SamplingPolicy, SecretFormAction, ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
 use crate::definition::offer::ReadOnlyHint;
 
@@ -17,8 +17,16 @@ fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {
             hosts: vec![Pattern::new("login.example.com")],
             standing: StandingGrantAction::Refuse,
         }),
-        sampling: Some(SamplingPolicy { max_tokens: 100, messages: 2, size: 500, over }),
-        roots: true,
+        sampling: Some(SamplingPolicy {
+            max_tokens: 100,
+            messages: 2,
+            size: 500,
+            over,
+            hints: ModelHintAction::Drop,
+        }),
+        roots: Some(RootsPolicy::default()),
+        rate: None,
+        named: None,
     }
 }
 
@@ -215,12 +223,13 @@ fn a_request_to_the_model_has_members_of_their_types() {
         r#""temperature":null"#,
         r#""systemPrompt":"be""#,
         r#""stopSequences":["end"]"#,
-        r#""modelPreferences":{"hints":[{"name":"m"}]}"#,
+        r#""modelPreferences":{"hints":[],"costPriority":0.5}"#,
         r#""metadata":{"max_tokens":9}"#,
         r#""_meta":{},"x-more":1"#,
     ] {
         assert_eq!(decide(more), "", "{more}");
     }
+    assert_eq!(decide(r#""modelPreferences":{"hints":[{"name":"m"}]}"#), "cut");
 }
 
 #[test]

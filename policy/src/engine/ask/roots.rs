@@ -1,0 +1,49 @@
+//! Which of a client's roots a server may know of.
+
+use json::{JsonKind, Value};
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::uri::ResourceUri;
+
+use super::JsonEdit;
+
+/// The roots that a server may know of. The default is all of them.
+#[derive(Clone, Debug, Default)]
+pub struct RootsPolicy {
+    /// Patterns of the URIs that are granted, in canonical form; `None` grants every root.
+    pub only: Option<Vec<Pattern>>,
+}
+
+impl RootsPolicy {
+    /// The edits that remove the roots that are not granted from the answer of a client: a legacy one is the result of
+    /// `roots/list`, a modern one an object with a result for each request (SPEC 2026-07-28 `inputResponses`).
+    pub(super) fn edits(&self, answer: Value<'_>) -> Vec<JsonEdit> {
+        let Some(only) = &self.only else { return Vec::new() };
+        let members = answer.members().map(|(_, member)| member);
+        // A result has members of other types: `roots`, `action`, `role`.
+        let results: Vec<_> = match answer.members().all(|(_, member)| member.is_object()) {
+            true => members.collect(),
+            false => vec![answer],
+        };
+        results.into_iter().filter_map(|result| edit(only, result.get("roots")?)).collect()
+    }
+}
+
+/// The edit to a list of roots; `None` if all are granted.
+fn edit(only: &[Pattern], roots: Value<'_>) -> Option<JsonEdit> {
+    // What is no list of roots is not passed on: nobody could say what it grants.
+    let items = if roots.kind() == JsonKind::Array { Some(roots.items()) } else { None };
+    let (kept, lost): (Vec<_>, Vec<_>) =
+        items.into_iter().flatten().partition(|root| is_granted(only, *root));
+    if lost.is_empty() && roots.kind() == JsonKind::Array {
+        return None;
+    }
+    let kept: Vec<_> = kept.into_iter().map(Value::raw).collect();
+    Some(JsonEdit { span: roots.span(), text: format!("[{}]", kept.join(",")) })
+}
+
+/// Whether the URI of a root is granted. One without a canonical form is not.
+fn is_granted(only: &[Pattern], root: Value<'_>) -> bool {
+    let uri = root.get("uri").and_then(Value::as_str);
+    let uri = uri.and_then(|uri| ResourceUri::parse(&uri).ok());
+    uri.is_some_and(|uri| only.iter().any(|pattern| pattern.matches(uri.as_str())))
+}
