@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 
 use crate::pins::lockfile;
 
-const OPEN: &str =
-    r#"{"id": "open", "effect": "allow", "principals": ["*"], "servers": ["*"], "tools": ["*"]}"#;
-
 /// What a server offers: the later descriptions once it `has_changed`.
 fn offers(tools: &Value, has_changed: bool) -> Value {
     let offered = tools.as_array().unwrap().iter().map(|tool| {
@@ -123,7 +120,7 @@ fn config(policy: &Value, servers: &[(&str, Server)]) -> Config {
         servers.iter().map(|(name, server)| json!({ "name": name, "url": server.url() })).collect();
     let names: Vec<_> = servers.iter().map(|(name, _)| *name).collect();
     let mut rules = policy["rules"].as_array().cloned().unwrap_or_default();
-    rules.push(serde_json::from_str(OPEN).unwrap());
+    rules.push(json!({ "id": "open", "effect": "allow", "principals": ["*"], "servers": ["*"], "tools": ["*"] }));
     // Whatever a detector finds, the model is persuaded here.
     let unread = json!([{ "servers": ["*"], "results": { "plantedInstructions": "off", "toolDirections": "off" } }]);
     let mut section = json!({ "rules": rules, "content": unread });
@@ -137,6 +134,7 @@ fn config(policy: &Value, servers: &[(&str, Server)]) -> Config {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "data of the test, not a peer's")]
 fn the_harmful_step_of_a_known_incident_is_refused_and_its_ordinary_twin_passes() {
     let incidents: Vec<Value> = serde_json::from_str(include_str!("incidents.json")).unwrap();
     for (incident, era) in incidents.iter().flat_map(|one| ERAS.map(|era| (one, era))) {
