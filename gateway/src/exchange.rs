@@ -29,6 +29,7 @@ mod offload;
 mod elicitation;
 mod capture;
 mod call;
+mod approval_notices;
 mod approvals;
 mod tasks;
 mod list;
@@ -81,6 +82,7 @@ use crate::mcp::wire::headers::{SingleValue, single};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
 use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
+use crate::outbound::webhook::Webhook;
 use crate::session::approvals::Approvals;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::flow_store::FlowStore;
@@ -147,6 +149,8 @@ pub struct Gateway {
     pub flow_store: Arc<FlowStore>,
     /// Questions to people whether a call may be made, and their answers.
     pub approvals: Arc<Approvals>,
+    /// The service that is told of questions whether a call may be made.
+    pub approval_webhook: Option<Arc<Webhook>>,
     /// Who is asked, and within which bounds.
     pub approval_settings: ApprovalSettings,
     /// Encrypts and authenticates state that clients carry, such as `requestState`.

@@ -6,9 +6,12 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Answer, Client, raw};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, json_of, printed};
-use e2e::server::{Server, tool};
+use e2e::server::{Call, Server, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -507,6 +510,98 @@ fn nobody_is_asked_where_nobody_can_answer() {
         assert_eq!(gateway.last()["rule"], "careful");
         assert!(server.tool_calls().is_empty());
     }
+}
+
+const SIGNING: &str = "a secret for notices";
+
+/// A service that gets notices: it fails at the first of each kind, and takes what comes then.
+fn told() -> Server {
+    let seen: Mutex<Vec<String>> = Mutex::default();
+    Server::start(move |call, stream| {
+        let kind = call.body["type"].as_str().unwrap_or_default().to_owned();
+        let mut seen = seen.lock().unwrap();
+        let is_first = !seen.contains(&kind);
+        seen.push(kind);
+        let status = if is_first { "503 Service Unavailable" } else { "204 No Content" };
+        stream.write_all(&e2e::server::answer(status, "text/plain", "")).is_ok()
+    })
+}
+
+/// The notices of one kind, once there are `count`.
+fn notices(service: &Server, kind: &str, count: usize) -> Vec<Call> {
+    eventually(kind, || {
+        let calls = service.calls().into_iter().filter(|call| call.body["type"] == kind);
+        let calls: Vec<_> = calls.collect();
+        (calls.len() >= count).then_some(calls)
+    })
+}
+
+/// Whether a notice has the signature of Standard Webhooks.
+fn is_signed(notice: &Call) -> bool {
+    let header = |name: &str| {
+        let mut lines = notice.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).unwrap().1.to_owned()
+    };
+    let (id, time) = (header("webhook-id"), header("webhook-timestamp"));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SIGNING.as_bytes());
+    let body = notice.bytes.strip_prefix(notice.head.as_bytes()).unwrap().trim_ascii_start();
+    let signed = [format!("{id}.{time}.").as_bytes(), body].concat();
+    let signature = header("webhook-signature");
+    let signature = STANDARD.decode(signature.strip_prefix("v1,").unwrap()).unwrap();
+    time.parse::<u64>().is_ok() && hmac::verify(&key, &signed, &signature).is_ok()
+}
+
+#[test]
+fn a_service_is_told_of_a_question_and_of_its_end_until_it_takes_the_notice() {
+    for era in ERAS {
+        let (server, service, folder) = (server(era), told(), Folder::new());
+        let secret = folder.path().join("signing");
+        fs::write(&secret, SIGNING).unwrap();
+        let webhook = format!(
+            ", webhook: {{url: '{}', secret: {{fromFile: '{}'}}}}",
+            service.url(),
+            secret.display()
+        );
+        let gateway = config(&server, &folder, &webhook).start();
+        let ana = gateway.client(era, ANA);
+        let call = calling(&ana, &to("b\u{202e}ob"));
+        let asked = notices(&service, "approval.asked", 2);
+        let data = &asked[1].body["data"];
+        assert_eq!(asked[0].body, asked[1].body, "the same notice is repeated");
+        assert_eq!(
+            (&data["tool"], &data["principal"], &data["state"]),
+            (&json!("send"), &json!("ana"), &json!("waiting"))
+        );
+        assert!(data["arguments"].as_str().unwrap().contains(r"\u{202e}"), "{data}");
+        assert_eq!(approve(&gateway, data["id"].as_str().unwrap()), 200);
+        assert!(call.join().unwrap().text().contains("done"));
+        let ended = notices(&service, "approval.ended", 2);
+        assert_eq!(ended[1].body["data"]["id"], data["id"]);
+        assert!(ended[1].body["data"]["arguments"].is_null());
+        assert!(asked.iter().chain(&ended).all(is_signed), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_service_that_cannot_be_reached_changes_nothing() {
+    let (server, folder) = (server(Era::Modern), Folder::new());
+    let secret = folder.path().join("signing");
+    fs::write(&secret, SIGNING).unwrap();
+    let webhook = format!(
+        ", webhook: {{url: 'http://127.0.0.1:1/', secret: {{fromFile: '{}'}}}}",
+        secret.display()
+    );
+    let gateway = config(&server, &folder, &webhook).start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let call = calling(&ana, &to("bob"));
+    gateway.says("a notice could not be delivered");
+    assert_eq!(approve(&gateway, &question(&gateway)), 200);
+    assert!(call.join().unwrap().text().contains("done"));
+    let mut alone = config(&server, &folder, &webhook);
+    alone.ops = "{address: '127.0.0.1:0'}".to_owned();
+    alone.more = alone.more.replace("ask: [operator]", "timeout: 5m");
+    let said = printed(&alone.tried(&["validate", "--elsewhere"]));
+    assert!(said.contains("who is told of a question could not answer it"), "{said}");
 }
 
 #[test]

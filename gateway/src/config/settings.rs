@@ -68,7 +68,7 @@ use crate::net::http2;
 use crate::process::sandbox::SandboxPlan;
 use crate::process::scripts::{self, CommandLine};
 
-pub use approvals::ApprovalSettings;
+pub use approvals::{ApprovalSettings, WebhookSettings};
 pub use audit::{
     AuditSettings, CaptureSettings, CheckpointSettings, RefusalSettings, Rotation, SinkSettings,
     SinkTarget, SyslogAddress,
@@ -117,6 +117,8 @@ pub struct Settings {
     pub policy: Policy,
     /// How people are asked about calls that need an approval.
     pub approvals: ApprovalSettings,
+    /// The service that is told of questions whether a call may be made.
+    pub approval_webhook: Option<WebhookSettings>,
     /// SHA-256 of each section of the file after substitution, by section name.
     pub sections: BTreeMap<Box<str>, [u8; 32]>,
     /// SHA-256 of the file after substitution and of the files that belong to it, in hexadecimal. It identifies the

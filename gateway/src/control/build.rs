@@ -52,6 +52,7 @@ use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::guardrail::GuardrailClient;
 use crate::outbound::otlp::{OtlpClient, OtlpCredential};
 use crate::outbound::secrets::{self, LiveSecret, SecretStore};
+use crate::outbound::webhook::Webhook;
 use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
 use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
@@ -470,6 +471,8 @@ impl ProcessState {
         let http_sse =
             settings.routes.iter().filter(|route| route.http_sse).map(|route| route.path.clone());
         let digest = format!("sha256:{}", settings.digest);
+        let webhook = settings.approval_webhook.as_ref();
+        let webhook = webhook.map(|webhook| Webhook::new(webhook, &environment));
         let gateway = Gateway {
             identity: Arc::new(identity),
             sessions: Arc::clone(&self.sessions),
@@ -493,6 +496,7 @@ impl ProcessState {
             flow_store: Arc::clone(&self.flow_store),
             approvals: Arc::clone(&self.approvals),
             approval_settings: settings.approvals,
+            approval_webhook: webhook.transpose()?.map(Arc::new),
             sealer: Arc::clone(&self.sealer),
             rate_limiter: Arc::clone(&self.rate_limiter),
             revocations_changed: self.revocations_changed.clone(),

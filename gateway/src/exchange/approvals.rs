@@ -229,10 +229,14 @@ impl Gateway {
             expires: now + settings.timeout,
             config_digest: Arc::clone(&self.config_digest),
         };
-        self.approvals.ask(question, settings).map_err(|error| match error {
+        let kept = self.approvals.ask(question, settings).map_err(|error| match error {
             AskError::Limit(limit) => Failure::Approval(ApprovalFailure::Limit(limit)),
             AskError::Unrecorded(error) => Failure::Audit(error),
-        })
+        })?;
+        if kept.is_new {
+            self.notify_of(&kept.open);
+        }
+        Ok(kept.open)
     }
 
     /// Waits for the answer to a question: its state then.

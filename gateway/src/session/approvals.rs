@@ -4,6 +4,7 @@
 //! configuration. An approval is spent by one call ([`Approvals::spend`]), within the time that the question had. State
 //! that is lost denies: a call that finds no approval asks again.
 
+mod document;
 mod drawing;
 mod memory;
 mod question;
@@ -25,6 +26,7 @@ use crate::config::settings::ApprovalSettings;
 use crate::metrics::Metrics;
 use crate::metrics::approval_step::ApprovalStep;
 
+pub use document::{details, summary};
 pub use drawing::{drawn, drawn_members};
 pub use form::{ApprovalForm, FORM_KEY, form_answer};
 pub use memory::MemoryApprovals;
@@ -278,11 +280,11 @@ impl Approvals {
         &self,
         question: ApprovalQuestion,
         settings: &ApprovalSettings,
-    ) -> Result<OpenApproval, AskError> {
+    ) -> Result<KeptQuestion, AskError> {
         let now = self.clock.instant();
         let kept = self.store.ask(question, settings, now).map_err(AskError::Limit)?;
         if !kept.is_new {
-            return Ok(kept.open);
+            return Ok(kept);
         }
         self.metrics.approvals_waiting.fetch_add(1, Ordering::AcqRel);
         let asked = &kept.open.question;
@@ -297,7 +299,7 @@ impl Approvals {
             server = %asked.server, tool = %asked.tool, rule = %asked.rule,
             "a call waits for the approval of a person"
         );
-        Ok(kept.open)
+        Ok(kept)
     }
 
     /// Every question, in the order in which they were asked.

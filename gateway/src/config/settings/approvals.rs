@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::OpsListener;
 use super::compiler::SettingsCompiler;
 use super::limit_table::{KIB, MIB};
-use super::raw::{Approver, RawApprovals};
+use super::raw::{Approver, RawApprovals, RawWebhook};
+use super::{OpsListener, SecretRef, ServiceEndpoint};
 
 /// Longest time for which a question can be answered: its call waits as long, and its arguments are kept.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -33,6 +33,20 @@ pub struct ApprovalSettings {
     pub argument_bytes: usize,
 }
 
+/// The default and the maximum time limit of a request to the webhook.
+const DEADLINE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+
+/// A web service that gets signed notices.
+#[derive(Clone, Debug)]
+pub struct WebhookSettings {
+    /// The URL, and how the gateway connects to it.
+    pub place: ServiceEndpoint,
+    /// The secret with which notices are signed.
+    pub secret: SecretRef,
+    /// How long the service may take to answer.
+    pub timeout: Duration,
+}
+
 impl Default for ApprovalSettings {
     fn default() -> Self {
         Self {
@@ -50,6 +64,29 @@ impl Default for ApprovalSettings {
 }
 
 impl SettingsCompiler<'_> {
+    pub(super) fn webhook(
+        &mut self,
+        raw: RawWebhook,
+        approvals: &ApprovalSettings,
+    ) -> Option<WebhookSettings> {
+        let at = "/approvals/webhook";
+        if !approvals.asks_operator {
+            let help = "add `operator` to `ask`, and `ops.token`; or remove the webhook";
+            self.report(at, "who is told of a question could not answer it", help);
+        }
+        let url = self.guarded_url(&format!("{at}/url"), &raw.url);
+        let way = self.way(&format!("{at}/connection"), &raw.connection);
+        let secret = self.secret(&format!("{at}/secret"), raw.secret);
+        let (usual, most) = DEADLINE;
+        let timeout =
+            self.time_within(&format!("{at}/timeout"), raw.timeout.as_deref(), usual, most);
+        Some(WebhookSettings {
+            place: ServiceEndpoint { url: url?, way },
+            secret: secret?,
+            timeout,
+        })
+    }
+
     pub(super) fn approvals(
         &mut self,
         raw: &RawApprovals,

@@ -25,7 +25,8 @@ use super::yaml::YamlNode;
 use super::{
     ApprovalSettings, AuditSettings, CallerLimits, GatewayResources, IdentitySettings, Limits,
     ListenerSettings, LoadPurpose, LogSettings, OpsListener, PinSettings, Program, RouteSettings,
-    SecretRef, ServerSettings, ServerTransport, Settings, TelemetrySettings, TerminalUse, revoked,
+    SecretRef, ServerSettings, ServerTransport, Settings, TelemetrySettings, TerminalUse,
+    WebhookSettings, revoked,
 };
 
 /// How long a session is valid if the configuration does not say.
@@ -96,6 +97,7 @@ pub(super) fn settings(
             routes: compiled.routes,
             policy,
             approvals: compiled.approvals,
+            approval_webhook: compiled.approval_webhook,
             pins,
             sections: sections(&json),
             digest,
@@ -125,6 +127,7 @@ struct CompiledSections {
     /// Number of servers in the file, including those that were dropped.
     written: usize,
     approvals: ApprovalSettings,
+    approval_webhook: Option<WebhookSettings>,
     routes: Vec<RouteSettings>,
     audit: AuditSettings,
     telemetry: TelemetrySettings,
@@ -200,6 +203,8 @@ impl SettingsCompiler<'_> {
         let listeners = self.listeners(&listeners, &identity);
         let ops = ops.and_then(|raw| self.ops(raw));
         let approvals = self.approvals(&raw.approvals, ops.as_ref());
+        let webhook = raw.approvals.webhook;
+        let approval_webhook = webhook.and_then(|raw| self.webhook(raw, &approvals));
         self.ports_differ(&listeners, ops.as_ref(), sockets);
         self.keys_are_secret(&hashes, &listeners);
         let written = servers.len();
@@ -221,6 +226,7 @@ impl SettingsCompiler<'_> {
             servers,
             written,
             approvals,
+            approval_webhook,
             routes,
             audit,
             telemetry,

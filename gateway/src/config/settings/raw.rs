@@ -23,7 +23,7 @@ use policy_core::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub(super) use approvals::{Approver, RawApprovals};
+pub(super) use approvals::{Approver, RawApprovals, RawWebhook};
 pub(super) use audit::{
     RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink, RawSyslog,
 };

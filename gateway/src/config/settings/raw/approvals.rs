@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::{RawReach, RawSecret};
+
 /// How people are asked about calls that need an approval: those of rules with `requireApproval`, of tools with
 /// `approvalRequired` in the registry, and of `policy.flow.mode: ask`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -27,6 +29,24 @@ pub(in crate::config::settings) struct RawApprovals {
     /// Most bytes of the arguments in one question, as they are shown, such as `16KiB`. A call with more is denied,
     /// because a question is never shown in part. Default `16KiB`.
     pub(in crate::config::settings) argument_bytes: Option<String>,
+    /// A web service that is told of each question and of its end, for example to write to a chat. It answers through
+    /// the admin API.
+    pub(in crate::config::settings) webhook: Option<RawWebhook>,
+}
+
+/// A web service that gets signed notices (Standard Webhooks).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::config::settings) struct RawWebhook {
+    /// The URL that notices are sent to by POST: `https`, or `http` on this machine.
+    pub(in crate::config::settings) url: String,
+    /// The secret with which notices are signed (HMAC-SHA256): any text, or `whsec_` and base64.
+    pub(in crate::config::settings) secret: RawSecret,
+    /// How long the service may take to answer, at most `60s`. Default `10s`.
+    pub(in crate::config::settings) timeout: Option<String>,
+    /// How the gateway connects to the service.
+    #[serde(default)]
+    pub(in crate::config::settings) connection: RawReach,
 }
 
 /// Who can answer a question.
