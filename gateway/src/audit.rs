@@ -59,8 +59,8 @@ pub use ledger::{CheckpointPolicy, Ledger, SinkSlot};
 use ledger::{LossAction, LostFile, RequiredRoom, UnsyncedData};
 pub use otlp::RecordExporter;
 pub use record::{
-    ApprovalEvent, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, RecordStart,
-    RecordedDecision, UNSEEN, WithheldItem, written,
+    ApprovalEvent, CERTIFICATE, DefinitionSubject, FOREIGN, NAMES, OAUTH, Record, RecordId,
+    RecordStart, RecordedDecision, UNSEEN, WithheldItem, written,
 };
 pub use sink::{AuditSink, Rendering, write_to_stdout};
 pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
@@ -732,6 +732,20 @@ impl Journal {
     /// If a sink does not accept the record.
     pub fn record_event(&self, event: &str, what: &str) -> Result<(), AuditError> {
         self.write_event(&AuditEvent { event, what: Some(what), ..AuditEvent::default() })
+    }
+
+    /// Records an event about a definition.
+    ///
+    /// # Errors
+    /// If a sink does not accept the record.
+    pub fn record_definition(
+        &self,
+        event: &str,
+        what: &str,
+        subject: DefinitionSubject<'_>,
+    ) -> Result<(), AuditError> {
+        let (what, subject) = (Some(what), Some(subject));
+        self.write_event(&AuditEvent { event, what, subject, ..AuditEvent::default() })
     }
 
     /// Probes the sinks with a record as long as the longest that failed: room for a short record alone is not enough

@@ -777,6 +777,12 @@ fn named_or_usual(named: Option<PathBuf>) -> Option<PathBuf> {
     })
 }
 
+/// A configuration of a verb that can do without: `None` if it is `portcullis.yaml` in the working folder and there is none.
+fn named_or_absent(config: &Path) -> Option<&Path> {
+    let is_there = config != Path::new(USUAL) || fs::symlink_metadata(config).is_ok();
+    is_there.then_some(config)
+}
+
 /// Reports that a configuration is needed and none was found.
 fn no_configuration() -> ExitCode {
     complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"))

@@ -290,6 +290,8 @@ pub struct Metrics {
     outcomes: [Counter; ExchangeOutcome::ALL.len()],
     denials: [Counter; policy::rules::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
+    /// Findings in definitions, by detector.
+    definition_findings: [Counter; Detector::OF_DEFINITIONS.len()],
     /// Refused credentials, by the check that failed.
     credentials: [Counter; CredentialCheck::ALL.len()],
     /// Steps of approvals.
@@ -423,6 +425,7 @@ impl Metrics {
             outcomes: Default::default(),
             denials: std::array::from_fn(|_| Counter::default()),
             findings: std::array::from_fn(|_| Counter::default()),
+            definition_findings: std::array::from_fn(|_| Counter::default()),
             credentials: std::array::from_fn(|_| Counter::default()),
             approvals: Default::default(),
             approvals_waiting: AtomicU64::new(0),
@@ -603,6 +606,14 @@ impl Metrics {
             if let Some(counter) = at.and_then(|at| self.findings.get(at)) {
                 counter.add(1);
             }
+        }
+    }
+
+    /// Counts a finding in a definition that is reported.
+    pub fn in_definition(&self, finding: &Finding) {
+        let at = Detector::OF_DEFINITIONS.iter().position(|known| *known == finding.detector);
+        if let Some(counter) = at.and_then(|at| self.definition_findings.get(at)) {
+            counter.add(1);
         }
     }
 

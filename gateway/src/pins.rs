@@ -30,7 +30,7 @@ use policy::rules::decision::Mode;
 use policy_core::subject::name::ServerName;
 use tokio::time::Instant;
 
-use crate::audit::Journal;
+use crate::audit::{AuditError, DefinitionSubject, Journal};
 use crate::base::error_chain::ErrorChain;
 use crate::base::file::{FileTaskError, FileTasks, FileWatch, WatchEvent};
 use crate::base::masking;
@@ -531,7 +531,9 @@ impl PinMonitor {
                 for exception in &version.exceptions {
                     told += 1;
                     if told <= EXCUSED {
-                        self.record("definition", &accepted(server, offer, version, exception));
+                        let what = accepted(server, offer, version, exception);
+                        let item = offer.map(|(kind, name)| (kind, self.told_name(name)));
+                        self.record_about("definition", &what, server, item.as_ref(), &[]);
                     }
                 }
             }
@@ -588,7 +590,9 @@ impl PinMonitor {
             acceptance(server.as_str(), &thing, finding.detector)
         });
         let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
-        let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
+        let told = self.told_name(name);
+        let (item, kind, name) = ((kind, told.clone()), kind.as_str(), ascii(&told));
+        self.metrics.in_definition(finding);
         match effect {
             FindingEffect::Withheld => tracing::warn!(
                 event = "definition.withheld", %server, kind, %name, %finding, accept,
@@ -603,7 +607,8 @@ impl PinMonitor {
         if !server.is_reserved() {
             let effect = effect.as_str();
             let what = format!("server `{server}`, {kind} {name}: {effect}; {finding}");
-            self.record("definition", &what);
+            let found = std::slice::from_ref(finding);
+            self.record_about("definition", &what, server.as_str(), Some(&item), found);
         }
     }
 
@@ -632,8 +637,10 @@ impl PinMonitor {
                 "server instructions shown: a detector found something, and the policy only records it"
             ),
         }
-        let effect = effect.as_str();
-        self.record("definition", &format!("server `{server}`, instructions: {effect}; {finding}"));
+        self.metrics.in_definition(finding);
+        let what = format!("server `{server}`, instructions: {}; {finding}", effect.as_str());
+        let found = std::slice::from_ref(finding);
+        self.record_about("definition", &what, server.as_str(), None, found);
     }
 
     /// Whether an operator can accept a finding with a command that this configuration can be given to.
@@ -662,12 +669,22 @@ impl PinMonitor {
     }
 
     fn record(&self, event: &str, what: &str) {
-        if let Err(error) = self.journal.record_event(event, what) {
-            tracing::error!(
-                event = "audit.write_failed", error = %ErrorChain(&error),
-                "audit event not written"
-            );
-        }
+        log_failure(self.journal.record_event(event, what));
+    }
+
+    /// Records an event about a definition of `server`: the kind and the name of `item`, as it may be recorded, and what
+    /// was found in it.
+    fn record_about(
+        &self,
+        event: &str,
+        what: &str,
+        server: &str,
+        item: Option<&(ItemKind, String)>,
+        findings: &[Finding],
+    ) {
+        let item = item.map(|(kind, name)| (*kind, name.as_str()));
+        let subject = DefinitionSubject { server, item, findings };
+        log_failure(self.journal.record_definition(event, what, subject));
     }
 
     /// Watches the lockfile until the gateway stops.
@@ -788,7 +805,7 @@ impl PinMonitor {
                 event = "server.identity_changed", %server, note = %what,
                 "server identity changed"
             );
-            self.record("definition", &what);
+            self.record_about("definition", &what, server, None, &[]);
             return true;
         }
         false
@@ -891,7 +908,10 @@ impl PinMonitor {
                         event = "definition.shadowing", %server, note = %what,
                         "definition shadows another one"
                     );
-                    self.record("shadowing", &what);
+                    let item = (kind, self.told_name(name));
+                    let note = self.told_name(&conflict.to_string());
+                    let found = [Finding::shadowing(note)];
+                    self.record_about("shadowing", &what, server, Some(&item), &found);
                 }
             }
         }
@@ -1314,7 +1334,9 @@ impl PinMonitor {
             );
         }
         self.metrics.definition_changes.add(1);
-        self.record("definition", &what);
+        let item = (*kind, self.told_name(name));
+        let item = (*kind != ItemKind::Method).then_some(&item);
+        self.record_about("definition", &what, server, item, &[]);
     }
 
     /// The advice to name these `members` of a tool in `pins.volatile`; `None` where there are none.
@@ -1477,6 +1499,16 @@ fn accepted(
     let (digest, finding) = (version.digest, finding.name());
     let (by, at, reason) = (ascii(by), ascii(at), ascii(reason));
     format!("server `{server}`, {of}: {finding} accepted; {digest}; by {by} at {at}: {reason}")
+}
+
+/// Logs that an event was not written.
+fn log_failure(written: Result<(), AuditError>) {
+    if let Err(error) = written {
+        tracing::error!(
+            event = "audit.write_failed", error = %ErrorChain(&error),
+            "audit event not written"
+        );
+    }
 }
 
 /// The report of a changed server identity, with the advice for the operator.

@@ -28,6 +28,7 @@ mod compat;
 mod content;
 mod conformance;
 mod costs;
+mod credentials;
 mod denials;
 mod deploy;
 mod deputy;

@@ -1137,7 +1137,7 @@ fn a_pipeline_can_ask_whether_anything_has_changed() {
     let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
     let mut versions = list.lines().filter(|line| !line.starts_with(' '));
     assert!(versions.all(|line| line.starts_with("approved")), "{list}");
-    assert!(list.contains("withheld: definition: hidden-characters"), "{list}");
+    assert!(list.contains("withheld: definition-finding: hidden-characters"), "{list}");
 }
 
 /// Whether a request comes from a client that offers elicitation: in the modern era it says so itself, in the

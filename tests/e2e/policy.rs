@@ -1,6 +1,7 @@
 //! What is allowed, what is denied, and what a caller learns of it.
 
 use std::io::Write as _;
+use std::process::Command;
 
 use e2e::client::Answer;
 use e2e::gateway::{ANA, BOB, Config, binary, printed};
@@ -94,7 +95,7 @@ fn the_record_names_the_member_that_a_condition_lacks_but_no_name_that_the_calle
         }
         let log = std::fs::read_to_string(gateway.audit()).unwrap();
         assert!(!log.contains("31mmine"), "{log}");
-        let query = std::process::Command::new(binary())
+        let query = Command::new(binary())
             .args(["audit", "query"])
             .arg(gateway.audit())
             .args(["--reason", "condition-error"])
@@ -330,6 +331,23 @@ fn a_definition_that_is_only_likely_planted_is_shown_and_recorded_unless_it_shal
         );
         assert_eq!(found.contains("(likely)"), is_recorded, "{era:?} {mode} {record}");
         assert_eq!(server.tool_calls().is_empty(), !is_shown, "{era:?} {mode}");
+        // Of the definition and of the call, with how sure it is.
+        let certainty = &record["detections"][0]["certainty"];
+        assert_eq!(certainty.as_str(), is_recorded.then_some("likely"), "{record}");
+        let query = |certainty: &str| {
+            let mut command = Command::new(binary());
+            command
+                .args(["audit", "query", "--format", "json", "--server", "up", "--tool", "search"]);
+            command.args(["--found", "planted-instructions", "--certainty", certainty]);
+            String::from_utf8(command.arg(gateway.audit()).output().unwrap().stdout).unwrap()
+        };
+        let likely = query("likely");
+        for event in ["definition", "exchange"] {
+            let told =
+                likely.lines().filter(|line| line.contains(&format!("\"event\":\"{event}\"")));
+            assert_eq!(told.count(), usize::from(is_recorded), "{era:?} {mode} {likely}");
+        }
+        assert_eq!(query("certain"), "", "{era:?} {mode}");
     }
 }
 

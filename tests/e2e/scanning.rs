@@ -3,7 +3,7 @@
 use std::fs;
 
 use e2e::ERAS;
-use e2e::gateway::{ANA, Config, Folder, binary};
+use e2e::gateway::{ANA, Config, Folder, binary, fed};
 use e2e::server::{Server, tool};
 use serde_json::{Value, json};
 
@@ -40,6 +40,87 @@ fn what_servers_offer_is_scanned_with_a_fix_for_everything() {
             config.tried(&["scan", "--fail-on", "none", "--show", "info"]).status.code(),
             Some(0)
         );
+        assert!(server.tool_calls().is_empty());
+    }
+}
+
+/// What the lockfile accepts, and what the configuration switches off or only records, is not grave, for `scan` and for
+/// `inspect`, of servers and of files.
+#[test]
+fn what_is_accepted_or_switched_off_is_not_grave() {
+    for era in ERAS {
+        let server = Server::with(era, tools(), |_, _| false);
+        let folder = Folder::new();
+        let config = Config::of(&server.url()).approved(&folder.path().join("portcullis.lock"));
+        let line = json!({ "id": 1, "tool": tools()[1] }).to_string() + "\n";
+        let inspect = |config: &Config| {
+            let arguments = ["inspect", "--kind", "definition", "--server", "up"];
+            let said = String::from_utf8(config.fed(&arguments, &line).stdout).unwrap();
+            said.parse::<Value>().unwrap()
+        };
+        let grave = config.tried(&["scan"]);
+        assert_eq!(grave.status.code(), Some(6));
+        let said = String::from_utf8(grave.stdout).unwrap();
+        let accept =
+            "portcullis pin approve up/convert --accept planted-instructions --reason TEXT";
+        assert!(said.contains(&format!("if it is a false alarm: `{accept} -c ")), "{said}");
+        assert_eq!(inspect(&config)["verdict"], "flagged");
+        let accept =
+            ["--accept", "planted-instructions", "--reason", "it is a manual", "--by", "bea"];
+        config.verb(&[&["pin", "approve", "up/convert"][..], &accept].concat());
+        let output = config.tried(&["scan", "--show", "info"]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.contains("accepted by bea") && said.contains("info   planted-instructions"),
+            "{said}"
+        );
+        let answer = inspect(&config);
+        assert_eq!(answer["verdict"], "clean", "{answer}");
+        assert!(
+            answer["findings"][0]["note"].as_str().unwrap().ends_with("accepted by bea"),
+            "{answer}"
+        );
+        for (treatment, severity) in [("'off'", "info"), ("audit", "medium")] {
+            let policy = format!("definitions: {{plantedInstructions: {treatment}}}\nrules: []");
+            let config = Config::of(&server.url()).policy(&policy);
+            let output = config.tried(&["scan", "--show", "info", "--format", "json"]);
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            let all: Value = said.parse().unwrap();
+            let mut all = all.as_array().unwrap().iter();
+            let one = all.find(|one| one["rule"] == "planted-instructions").unwrap();
+            assert_eq!(
+                (&one["severity"], &one["accept"]),
+                (&json!(severity), &Value::Null),
+                "{one}"
+            );
+            assert!(one["fix"].as_str().unwrap().contains("policy.definitions"), "{one}");
+            // The same of a file.
+            let file = folder.path().join("tools.json");
+            fs::write(&file, tools().to_string()).unwrap();
+            let output = config.tried(&["scan", "--input", file.to_str().unwrap()]);
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        // In a folder with a configuration it counts without being named.
+        let here = folder.path().join("portcullis.yaml");
+        let policy = "definitions: {plantedInstructions: 'off'}\nrules: []";
+        Config::of(&server.url()).policy(policy).write(&here, &folder.path().join("audit.jsonl"));
+        let verb = |arguments: &[&str]| {
+            let mut command = std::process::Command::new(binary());
+            command.args(arguments).current_dir(folder.path());
+            command
+        };
+        let output = fed(verb(&["inspect", "--kind", "definition", "--server", "up"]), &line);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.parse::<Value>().unwrap()["verdict"], "clean", "{said}");
+        let output = verb(&["scan", "--input", "tools.json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(server.tool_calls().is_empty());
     }
 }

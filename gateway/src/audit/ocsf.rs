@@ -130,7 +130,7 @@ fn metadata(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     {
         member(&mut unmapped, name, record.text(name));
     }
-    for name in ["findings", "found", "shadow"] {
+    for name in ["detections", "findings", "found", "shadow"] {
         if let Some(list) = record.0.get(name) {
             unmapped.raw(name, list.raw());
         }

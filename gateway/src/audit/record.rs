@@ -448,6 +448,31 @@ fn foreign(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
     }
 }
 
+/// Writes how sure each finding is, in the order of the members that have them, unless there is none.
+fn detections<'a>(
+    line: &mut Object<'_>,
+    key: &'static str,
+    findings: impl Iterator<Item = (&'static str, &'a Finding)>,
+) {
+    let mut findings = findings.peekable();
+    if findings.peek().is_none() {
+        return;
+    }
+    let out = line.ours(key);
+    out.push(b'[');
+    for (n, (member, finding)) in findings.enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        let mut one = Object::open(out);
+        one.text("certainty", finding.certainty.as_str());
+        one.text("class", finding.detector.name());
+        one.text("in", member);
+        one.close();
+    }
+    out.push(b']');
+}
+
 /// Writes a member with a captured excerpt.
 fn excerpt(line: &mut Object<'_>, key: &'static str, said: Option<&Excerpt>) {
     if let Some(said) = said {
@@ -542,6 +567,19 @@ pub(super) struct AuditEvent<'a> {
     pub(super) what: Option<&'a str>,
     /// A step in the life of an approval.
     pub(super) approval: Option<ApprovalEvent<'a>>,
+    /// The definition that the event is about.
+    pub(super) subject: Option<DefinitionSubject<'a>>,
+}
+
+/// The definition that an event is about, and what detectors found in it.
+#[derive(Clone, Copy, Debug)]
+pub struct DefinitionSubject<'a> {
+    /// The upstream server.
+    pub server: &'a str,
+    /// The kind of the item and its name at its server, as it may be recorded; `None` for what the server says of itself.
+    pub item: Option<(ItemKind, &'a str)>,
+    /// The findings, as they may be recorded.
+    pub findings: &'a [Finding],
 }
 
 /// A step in the life of the approval of a call. It has none of the arguments.
@@ -619,10 +657,15 @@ impl AuditEvent<'_> {
         }
         let detail = counted.and_then(|counted| counted.detail);
         foreign(line, "detail", detail.map(CredentialCheck::code));
+        let findings = self.subject.map_or(&[][..], |subject| subject.findings);
+        detections(line, "detections", findings.iter().map(|finding| ("findings", finding)));
         if let Some(digest) = &self.digest {
             line.text("digest", &hex::encode(digest));
         }
         line.text("event", self.event);
+        if !findings.is_empty() {
+            list(line.key("findings"), findings.iter().map(ToString::to_string));
+        }
         if let Some((from, _)) = self.missing {
             number(line, "from", from);
         }
@@ -637,11 +680,14 @@ impl AuditEvent<'_> {
         }
         line.text("policy", policy);
         foreign(line, "principal", approval.map(|approval| approval.principal));
+        self.item(line, ItemKind::Prompt);
         foreign(line, "reason", counted.and_then(|counted| counted.reason));
+        self.item(line, ItemKind::Resource);
         foreign(line, "rule", approval.map(|approval| approval.rule));
         line.text("schema", SCHEMA);
         let server = counted.and_then(|counted| counted.server.as_deref());
-        foreign(line, "server", server.or(approval.map(|approval| approval.server)));
+        let server = server.or(approval.map(|approval| approval.server));
+        foreign(line, "server", server.or(self.subject.map(|subject| subject.server)));
         if let Some(counted) = counted {
             line.show("since", &humantime::format_rfc3339_micros(counted.since));
         }
@@ -654,11 +700,13 @@ impl AuditEvent<'_> {
             number(line, "status", counted.status.into());
         }
         foreign(line, "step", approval.map(|approval| approval.step.as_str()));
+        self.item(line, ItemKind::Template);
         line.show("time", &humantime::format_rfc3339_micros(time));
         if let Some((_, to)) = self.missing {
             number(line, "to", to);
         }
         foreign(line, "tool", approval.map(|approval| written(approval.tool)).as_deref());
+        self.item(line, ItemKind::Tool);
         line.text("version", env!("CARGO_PKG_VERSION"));
         if let Some(what) = self.what.or(approval.and_then(|approval| approval.reason)) {
             let what = masking::uris(what);
@@ -668,13 +716,24 @@ impl AuditEvent<'_> {
         out.push(b'}');
         out
     }
+
+    /// Writes the name of the item that the event is about, if it is of `kind`.
+    fn item(&self, line: &mut Object<'_>, kind: ItemKind) {
+        let item = self.subject.and_then(|subject| subject.item);
+        foreign(line, kind.as_str(), item.filter(|(its, _)| *its == kind).map(|(_, name)| name));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use audit_log::tree::MerkleTree;
 
-    use super::{AuditEvent, CredentialCheck, ExchangeOutcome, RecordId, RefusalCount};
+    use detection::inspect::Finding;
+    use policy::definition::offer::ItemKind;
+
+    use super::{
+        AuditEvent, CredentialCheck, DefinitionSubject, ExchangeOutcome, RecordId, RefusalCount,
+    };
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
@@ -703,6 +762,11 @@ mod tests {
             sink: Some("s"),
             source: Some("o"),
             what: Some("w"),
+            subject: Some(DefinitionSubject {
+                server: "up",
+                item: Some((ItemKind::Tool, "t")),
+                findings: &[Finding::duplicate_name()],
+            }),
         };
         let id = RecordId::new(UNIX_EPOCH, 1, 1);
         in_order(&event.write("c", &id, UNIX_EPOCH, "p"));

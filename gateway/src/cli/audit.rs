@@ -18,6 +18,7 @@ use audit_log::verify::{
 use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
+use detection::inspect::Certainty;
 use gateway::audit::file::{logs, siblings};
 use gateway::audit::lines::{finding_in_words, is_of_selftest};
 use gateway::audit::ocsf;
@@ -185,11 +186,15 @@ struct RecordFilter {
     /// codes, and a wrong one lists them all.
     #[arg(long, value_parser = known::reasons(), hide_possible_values = true)]
     reason: Option<String>,
-    /// Only records with a finding of this detector, in the call or in what the server sent (`secrets`), or with a
-    /// server request that was refused for this reason (`server-request-secret`). docs/content.md explains the
+    /// Only records with a finding of this detector, in the definition, in the call or in what the server sent
+    /// (`secrets`), or with a server request that was refused for this reason (`server-request-secret`). docs/content.md explains the
     /// detectors, and a wrong name lists them all.
     #[arg(long, value_name = "NAME", value_parser = known::findings(), hide_possible_values = true)]
     found: Option<String>,
+    /// Only records with a finding that is this sure; with `--found`, with one of that detector. Of records of earlier
+    /// versions the text of the finding tells it.
+    #[arg(long, value_parser = PossibleValuesParser::new(Certainty::ALL.map(Certainty::as_str)))]
+    certainty: Option<String>,
     /// Only records that this rule decided.
     #[arg(long)]
     rule: Option<String>,
@@ -257,14 +262,11 @@ impl RecordFilter {
             && self.reason.as_deref().is_none_or(|reason| {
                 // A refused server request is part of an exchange, whose own outcome may be a success.
                 text("reason").as_deref() == Some(reason)
-                    || findings(record).any(|one| is_refused(&one, reason))
+                    || findings(record).any(|one| is_refused(&one.text, reason))
             })
             && is("rule", &self.rule)
             && is("trace", &self.trace)
-            && self
-                .found
-                .as_deref()
-                .is_none_or(|name| findings(record).any(|one| is_of(&one, name)));
+            && self.has_finding(record);
         if !all || (self.since.is_none() && self.until.is_none()) {
             return all;
         }
@@ -273,6 +275,19 @@ impl RecordFilter {
             self.since.is_none_or(|since| time >= since.time(now))
                 && self.until.is_none_or(|until| time < until.time(now))
         })
+    }
+}
+
+impl RecordFilter {
+    /// Whether the record has a finding of the detector and of the certainty that are asked for.
+    fn has_finding(&self, record: Value<'_>) -> bool {
+        let is_named =
+            |one: &RecordedFinding| self.found.as_deref().is_none_or(|name| is_of(&one.text, name));
+        let is_sure = |one: &RecordedFinding| {
+            self.certainty.as_deref().is_none_or(|certainty| one.certainty == certainty)
+        };
+        let all = self.found.is_none() && self.certainty.is_none();
+        all || findings(record).any(|one| is_named(&one) && is_sure(&one))
     }
 }
 
@@ -765,10 +780,29 @@ fn text(record: Value<'_>, name: &str) -> Option<String> {
     Some(value.as_str().map_or_else(|| value.raw().to_owned(), String::from))
 }
 
-/// Findings of detectors in the call and in what the server sent.
-fn findings(record: Value<'_>) -> impl Iterator<Item = String> {
+/// A finding in a record.
+struct RecordedFinding {
+    /// The finding, as in the record.
+    text: String,
+    /// How sure it is.
+    certainty: String,
+}
+
+/// Findings of detectors in the definition, in the call and in what the server sent.
+fn findings(record: Value<'_>) -> impl Iterator<Item = RecordedFinding> {
     let lists = ["findings", "found"].into_iter().filter_map(move |name| record.get(name));
-    lists.flat_map(|list| list.items().filter_map(|one| one.as_str().map(String::from)))
+    let texts =
+        lists.flat_map(|list| list.items().filter_map(|one| one.as_str().map(String::from)));
+    // In the same order; records of earlier versions have none.
+    let mut detections = record.get("detections").into_iter().flat_map(Value::items);
+    texts.map(move |text| {
+        let said = detections.next().and_then(|one| one.get("certainty")?.as_str());
+        let certainty = said.map_or_else(
+            || Certainty::of_text(&text).as_str().to_owned(),
+            |said| said.into_owned(),
+        );
+        RecordedFinding { text, certainty }
+    })
 }
 
 /// Whether a finding, ``DETECTOR at `PLACE`: NOTE``, is of the detector `name`, or is a server request that was refused
@@ -852,7 +886,9 @@ fn words(record: Value<'_>) -> Vec<u8> {
     let missing = text("missing").map(|name| format!("without `{name}`"));
     let why: Vec<_> = why.into_iter().chain(missing).collect();
     let why = (!why.is_empty()).then(|| why.join(", "));
-    let found = findings(record).map(|finding| finding_in_words(&finding));
+    // Of an event, `what` says it.
+    let found = findings(record).filter(|_| text("what").is_none());
+    let found = found.map(|finding| finding_in_words(&finding.text));
     let why: Vec<_> = why.into_iter().chain(found).collect();
     if !why.is_empty() {
         word(&format!("({})", why.join("; ")));

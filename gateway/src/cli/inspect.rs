@@ -13,13 +13,15 @@ use detection::content::Direction;
 use detection::detect::{Model, THRESHOLD, TextAnalysis};
 use detection::inspect::{Detector, Finding};
 use json::{Document, JsonBounds, Value};
+use policy::definition::lock::AcceptedFinding;
 use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::definition::pins::Pins;
 use policy::engine::pipeline::Policy;
 use policy_core::subject::name::ServerName;
 use serde_json::json;
 
 use super::printable::printable;
-use super::{complain, say, settings};
+use super::{complain, named_or_absent, pin, say, settings};
 use sentence::Judge;
 
 /// Most bytes of a line.
@@ -31,9 +33,10 @@ pub(super) struct InspectArgs {
     /// result or arguments.
     #[arg(long, value_enum)]
     kind: InspectKind,
-    /// The configuration whose detectors are used. Default: the default detectors.
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    /// The configuration whose detectors are used, and whose lockfile says which findings in definitions are accepted. The
+    /// default detectors are used if it does not exist and is not named.
+    #[arg(short, long, value_name = "FILE", default_value = super::USUAL)]
+    config: PathBuf,
     /// The server that sends the definitions and results, and receives the arguments.
     #[arg(long, value_name = "NAME", default_value = "input")]
     server: String,
@@ -50,12 +53,12 @@ enum InspectKind {
 }
 
 pub(super) fn run(inspect: &InspectArgs) -> ExitCode {
-    let policy = match inspect.config.as_deref().map(settings).transpose() {
-        Ok(settings) => settings.map(|settings| settings.policy).unwrap_or_default(),
-        Err(code) => return code,
-    };
     let Ok(server) = ServerName::parse(&inspect.server) else {
         return complain("`--server` is not the name of a server");
+    };
+    let inspector = match Inspector::read(inspect, server) {
+        Ok(inspector) => inspector,
+        Err(code) => return code,
     };
     let (mut input, mut out) = (io::stdin().lock(), io::stdout().lock());
     let (mut line, mut failed) = (Vec::new(), false);
@@ -79,7 +82,7 @@ pub(super) fn run(inspect: &InspectArgs) -> ExitCode {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        match one(inspect.kind, &policy, &server, &line) {
+        match inspector.one(&line) {
             Ok(answer) => {
                 if writeln!(out, "{}", printable(&answer.to_string())).is_err() {
                     return ExitCode::from(super::FAILED);
@@ -94,58 +97,99 @@ pub(super) fn run(inspect: &InspectArgs) -> ExitCode {
     if failed { ExitCode::from(super::FAILED) } else { ExitCode::SUCCESS }
 }
 
-/// Inspects one line, and returns the object to print.
-fn one(
+/// What each line is inspected with.
+struct Inspector {
     kind: InspectKind,
-    policy: &Policy,
-    server: &ServerName,
-    line: &[u8],
-) -> Result<serde_json::Value, String> {
-    let document = Document::parse(line.to_vec().into(), &JsonBounds::ANSWER);
-    let document = Arc::new(document.map_err(|error| error.to_string())?);
-    let root = document.root();
-    let id = root.get("id").map_or("null", Value::raw);
-    let member = |names: &[&str]| names.iter().find_map(|name| root.get(name));
-    let (flagged, score, findings, judge, value) = match kind {
-        InspectKind::Definition => {
-            let tool = member(&["tool"]).ok_or("there is no `tool`")?;
-            let offer = CatalogItem::read(ItemKind::Tool, tool, &document);
-            let offer = offer.map_err(|error| format!("the tool is of no use: {error}"))?;
-            let findings = offer.findings().to_vec();
-            let flagged = policy.withholds(&findings).or_else(|| policy.suspects(&findings));
-            let score = TextAnalysis::of(tool).score(Model::built_in()).value / THRESHOLD;
-            (flagged.is_some(), score, findings, Judge::Definition, tool)
-        }
-        InspectKind::Result | InspectKind::Arguments => {
-            let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;
-            let direction =
-                if kind == InspectKind::Result { Direction::Result } else { Direction::Argument };
-            let seen = policy.looked_at(server, direction, value);
-            let flagged = seen.changed.is_some() || seen.blocked.is_some();
-            (
-                flagged,
-                seen.score,
-                seen.findings,
-                Judge::Content { policy, server, direction },
-                value,
-            )
-        }
-    };
-    let finding = |finding: &Finding| {
-        let is_planted = finding.detector == Detector::PlantedInstructions;
-        let sentence = is_planted.then(|| sentence::strongest(judge, value, &finding.at)).flatten();
-        let members = [
-            ("detector", Some(finding.detector.name().to_owned())),
-            ("certainty", Some(finding.certainty.as_str().to_owned())),
-            ("at", Some(finding.at.clone())),
-            ("note", Some(finding.note.to_string())),
-            ("sentence", sentence),
-        ];
-        let printed = members.into_iter().filter_map(|(name, value)| Some((name, json!(value?))));
-        printed.map(|(name, value)| (name.to_owned(), value)).collect::<serde_json::Value>()
-    };
-    let findings: Vec<_> = findings.iter().map(finding).collect();
-    let verdict = if flagged { "flagged" } else { "clean" };
-    let id = id.parse::<serde_json::Value>().unwrap_or_default();
-    Ok(json!({ "id": id, "verdict": verdict, "score": score, "findings": findings }))
+    policy: Policy,
+    pins: Pins,
+    server: ServerName,
+}
+
+impl Inspector {
+    /// The policy and the approvals of the configuration, if there is one.
+    fn read(inspect: &InspectArgs, server: ServerName) -> Result<Self, ExitCode> {
+        let (policy, pins) = match named_or_absent(&inspect.config) {
+            Some(config) => {
+                let settings = settings(config)?;
+                let pins = pin::in_force(&settings)?;
+                (settings.policy, pins)
+            }
+            None => (Policy::default(), Pins::default()),
+        };
+        Ok(Self { kind: inspect.kind, policy, pins, server })
+    }
+
+    /// The findings that are accepted in a definition.
+    fn exceptions(&self, offer: &CatalogItem) -> &[AcceptedFinding] {
+        let (kind, name) = (Some(offer.kind()), offer.name().as_str());
+        self.pins.exceptions(self.server.as_str(), kind, name, offer.digest())
+    }
+
+    /// Inspects one line, and returns the object to print.
+    fn one(&self, line: &[u8]) -> Result<serde_json::Value, String> {
+        let Self { kind, policy, pins, server } = self;
+        let kind = *kind;
+        let document = Document::parse(line.to_vec().into(), &JsonBounds::ANSWER);
+        let document = Arc::new(document.map_err(|error| error.to_string())?);
+        let root = document.root();
+        let id = root.get("id").map_or("null", Value::raw);
+        let member = |names: &[&str]| names.iter().find_map(|name| root.get(name));
+        let (flagged, score, findings, judge, value) = match kind {
+            InspectKind::Definition => {
+                let tool = member(&["tool"]).ok_or("there is no `tool`")?;
+                let offer = CatalogItem::read(ItemKind::Tool, tool, &document);
+                let offer = offer.map_err(|error| format!("the tool is of no use: {error}"))?;
+                let (of, name) = (Some(offer.kind()), offer.name().as_str());
+                let excused = pins.excused(server.as_str(), of, name, offer.digest());
+                let accepted = |finding: &Finding| {
+                    let mut all = self.exceptions(&offer).iter();
+                    let by =
+                        all.find(|one| one.finding == finding.detector && excused.covers(finding));
+                    by.map_or_else(|| finding.clone(), |one| finding.accepted_by(&one.by))
+                };
+                let findings: Vec<_> = offer.findings().iter().map(accepted).collect();
+                let flagged = policy
+                    .withholds_but(&findings, excused)
+                    .or_else(|| policy.suspects_but(&findings, excused));
+                let score = TextAnalysis::of(tool).score(Model::built_in()).value / THRESHOLD;
+                (flagged.is_some(), score, findings, Judge::Definition, tool)
+            }
+            InspectKind::Result | InspectKind::Arguments => {
+                let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;
+                let direction = if kind == InspectKind::Result {
+                    Direction::Result
+                } else {
+                    Direction::Argument
+                };
+                let seen = policy.looked_at(server, direction, value);
+                let flagged = seen.changed.is_some() || seen.blocked.is_some();
+                (
+                    flagged,
+                    seen.score,
+                    seen.findings,
+                    Judge::Content { policy, server, direction },
+                    value,
+                )
+            }
+        };
+        let finding = |finding: &Finding| {
+            let is_planted = finding.detector == Detector::PlantedInstructions;
+            let sentence =
+                is_planted.then(|| sentence::strongest(judge, value, &finding.at)).flatten();
+            let members = [
+                ("detector", Some(finding.detector.name().to_owned())),
+                ("certainty", Some(finding.certainty.as_str().to_owned())),
+                ("at", Some(finding.at.clone())),
+                ("note", Some(finding.note.to_string())),
+                ("sentence", sentence),
+            ];
+            let printed =
+                members.into_iter().filter_map(|(name, value)| Some((name, json!(value?))));
+            printed.map(|(name, value)| (name.to_owned(), value)).collect::<serde_json::Value>()
+        };
+        let findings: Vec<_> = findings.iter().map(finding).collect();
+        let verdict = if flagged { "flagged" } else { "clean" };
+        let id = id.parse::<serde_json::Value>().unwrap_or_default();
+        Ok(json!({ "id": id, "verdict": verdict, "score": score, "findings": findings }))
+    }
 }

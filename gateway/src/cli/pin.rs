@@ -31,8 +31,9 @@ use policy::definition::drift::{self, DefinitionChange, visible};
 use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::definition::pins::{PinViolation, volatile_members};
+use policy::definition::pins::{PinViolation, Pins, volatile_members};
 use policy::engine::pipeline::Policy;
+use policy_core::subject::mode::{FindingTreatment, Mode};
 use serde_json::json;
 
 use super::printable::in_a_line;
@@ -220,6 +221,19 @@ fn locked(settings: &Settings) -> Result<(Lockfile, LockfileSnapshot), ExitCode>
     match lockfile::read(&settings.pins.file, &Approvers::default()) {
         Ok((lock, text)) => Ok((lock, LockfileSnapshot(Some(text)))),
         Err(LockError::Missing(_)) => Ok((Lockfile::default(), LockfileSnapshot(None))),
+        Err(error) => Err(complain(&ErrorChain(&error).to_string())),
+    }
+}
+
+/// The approvals that are in force under a configuration: those of a gateway that starts now.
+pub(super) fn in_force(settings: &Settings) -> Result<Pins, ExitCode> {
+    let approving = |lock| Ok(settings.pins.approving(Arc::new(lock)));
+    if settings.pins.mode == Mode::Off {
+        return approving(Lockfile::default());
+    }
+    match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
+        Ok((lock, _)) => approving(lock),
+        Err(LockError::Missing(_)) => approving(Lockfile::default()),
         Err(error) => Err(complain(&ErrorChain(&error).to_string())),
     }
 }
@@ -741,14 +755,35 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                 {
                     writeln!(out, "         volatile: {advice}").unwrap_or_default();
                 }
-                for finding in withheld_in(&settings.policy, &thing, version).1 {
-                    let why = why::finding(server, &thing, &finding);
+                let (found, withheld) = withheld_in(&settings.policy, &thing, version);
+                for finding in &withheld {
+                    let why = why::finding(server, &thing, finding);
                     writeln!(out, "         withheld: {why}").unwrap_or_default();
+                }
+                for finding in shown_although(&settings.policy, version, &found, &withheld) {
+                    writeln!(out, "         {}: {finding}", finding.certainty.as_str())
+                        .unwrap_or_default();
                 }
             }
             Ok(print_for_people(&out))
         }
     }
+}
+
+/// The findings in a version that withhold nothing, are not switched off, and were not accepted: the definition is shown
+/// although they are in it.
+fn shown_although<'a>(
+    policy: &'a Policy,
+    version: &LockedVersion,
+    found: &'a [Finding],
+    withheld: &'a [Finding],
+) -> impl Iterator<Item = &'a Finding> {
+    let excused = approve::excused(version);
+    found.iter().filter(move |finding| {
+        policy.treatment_of(finding) == FindingTreatment::Audit
+            && !excused.covers(finding)
+            && !withheld.contains(finding)
+    })
 }
 
 /// Writes the accepted findings of a version, a line for each.

@@ -1,7 +1,7 @@
 //! `portcullis scan`: shows what detectors and a reviewer find in the definitions that servers offer.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,26 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use detection::inspect::{Certainty, Detector, Finding};
 use gateway::control::inventory::ServerInventory;
+use gateway::pins::acceptance;
 use json::{Document, JsonBounds, Value};
 use policy::definition::drift::visible;
+use policy::definition::lock::AcceptedFinding;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::definition::pins::Pins;
 use policy::definition::review::{self, DefinitionRemark, Severity};
 use policy::definition::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
 use policy::engine::pipeline::Policy;
 use policy::rules::constraint::ArgumentType;
 use policy_core::base::work::WorkBudget;
-use policy_core::subject::mode::Mode;
+use policy_core::subject::mode::{FindingTreatment, Mode};
 use policy_core::subject::name::ServerName;
 use serde_json::json;
 
 use super::pin::SurveyArgs;
-use super::{FindingsFormat, complain, pin, print, print_for_people, sarif, say};
+use super::why::thing;
+use super::{
+    FindingsFormat, complain, named_or_absent, pin, print, print_for_people, sarif, say, settings,
+};
 
 /// Exit code: there is a finding at least as grave as `--fail-on`.
 const EXIT_FOUND: u8 = 6;
@@ -34,8 +40,8 @@ pub(super) struct ScanArgs {
     #[command(flatten)]
     which: SurveyArgs,
     /// A file with the definitions of one server, instead of asking servers: the result of `tools/list`, or an array of
-    /// tools.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "server"])]
+    /// tools. Without a configuration the default detectors count.
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
     input: Option<PathBuf>,
     /// Output format of the findings.
     #[arg(long, value_enum, default_value_t = FindingsFormat::Human)]
@@ -83,6 +89,8 @@ struct ScanFinding {
     at: String,
     note: String,
     fix: &'static str,
+    /// The command that accepts it as a false alarm, where a lockfile can have it.
+    accept: Option<String>,
     /// Indexes of the constraints that limit the argument, counted from 0 in the order of the configuration.
     limited_by: Vec<usize>,
 }
@@ -95,15 +103,15 @@ impl ScanFinding {
 
 pub(super) fn run(scan: &ScanArgs) -> ExitCode {
     let read = match &scan.input {
-        Some(file) => input(file),
+        Some(file) => input(file, &scan.which.config),
         None => asked(&scan.which),
     };
-    let ScanInput { catalogs, policy, mut found, failed, unasked } = match read {
+    let ScanInput { catalogs, policy, pins, mut found, failed, unasked } = match read {
         Ok(read) => read,
         Err(code) => return code,
     };
     let count: usize = catalogs.iter().map(|catalog| catalog.offers().len()).sum();
-    found.extend(look(&catalogs, &policy));
+    found.extend(look(&catalogs, &policy, pins.as_ref()));
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.thing.cmp(&b.thing)));
     let least = scan.show.unwrap_or(match scan.format {
         FindingsFormat::Human => SeverityThreshold::Low,
@@ -134,6 +142,8 @@ struct ScanInput {
     catalogs: Vec<Arc<Catalog>>,
     /// The policy, for its routes and its constraints on arguments.
     policy: Policy,
+    /// The approvals, of which some accept findings; `None` if the definitions are not those of a server.
+    pins: Option<Pins>,
     /// Findings in the servers' own instructions.
     found: Vec<ScanFinding>,
     /// Exit code if not everything could be read.
@@ -191,15 +201,22 @@ struct ScanSummary {
 /// Asks servers for their definitions and instructions.
 fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     let (settings, surveys) = pin::ask(which)?;
+    let pins = pin::in_force(&settings)?;
     let mut found = Vec::new();
     for survey in &surveys {
-        for said in
-            survey.server_infos.iter().filter_map(|server_info| server_info.instructions.as_ref())
-        {
-            let of = format!("{}/server", survey.server);
+        for info in &survey.server_infos {
+            let Some(said) = &info.instructions else { continue };
+            let server = survey.server.as_str();
+            let of = ScannedItem {
+                policy: &settings.policy,
+                exceptions: pins.exceptions(server, None, "", info.digest),
+                server,
+                thing: "server".to_owned(),
+                is_pinned: true,
+            };
             for finding in detection::inspect::text(said.value(), &WorkBudget::unlimited()) {
                 let at = format!("/instructions{}", finding.at);
-                found.push(detected(&of, &Finding { at, ..finding }));
+                found.push(of.detected(&Finding { at, ..finding }));
             }
         }
     }
@@ -213,13 +230,18 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
         failed,
         unasked,
         policy: settings.policy,
+        pins: Some(pins),
         catalogs: surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned()).collect(),
         found,
     })
 }
 
-/// Reads definitions from a file.
-fn input(file: &Path) -> Result<ScanInput, ExitCode> {
+/// Reads definitions from a file, and the configuration that says what counts in them, if there is one.
+fn input(file: &Path, config: &Path) -> Result<ScanInput, ExitCode> {
+    let policy = match named_or_absent(config) {
+        Some(config) => settings(config)?.policy,
+        None => Policy::default(),
+    };
     let wrong = |why: &str| complain(&format!("`{}` {why}", file.display()));
     let text = fs::read(file).map_err(|error| wrong(&format!("could not be read: {error}")))?;
     let document = Document::parse(text.into(), &JsonBounds::ANSWER)
@@ -242,17 +264,27 @@ fn input(file: &Path) -> Result<ScanInput, ExitCode> {
         }
         catalogs.push(Arc::new(Catalog::new(server.clone(), kind, offers)));
     }
-    Ok(ScanInput { catalogs, ..ScanInput::default() })
+    Ok(ScanInput { catalogs, policy, ..ScanInput::default() })
 }
 
 /// Collects the findings of detectors, of the reviewer and of the comparison between servers.
-fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
+fn look(catalogs: &[Arc<Catalog>], policy: &Policy, pins: Option<&Pins>) -> Vec<ScanFinding> {
     let mut found = Vec::new();
     for catalog in catalogs {
         for offer in catalog.offers() {
-            let name = visible(offer.name().as_str());
-            let of = format!("{}/{}/{name}", catalog.server(), offer.kind().list());
-            found.extend(offer.findings().iter().map(|finding| detected(&of, finding)));
+            let (kind, name) = (offer.kind(), offer.name().as_str());
+            let server = catalog.server().as_str();
+            let exceptions =
+                pins.map(|pins| pins.exceptions(server, Some(kind), name, offer.digest()));
+            let item = ScannedItem {
+                policy,
+                exceptions: exceptions.unwrap_or_default(),
+                server,
+                thing: thing(kind, name),
+                is_pinned: pins.is_some(),
+            };
+            let of = item.place();
+            found.extend(offer.findings().iter().map(|finding| item.detected(finding)));
             if offer.digest().is_none() {
                 found.push(ScanFinding {
                     thing: of.clone(),
@@ -261,6 +293,7 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
                     at: String::new(),
                     note: "a number in it does not survive canonical form".to_owned(),
                     fix: "it cannot be approved: ask for a definition whose numbers a double holds",
+                    accept: None,
                     limited_by: Vec::new(),
                 });
             }
@@ -277,6 +310,7 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
                 at: remark.at,
                 note: remark.note.to_owned(),
                 fix: remark.fix,
+                accept: None,
             }));
         }
     }
@@ -290,6 +324,7 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
                 at: "/name".to_owned(),
                 note: conflict.to_string(),
                 fix: "approve only the one that is meant, or say in `policy.shadowing` which of the two is shown",
+                accept: None,
                 limited_by: Vec::new(),
             });
         }
@@ -317,8 +352,70 @@ fn limits(
     acts.map(|(n, _)| n).collect()
 }
 
-fn detected(of: &str, finding: &Finding) -> ScanFinding {
-    let (severity, fix) = match finding.detector {
+/// A definition, or the instructions of a server, in which detectors look.
+struct ScannedItem<'a> {
+    /// The policy, which says what follows from a finding.
+    policy: &'a Policy,
+    /// The findings that the lockfile accepts in it.
+    exceptions: &'a [AcceptedFinding],
+    server: &'a str,
+    /// Its path in the lockfile.
+    thing: String,
+    /// Whether a lockfile can have it.
+    is_pinned: bool,
+}
+
+impl ScannedItem<'_> {
+    fn place(&self) -> String {
+        format!("{}/{}", self.server, self.thing)
+    }
+
+    /// A finding in it. What the lockfile accepts, and what the configuration switches off or only records, is less grave
+    /// than what the gateway withholds.
+    fn detected(&self, finding: &Finding) -> ScanFinding {
+        let is_acceptable = finding.unacceptable().is_none();
+        let mut accepted = self.exceptions.iter().filter(|one| one.finding == finding.detector);
+        let accepted = accepted.next().filter(|_| is_acceptable);
+        let now = self.policy.treatment_of(finding);
+        let is_usual = now == Policy::default().treatment_of(finding);
+        let (usual, fix) = gravity(finding);
+        let (severity, fix) = match (accepted, now) {
+            (Some(_), _) => (
+                Severity::Info,
+                "nothing: the lockfile accepts it, and `portcullis pin list` shows who has accepted it, and why",
+            ),
+            (None, FindingTreatment::Off) if !is_usual => (
+                Severity::Info,
+                "nothing: `policy.definitions` in the configuration switches it off",
+            ),
+            (None, FindingTreatment::Audit) if !is_usual => (
+                usual.min(Severity::Medium),
+                "read it: `policy.definitions` in the configuration has it recorded only, and the gateway shows it",
+            ),
+            (None, _) => (usual, fix),
+        };
+        let withholds = matches!(now, FindingTreatment::Enforce | FindingTreatment::Strip);
+        let can_accept = self.is_pinned && is_acceptable && accepted.is_none() && withholds;
+        let note = match accepted {
+            Some(one) => finding.accepted_by(&one.by).note,
+            None => finding.note.clone(),
+        };
+        ScanFinding {
+            thing: self.place(),
+            rule: finding.detector.name(),
+            severity,
+            at: finding.at.clone(),
+            note: note.into_owned(),
+            fix,
+            accept: can_accept.then(|| acceptance(self.server, &self.thing, finding.detector)),
+            limited_by: Vec::new(),
+        }
+    }
+}
+
+/// How grave a finding is by default, and what to do about it.
+fn gravity(finding: &Finding) -> (Severity, &'static str) {
+    match finding.detector {
         Detector::PlantedInstructions if finding.certainty == Certainty::Likely => (
             Severity::Medium,
             "read it before you approve it: the gateway shows it and records the finding, and withholds it with \
@@ -363,10 +460,7 @@ fn detected(of: &str, finding: &Finding) -> ScanFinding {
         }
         // These detectors look at lists, pins and messages, not at a single definition.
         _ => (Severity::Medium, "see `docs/pins.md`"),
-    };
-    let (rule, at) = (finding.detector.name(), finding.at.clone());
-    let note = finding.note.to_string();
-    ScanFinding { thing: of.to_owned(), rule, severity, at, note, fix, limited_by: Vec::new() }
+    }
 }
 
 /// Severity of a name conflict: high if it is withheld by default, medium if it is recorded, else info.
@@ -467,7 +561,17 @@ impl FindingGroup {
         if open.is_empty() {
             return Ok(());
         }
-        writeln!(out, "       what to do: {fix}")
+        writeln!(out, "       what to do: {fix}")?;
+        if severity.0 < Severity::High {
+            return Ok(());
+        }
+        // One command for each definition, whatever the number of its findings.
+        let commands: BTreeSet<&str> =
+            open.iter().filter_map(|one| one.accept.as_deref()).collect();
+        for command in commands.into_iter().take(PLACES) {
+            writeln!(out, "       if it is a false alarm: `{command}`")?;
+        }
+        Ok(())
     }
 }
 
@@ -475,7 +579,8 @@ fn as_json(found: &[&ScanFinding]) -> String {
     let one = |one: &&ScanFinding| {
         json!({
             "thing": one.thing, "rule": one.rule, "severity": one.severity.as_str(),
-            "at": one.at, "note": visible(&one.note), "fix": one.fix, "limitedBy": one.limited_by,
+            "at": one.at, "note": visible(&one.note), "fix": one.fix, "accept": one.accept,
+            "limitedBy": one.limited_by,
         })
     };
     let all: Vec<_> = found.iter().map(one).collect();

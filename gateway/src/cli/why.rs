@@ -57,6 +57,9 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
     }
 }
 
+/// The code of a definition that is withheld because of a finding.
+const DEFINITION: &str = "definition-finding";
+
 /// Describes a finding that withholds a definition, with the command that accepts a false alarm.
 pub(super) fn finding(server: &str, thing: &str, finding: &Finding) -> String {
     let done = match finding.unacceptable() {
@@ -66,5 +69,5 @@ pub(super) fn finding(server: &str, thing: &str, finding: &Finding) -> String {
         }
         Some(why) => format!("it cannot be accepted: {why}"),
     };
-    format!("definition: {finding}; {done}")
+    format!("{DEFINITION}: {finding}; {done}")
 }

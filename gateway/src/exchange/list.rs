@@ -526,6 +526,9 @@ fn withheld(server: &Upstream, view: &CatalogView) {
     }
 }
 
+/// The code of a definition that is hidden because of a finding.
+const DEFINITION: &str = "definition-finding";
+
 /// The hidden definitions with their reasons, as many as a record holds: those with findings first, then those that no
 /// rule allows.
 fn unseen(shown: &[EncodedListing]) -> Vec<WithheldItem> {
@@ -546,9 +549,9 @@ fn unseen(shown: &[EncodedListing]) -> Vec<WithheldItem> {
     let one = |(server, offer, decision): (&ServerName, &CatalogItem, &Decision)| {
         let (code, detector) = match &decision.effect {
             // Allowed, but hidden because of a finding when it was cleaned.
-            Effect::Allow(_) => ("definition", None),
+            Effect::Allow(_) => (DEFINITION, None),
             Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => {
-                ("definition", Some(finding.detector.name()))
+                (DEFINITION, Some(finding.detector.name()))
             }
             Effect::Deny(denial) => (denial.reason.code(), None),
         };

@@ -437,6 +437,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.revocations_unread),
     },
     MetricDefinition {
+        name: "portcullis.definition_findings",
+        unit: "",
+        help: "What was found in definitions and in what servers say of themselves, each finding counted once, by detector.",
+        source: MetricSource::Points(definition_findings),
+    },
+    MetricDefinition {
         name: "portcullis.definition_changes",
         unit: "",
         help: "Definitions that are not as they were approved, each change counted once.",
@@ -549,6 +555,11 @@ fn credentials(metrics: &Metrics) -> DataPoints {
 fn findings(metrics: &Metrics) -> DataPoints {
     let detectors = Detector::CONTENT.iter().map(|detector| detector.name());
     by_label("detector", detectors, &metrics.findings)
+}
+
+fn definition_findings(metrics: &Metrics) -> DataPoints {
+    let detectors = Detector::OF_DEFINITIONS.iter().map(|detector| detector.name());
+    by_label("detector", detectors, &metrics.definition_findings)
 }
 
 fn evaluations(metrics: &Metrics) -> DataPoints {

@@ -10,9 +10,11 @@ mod handling;
 mod fence;
 mod host;
 mod imperative;
+mod document;
 mod mark;
 mod markup;
 mod media;
+mod members;
 mod named;
 mod order;
 mod directions;
@@ -473,6 +475,7 @@ impl ContentPolicy {
             key: &self.key,
             caller,
             tools: None,
+            name: None,
             budget,
         }
     }

@@ -272,7 +272,19 @@ pub enum Certainty {
 }
 
 impl Certainty {
-    /// The name in the output of `inspect`.
+    /// The end of the text of a likely finding.
+    const SUFFIX: &'static str = " (likely)";
+
+    /// Each of them.
+    pub const ALL: [Self; 2] = [Self::Certain, Self::Likely];
+
+    /// The certainty of a finding in a record that does not name it, by the text of the finding.
+    #[must_use]
+    pub fn of_text(finding: &str) -> Self {
+        if finding.ends_with(Self::SUFFIX) { Self::Likely } else { Self::Certain }
+    }
+
+    /// The name in the output of `inspect` and in records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -437,7 +449,7 @@ impl fmt::Display for Finding {
         let (at, note) = (visible(&self.at), visible(&self.note));
         write!(f, "{} at `{at}`: {note}", self.detector.name())?;
         if self.certainty == Certainty::Likely {
-            f.write_str(" (likely)")?;
+            f.write_str(Certainty::SUFFIX)?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ mod placeholder;
 mod forms;
 mod places;
 mod labels;
+mod names;
 mod commands;
 
 use std::ops::Range;
@@ -174,6 +175,56 @@ pub(crate) fn formed_secrets(text: &str) -> Vec<Range<usize>> {
         is_apart
     });
     places
+}
+
+/// Most bytes of the name of a member that are looked at: the last ones.
+const NAME: usize = 64;
+/// Longest value that is a secret because of the name of its member, in bytes.
+const NAMED: usize = 4096;
+
+/// Appends the secrets of a value because of the name of its member, by the words and the rules that apply to
+/// `"name": "value"` in a text. Where the value stands in quotation marks itself, they are no part of it.
+pub(crate) fn find_named(name: &str, value: &str, out: &mut Vec<FoundValue>) {
+    let whole = value.trim();
+    if whole.len() < labels::SHORTEST || whole.len() > NAMED {
+        return;
+    }
+    let start = value.len() - value.trim_start().len();
+    let name =
+        name.get(name.ceil_char_boundary(name.len().saturating_sub(NAME))..).unwrap_or_default();
+    let mut found = Vec::new();
+    labels::of_member(name, whole, &mut found);
+    if found.is_empty() && says_secret(name) {
+        let mark = if whole.contains('"') { '\'' } else { '"' };
+        let text = format!("{mark}{name}{mark}: {mark}{whole}{mark}");
+        words(&text, &[], &mut found);
+        let from = text.len() - whole.len() - 1;
+        found.retain(|one| one.from >= from && one.end <= from + whole.len());
+        for one in &mut found {
+            (one.from, one.end) = (one.from - from, one.end - from);
+        }
+    }
+    out.extend(found.into_iter().map(|one| one.behind(start)));
+}
+
+/// Whether one of the words for a key, or the name of a service, is in the name of a member.
+fn says_secret(name: &str) -> bool {
+    let plain: String =
+        name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    LISTS.get().is_some_and(|lists| lists.is_match(&plain)) || vendors::names(&plain).is_some()
+}
+
+/// The rule of a JSON object in base64 that has a secret.
+pub(crate) const ENCODED_TOKEN: &str = "encoded-token";
+
+/// Whether the name of a member says that its value grants nothing.
+pub(crate) fn names_no_secret(name: &str) -> bool {
+    names::is_public(name)
+}
+
+/// Whether the name of a member announces a secret.
+pub(crate) fn announces(name: &str) -> bool {
+    labels::announces(name) || says_secret(name) && !names::is_public(name)
 }
 
 /// Whether any of these ranges, which are in order, overlaps a word.
@@ -372,6 +423,7 @@ fn joined(word: &str) -> Option<usize> {
         .to_lowercase();
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let called = CALLED.iter().any(|name| head.ends_with(name)) || vendors::names(&head).is_some();
+    let called = called && (head == "key" || !names::is_public(word.get(..at)?));
     (value.len() >= SHORTEST && digits >= 4 && called).then_some(at)
 }
 
@@ -386,6 +438,7 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<FoundValue>) {
     let end = from + whole.len() + padding;
     if start.len() >= SHORTEST
         && let Some(rule) = format(start)
+        && !names::is_public(text.get(..from).unwrap_or_default())
     {
         return out.push(FoundValue::new(ValueClass::Secret, rule, from, end));
     }
@@ -492,6 +545,9 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
         .flat_map(char::to_lowercase)
         .collect();
     let assigned = is_assigned(line);
+    if names::is_public(line) && !is_key_of_credential(before, line) {
+        return None;
+    }
     let least_of_key = if assigned { ASSIGNED_KEY } else { SHORTEST };
     if of_vendor(&plain, word, least_of_key) {
         return Some("credential");
@@ -502,7 +558,7 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
         if assigned { segment.rsplit(['=', ':']).next().unwrap_or(segment) } else { segment };
     let names = LISTS.get()?.find_overlapping_iter(segment);
     let name = CALLED.get(names.map(|name| name.pattern().as_usize()).min()?)?;
-    if SHOWN.iter().any(|shown| segment.contains(shown)) {
+    if SHOWN.iter().any(|shown| segment.contains(shown)) || names::is_id(line) {
         return None;
     }
     if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
@@ -520,6 +576,18 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     };
     (naming.fits(word) && !is_reference(word) && !randomness::is_worded(word))
         .then_some("credential")
+}
+
+/// Whether `line`, the end of `before`, names the `key` of an entry that is called a secret itself: `api:` and below it
+/// `key:`.
+fn is_key_of_credential(before: &str, line: &str) -> bool {
+    let above = before.get(..before.len() - line.len()).unwrap_or_default();
+    let opens = |c: char| c.is_whitespace() || matches!(c, '{' | '"' | '\'' | '\\');
+    let above = above.trim_end_matches(opens);
+    let name = above.strip_suffix([':', '=']).unwrap_or_default();
+    let name =
+        name.rsplit(|c: char| !c.is_alphanumeric() && c != '_').find(|name| !name.is_empty());
+    names::is_bare_key(line) && name.is_some_and(says_secret)
 }
 
 /// How the text before a word names it.

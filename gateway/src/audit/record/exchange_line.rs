@@ -10,7 +10,8 @@ use policy_core::subject::name::ClientId;
 use policy_core::subject::principal::{Claims, Principal, ProofOfPossession};
 
 use super::{
-    CERTIFICATE, OAUTH, Record, SCHEMA, excerpt, foreign, list, micros, number, plain, some,
+    CERTIFICATE, OAUTH, Record, SCHEMA, detections, excerpt, foreign, list, micros, number, plain,
+    some,
 };
 use crate::audit::captured::Excerpt;
 use crate::mcp::protocol::ProtocolVersion;
@@ -76,6 +77,12 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     ("detail", |of, line, key| {
         let detail = of.ending().and_then(|ending| ending.detail);
         foreign(line, key, detail.map(CredentialCheck::code));
+    }),
+    ("detections", |of, line, key| {
+        let decided = of.record.decision().map_or(&[][..], |decision| &decision.findings);
+        let heard = of.end.map_or(&[][..], |_| &of.record.server_findings);
+        let decided = decided.iter().map(|finding| ("findings", finding));
+        detections(line, key, decided.chain(heard.iter().map(|finding| ("found", finding))));
     }),
     ("durationMicros", durations),
     ("era", |of, line, key| {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 use json::coding::sha256;
@@ -14,9 +15,11 @@ use policy_core::subject::pattern::Pattern;
 use super::KEPT;
 use super::carried::{ComparableText, KeyedHashing, LeakTracker, ShownValue};
 use super::directions::{self, SeenTools};
+use super::document::{JsonText, ReplaceablePart};
 use super::fence::Fence;
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
+use super::members::NamedBy;
 use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal};
 use crate::inspect::{self, Certainty, Detector};
@@ -30,8 +33,18 @@ const PASSES: usize = 6;
 const WORD: usize = 16;
 /// Units that one pass costs for each byte of a text without findings.
 const PASS: usize = 8;
+/// Units that reading a text as JSON costs for each byte.
+const READING: usize = 2;
 /// The replacement of a text that cannot be sanitised.
 const WITHHELD: &str = "[withheld]";
+
+/// The parts of a range that are replaced, so that a text that is JSON remains so.
+fn replaceable(json: Option<&JsonText>, text: &str, range: Range<usize>) -> Vec<ReplaceablePart> {
+    match json {
+        Some(json) => json.parts(text, &range),
+        None => vec![ReplaceablePart { at: range, is_number: false }],
+    }
+}
 
 /// The detector that finds values of a class.
 pub(super) const fn detector(class: ValueClass) -> Detector {
@@ -73,6 +86,8 @@ pub(super) struct StringScan<'a> {
     pub(super) caller: &'a str,
     /// What the caller sees of the tools that a text names, if that is known.
     pub(super) tools: Option<SeenTools<'a>>,
+    /// The name of the member whose value is inspected, if it has one that could announce a secret.
+    pub(super) name: Option<&'a str>,
     /// The budget of the inspection.
     pub(super) budget: &'a WorkBudget,
 }
@@ -95,6 +110,16 @@ impl ScanResult {
         if self.findings.iter().filter(|known| known.0 == one.0).count() < KEPT {
             self.findings.push(one);
         }
+    }
+}
+
+impl<'a> StringScan<'a> {
+    /// The context of a value that has this name.
+    pub(super) fn for_named<'n>(&self, named: NamedBy<'n>) -> StringScan<'n>
+    where
+        'a: 'n,
+    {
+        StringScan { name: named.name(), ..*self }
     }
 }
 
@@ -321,6 +346,8 @@ impl StringScan<'_> {
             return None;
         }
         let found = markup::find(text, self.hosts, self.budget);
+        let removes = |handling| matches!(handling, Handling::Strip | Handling::Redact);
+        let json = if removes(active) || removes(links) { self.json(text) } else { None };
         let (mut out, mut done) = (None::<String>, 0);
         for one in &found.matches {
             let (detector, handling) = if one.is_link {
@@ -332,22 +359,34 @@ impl StringScan<'_> {
                 continue;
             }
             seen.add((detector, handling, Cow::Borrowed(one.note)));
-            let what = text.get(one.from..one.end).unwrap_or_default();
-            let instead = match handling {
-                // A blank, so that the text on both sides of the match does not become one word.
-                Handling::Strip => Cow::Borrowed(" "),
-                Handling::Defang => Cow::Owned(found.defanged(one, what)),
-                Handling::Redact => Cow::Owned(self.mark("link", what)),
+            let range = one.from..one.end;
+            let parts = match handling {
+                Handling::Strip | Handling::Redact => replaceable(json.as_ref(), text, range),
+                Handling::Defang => replaceable(None, text, range),
                 Handling::Off
                 | Handling::Audit
                 | Handling::Annotate
                 | Handling::Wrap
                 | Handling::Block => continue,
             };
-            let out = out.get_or_insert_with(|| String::with_capacity(text.len()));
-            out.push_str(text.get(done..one.from).unwrap_or_default());
-            out.push_str(&instead);
-            done = one.end;
+            for at in parts.into_iter().filter(|part| !part.is_number).map(|part| part.at) {
+                let what = text.get(at.clone()).unwrap_or_default();
+                let instead = match handling {
+                    // A blank, so that the text on both sides of the match does not become one word.
+                    Handling::Strip => Cow::Borrowed(" "),
+                    Handling::Redact => Cow::Owned(self.mark("link", what)),
+                    Handling::Off
+                    | Handling::Audit
+                    | Handling::Annotate
+                    | Handling::Wrap
+                    | Handling::Defang
+                    | Handling::Block => Cow::Owned(found.defanged(one, what)),
+                };
+                let out = out.get_or_insert_with(|| String::with_capacity(text.len()));
+                out.push_str(text.get(done..at.start).unwrap_or_default());
+                out.push_str(&instead);
+                done = at.end;
+            }
         }
         let mut out = out?;
         out.push_str(text.get(done..).unwrap_or_default());
@@ -356,7 +395,8 @@ impl StringScan<'_> {
 
     /// The text with found values replaced; `None` if unchanged.
     fn redacted(&self, text: &str, seen: &mut ScanResult) -> Option<String> {
-        let mut found = self.outside_marks(text);
+        let mut json = self.json(text);
+        let mut found = self.outside_marks(text, json.as_ref());
         if !self.budget.spend(found.len().saturating_mul(EACH_FOUND)) {
             return None;
         }
@@ -365,9 +405,10 @@ impl StringScan<'_> {
             .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
         let mut text = text;
         if let Some(bare) = bare.as_deref().filter(|bare| bare.len() < text.len()) {
-            let of_bare = self.outside_marks(bare);
+            let json_of_bare = self.json(bare);
+            let of_bare = self.outside_marks(bare, json_of_bare.as_ref());
             if of_bare.len() > found.len() {
-                (text, found) = (bare, of_bare);
+                (text, found, json) = (bare, of_bare, json_of_bare);
             }
         }
         if found.is_empty() {
@@ -389,24 +430,38 @@ impl StringScan<'_> {
         for one in kept.into_values() {
             let handling = self.of(one.class);
             seen.add((detector(one.class), handling, Cow::Borrowed(one.rule)));
-            let value = text.get(one.from..one.end).unwrap_or_default();
-            out.push_str(text.get(done..one.from).unwrap_or_default());
-            if handling == Handling::Redact {
-                out.push_str(&self.mark(one.rule, value));
-                changed = true;
-            } else {
-                out.push_str(value);
+            if handling != Handling::Redact {
+                continue;
             }
-            done = one.end;
+            for part in replaceable(json.as_ref(), text, one.from..one.end) {
+                // Two values can have an escape or a number in common.
+                let at = part.at.start.max(done)..part.at.end;
+                if at.is_empty() {
+                    continue;
+                }
+                out.push_str(text.get(done..at.start).unwrap_or_default());
+                let mark = self.mark(one.rule, text.get(at.clone()).unwrap_or_default());
+                let quote = if part.is_number { "\"" } else { "" };
+                out.extend([quote, &mark, quote]);
+                (done, changed) = (at.end, true);
+            }
         }
         out.push_str(text.get(done..).unwrap_or_default());
         changed.then_some(out)
     }
 
     /// The values in a text outside our own marks: a mark describes a value, and is none.
-    fn outside_marks(&self, text: &str) -> Vec<FoundValue> {
+    fn outside_marks(&self, text: &str, json: Option<&JsonText>) -> Vec<FoundValue> {
         let marks = Marks::in_text(text);
-        let found = self.all(&marks.masked(text)).into_iter();
+        let mut found = self.all(&marks.masked(text));
+        if let Some(json) = json.filter(|_| self.looks_for_secrets()) {
+            let mut find = |name: &str, value: &str, found: &mut Vec<FoundValue>| {
+                secrets::find_named(name, &Marks::in_text(value).masked(value), found);
+            };
+            let named = json.named(&mut find).into_iter();
+            found.extend(named.filter(|one| self.keeps(text, one)));
+        }
+        let found = found.into_iter();
         let parts = |one: FoundValue| {
             let parts = marks.around(text, one.from..one.end).into_iter();
             parts.map(move |part| FoundValue { from: part.start, end: part.end, ..one })
@@ -417,13 +472,25 @@ impl StringScan<'_> {
     /// All values in a text that are searched for.
     fn all(&self, text: &str) -> Vec<FoundValue> {
         let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
-        let carries = on(Detector::CarriedData) || self.remembers;
-        if on(Detector::Secrets) || on(Detector::Placeholders) || carries {
+        let carries = self.carries();
+        if self.looks_for_secrets() {
             secrets::find(text, &mut found);
+            // A position in a list may be JSON in base64, as some tokens are.
+            if !found.is_empty() && self.name.is_some_and(secrets::names_no_secret) {
+                found.retain(|one| one.rule != secrets::ENCODED_TOKEN);
+            }
         }
         let persons = on(Detector::Identifiers) || on(Detector::Contacts);
         if persons || on(Detector::Placeholders) || carries {
             personal::find(text, &mut found);
+        }
+        if let Some(name) = self.name {
+            if self.looks_for_secrets() {
+                secrets::find_named(name, text, &mut found);
+            }
+            if persons || carries {
+                personal::find_named(name, text, &mut found);
+            }
         }
         if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
             let recall = |text: &str, found: &mut Vec<FoundValue>| self.recall(text, found);
@@ -434,12 +501,42 @@ impl StringScan<'_> {
         }
         self.sought(text, &mut found);
         self.listed(text, &mut found);
-        found.retain(|one| {
-            let carried =
-                carries && !matches!(one.class, ValueClass::Contact | ValueClass::Placeholder);
-            (on(detector(one.class)) || carried) && !self.allows(text, one)
-        });
+        found.retain(|one| self.keeps(text, one));
         found
+    }
+
+    /// Whether values are searched for the servers that they must not be sent to, or from which they came.
+    fn carries(&self) -> bool {
+        self.how(Detector::CarriedData) != Handling::Off || self.remembers
+    }
+
+    fn looks_for_secrets(&self) -> bool {
+        let on = |detector| self.how(detector) != Handling::Off;
+        on(Detector::Secrets) || on(Detector::Placeholders) || self.carries()
+    }
+
+    /// Whether a value is one that is acted on or remembered.
+    fn keeps(&self, text: &str, one: &FoundValue) -> bool {
+        let carried =
+            self.carries() && !matches!(one.class, ValueClass::Contact | ValueClass::Placeholder);
+        (self.how(detector(one.class)) != Handling::Off || carried) && !self.allows(text, one)
+    }
+
+    /// The JSON values that a text consists of, if it does and something in it can be found by its name or replaced.
+    fn json(&self, text: &str) -> Option<JsonText> {
+        let begins = text.trim_start().starts_with(['{', '[', '"', '`', '~', '/', '#', '\u{feff}']);
+        let read = begins && self.budget.spend(text.len().saturating_mul(READING));
+        if read { JsonText::of(text) } else { None }
+    }
+
+    /// The secret that a number is because of its name; `None` if it is none.
+    pub(super) fn named_number(&self, raw: &str) -> Option<FoundValue> {
+        let name = self.name.filter(|_| self.looks_for_secrets())?;
+        let mut found = Vec::new();
+        secrets::find_named(name, raw, &mut found);
+        let found = found.into_iter().find(|one| one.end - one.from == raw.len())?;
+        let found = self.counted(found, raw);
+        (self.of(found.class) != Handling::Off && !self.allows(raw, &found)).then_some(found)
     }
 
     /// Whether a text itself contains a value, without decoding.
@@ -576,11 +673,18 @@ impl StringScan<'_> {
             return None;
         }
         let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+        let json = self.json(text);
         let places = order.places(&masked).into_iter();
-        for place in places.flat_map(|place| marks.around(text, place)) {
-            out.push_str(text.get(done..place.start)?);
-            out.push_str(&self.mark("instructions", text.get(place.clone())?));
-            done = place.end;
+        let places = places.flat_map(|place| marks.around(text, place));
+        for place in places.flat_map(|place| replaceable(json.as_ref(), text, place)) {
+            // A number gives no instruction.
+            let at = place.at.start.max(done)..place.at.end;
+            if place.is_number || at.is_empty() {
+                continue;
+            }
+            out.push_str(text.get(done..at.start)?);
+            out.push_str(&self.mark("instructions", text.get(at.clone())?));
+            done = at.end;
         }
         if done == 0 {
             return None;

@@ -61,6 +61,42 @@ pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
     }
 }
 
+/// Appends the identity number that a value is because of the name of its member, by the words that announce it in a text.
+pub(super) fn find_named(name: &str, value: &str, out: &mut Vec<FoundValue>) {
+    let whole = value.trim();
+    let digits = whole.bytes().filter(u8::is_ascii_digit).count();
+    if digits < FEWEST || whole.len() > WORD || name.len() > WORD {
+        return;
+    }
+    let mut text = String::with_capacity(name.len() + whole.len() + 8);
+    let mut last = ' ';
+    for c in name.chars() {
+        if last.is_lowercase() && c.is_uppercase() {
+            text.push(' ');
+        }
+        text.push(if matches!(c, '_' | '-') { ' ' } else { c });
+        last = c;
+    }
+    text.push_str(": ");
+    let from = text.len();
+    text.push_str(whole);
+    let mut found = Vec::new();
+    find(&text, &mut found);
+    // Systems of many kinds call a number that of an account.
+    found.retain(|one| {
+        one.class == ValueClass::Identifier
+            && one.rule != "bank-account"
+            && one.from == from
+            && one.end == text.len()
+    });
+    let start = value.len() - value.trim_start().len();
+    out.extend(found.into_iter().map(|one| FoundValue {
+        from: start,
+        end: start + whole.len(),
+        ..one
+    }));
+}
+
 /// Whether a word has a digit or continues like an IPv6 address, or is the beginning of a British insurance number in
 /// groups: most words are ruled out here.
 fn could_be(bytes: &[u8], at: usize) -> bool {

@@ -12,6 +12,7 @@ use policy_core::base::work::WorkBudget;
 
 use super::handling::Handling;
 use super::lens::{ScanResult, StringScan, detector};
+use super::members::{NamedBy, NamesWithin};
 use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
 use crate::inspect::{Detector, Finding};
@@ -86,6 +87,20 @@ impl MessagePosition {
     }
 }
 
+/// What is known of a value before it is read: where it stands, and what names it.
+#[derive(Clone, Copy)]
+struct ValueContext<'a> {
+    place: MessagePosition,
+    named: NamedBy<'a>,
+}
+
+impl ValueContext<'_> {
+    /// A whole message.
+    fn of_message(value: Value<'_>) -> Self {
+        Self { place: MessagePosition::of_message(value), named: NamedBy::Nothing }
+    }
+}
+
 /// Units that each value costs, beside its text.
 const EACH_VALUE: usize = 64;
 /// Fewest digits of a number that is searched for identity numbers.
@@ -122,7 +137,7 @@ impl SealedStrings {
 pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> ContentReport {
     let sealed = &SealedStrings::of(value, sealed);
     let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
-    walk.value(value, &mut String::with_capacity(64), MessagePosition::of_message(value));
+    walk.value(value, &mut String::with_capacity(64), ValueContext::of_message(value));
     walk.pieces(&[ChosenPart::Value(value)]);
     walk.seen_of(value)
 }
@@ -131,7 +146,7 @@ pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> 
 pub(super) fn part(lens: &StringScan<'_>, value: Value<'_>) -> ContentReport {
     let sealed = &SealedStrings(Vec::new());
     let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
-    walk.value(value, &mut String::with_capacity(64), MessagePosition::of_message(value));
+    walk.value(value, &mut String::with_capacity(64), ValueContext::of_message(value));
     walk.seen_of(value)
 }
 
@@ -183,7 +198,7 @@ impl MessageWalk<'_, '_> {
         seen.block_incomplete(lens.budget);
         if dirty && seen.blocked.is_none() {
             let mut out = Vec::with_capacity(value.raw().len());
-            write(&mut out, (lens, sealed), value, MessagePosition::of_message(value));
+            write(&mut out, (lens, sealed), value, ValueContext::of_message(value));
             seen.block_incomplete(lens.budget);
             seen.changed = Some(out);
         }
@@ -193,48 +208,52 @@ impl MessageWalk<'_, '_> {
     /// Inspects a value and everything in it.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(&mut self, value: Value<'_>, at: &mut String, place: MessagePosition) {
+    fn value(&mut self, value: Value<'_>, at: &mut String, known: ValueContext<'_>) {
         if !self.lens.budget.spend(EACH_VALUE) {
             return;
         }
         match value.kind() {
             JsonKind::Null | JsonKind::Boolean => {}
             JsonKind::Number => {
-                if let Some(found) = number(self.lens, value.raw()) {
+                if let Some(found) = number(&self.lens.for_named(known.named), value.raw()) {
                     let handling = self.lens.of(found.class);
                     self.note(detector(found.class), handling, Cow::Borrowed(found.rule), at);
                     self.dirty |= handling == Handling::Redact;
                 }
             }
             JsonKind::Plain | JsonKind::Escaped => {
-                self.string(&value.as_str().unwrap_or_default(), at, place);
+                self.string(&value.as_str().unwrap_or_default(), at, known);
             }
             JsonKind::Array => {
                 let length = at.len();
+                let within = NamesWithin::of(known.named, value);
                 for (n, item) in value.items().enumerate() {
                     if at.len() < PLACE {
                         at.push('/');
                         at.push_str(&n.to_string());
                     }
-                    self.value(item, at, place.of_item());
+                    let place = known.place.of_item();
+                    self.value(item, at, ValueContext { place, named: within.item(n) });
                     at.truncate(length);
                 }
             }
             JsonKind::Object => {
                 let length = at.len();
-                self.carries(value, at, place);
+                self.carries(value, at, known.place);
+                let within = NamesWithin::of(known.named, value);
                 for (name, member) in value.members() {
                     if at.len() + name.len() < PLACE {
                         at.push('/');
                         at.push_str(&escaped(&name));
                     }
                     self.name(&name, at);
-                    if carries(&name, place)
+                    if carries(&name, known.place)
                         && member.as_str().is_some_and(|text| self.blob(&text, at))
                     {
                         // `blob` has inspected its decoded form.
                     } else if !self.sealed.has(member) {
-                        self.value(member, at, place.of_member(&name));
+                        let place = known.place.of_member(&name);
+                        self.value(member, at, ValueContext { place, named: within.member(&name) });
                     }
                     at.truncate(length);
                 }
@@ -290,8 +309,8 @@ impl MessageWalk<'_, '_> {
         }
     }
 
-    fn string(&mut self, text: &str, at: &str, place: MessagePosition) {
-        let glance = shown(self.lens, text, place);
+    fn string(&mut self, text: &str, at: &str, known: ValueContext<'_>) {
+        let glance = shown(self.lens, text, known);
         self.dirty |= glance.text.is_some();
         self.seen.score = self.seen.score.max(glance.score);
         for (detector, handling, note) in glance.findings {
@@ -303,7 +322,11 @@ impl MessageWalk<'_, '_> {
     fn blob(&mut self, text: &str, at: &str) -> bool {
         match carried(self.lens, text) {
             None => return false,
-            Some(BlobContent::Text(text)) => self.string(&text, at, MessagePosition::Inside),
+            Some(BlobContent::Text(text)) => {
+                let known =
+                    ValueContext { place: MessagePosition::Inside, named: NamedBy::Nothing };
+                self.string(&text, at, known);
+            }
             Some(BlobContent::Bytes(bytes)) => {
                 let (findings, masked) = masked(self.lens, &bytes);
                 self.dirty |= masked.is_some();
@@ -357,7 +380,9 @@ fn carries(name: &str, place: MessagePosition) -> bool {
 }
 
 /// Inspects a string and returns it as it is shown in its position.
-fn shown(lens: &StringScan<'_>, text: &str, place: MessagePosition) -> ScanResult {
+fn shown(lens: &StringScan<'_>, text: &str, known: ValueContext<'_>) -> ScanResult {
+    let lens = &lens.for_named(known.named);
+    let place = known.place;
     if place == MessagePosition::Where && lens.is_result() {
         return lens.for_places().cleaned(text);
     }
@@ -466,12 +491,18 @@ fn number(lens: &StringScan<'_>, raw: &str) -> Option<FoundValue> {
     if is_one(lens.canaries) && lens.of(ValueClass::Canary) != Handling::Off {
         return Some(FoundValue::new(ValueClass::Canary, "canary", 0, raw.len()));
     }
+    if let Some(found) = lens.named_number(raw) {
+        return Some(found);
+    }
     let on = |class| lens.of(class) != Handling::Off;
     let looked = on(ValueClass::Identifier) || on(ValueClass::Carried) || lens.remembers;
     let digits = digits.filter(|_| looked)?;
     let mut found = Vec::new();
     if digits.len() >= DIGITS {
         personal::find(digits, &mut found);
+    }
+    if let Some(name) = lens.name {
+        personal::find_named(name, digits, &mut found);
     }
     let is = |one: &FoundValue| {
         one.class == ValueClass::Identifier && one.end - one.from == digits.len()
@@ -512,11 +543,12 @@ fn write(
     out: &mut Vec<u8>,
     with: (&StringScan<'_>, &SealedStrings),
     value: Value<'_>,
-    place: MessagePosition,
+    known: ValueContext<'_>,
 ) {
-    let (lens, sealed) = with;
+    let (lens, _) = with;
     match value.kind() {
         JsonKind::Number => {
+            let lens = &lens.for_named(known.named);
             match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
                 Some(found) => write_string(out, &lens.mark(found.rule, value.raw())),
                 None => out.extend_from_slice(value.raw().as_bytes()),
@@ -525,30 +557,50 @@ fn write(
         JsonKind::Null | JsonKind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
         JsonKind::Plain | JsonKind::Escaped => {
             let text = value.as_str().unwrap_or_default();
-            match shown(lens, &text, place).text {
+            match shown(lens, &text, known).text {
                 Some(shown) => write_string(out, &shown),
                 None => out.extend_from_slice(value.raw().as_bytes()),
             }
         }
-        JsonKind::Array => write_items(out, value.items(), |out, item| {
-            write(out, with, item, place.of_item());
-        }),
-        JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
-            write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
-            let blob = member
-                .as_str()
-                .filter(|_| carries(&name, place))
-                .and_then(|text| carried(lens, &text));
-            let shown = match blob {
-                None if sealed.has(member) => None,
-                None => return write(out, with, member, place.of_member(&name)),
-                Some(BlobContent::Text(text)) => lens.glance(&text).text.map(String::into_bytes),
-                Some(BlobContent::Bytes(bytes)) => masked(lens, &bytes).1,
-            };
-            match shown {
-                Some(shown) => write_string(out, &STANDARD.encode(shown)),
-                None => out.extend_from_slice(member.raw().as_bytes()),
-            }
-        }),
+        JsonKind::Array => {
+            let within = NamesWithin::of(known.named, value);
+            write_items(out, value.items().enumerate(), |out, (n, item)| {
+                let place = known.place.of_item();
+                write(out, with, item, ValueContext { place, named: within.item(n) });
+            });
+        }
+        JsonKind::Object => write_object(out, with, value, known),
     }
+}
+
+/// Writes an object in its sanitised form.
+fn write_object(
+    out: &mut Vec<u8>,
+    with: (&StringScan<'_>, &SealedStrings),
+    value: Value<'_>,
+    known: ValueContext<'_>,
+) {
+    let (lens, sealed) = with;
+    let within = NamesWithin::of(known.named, value);
+    write_members(out, value.members(), |out, (name, member)| {
+        write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
+        let blob = member
+            .as_str()
+            .filter(|_| carries(&name, known.place))
+            .and_then(|text| carried(lens, &text));
+        let shown = match blob {
+            None if sealed.has(member) => None,
+            None => {
+                let place = known.place.of_member(&name);
+                let known = ValueContext { place, named: within.member(&name) };
+                return write(out, with, member, known);
+            }
+            Some(BlobContent::Text(text)) => lens.glance(&text).text.map(String::into_bytes),
+            Some(BlobContent::Bytes(bytes)) => masked(lens, &bytes).1,
+        };
+        match shown {
+            Some(shown) => write_string(out, &STANDARD.encode(shown)),
+            None => out.extend_from_slice(member.raw().as_bytes()),
+        }
+    });
 }

@@ -27,26 +27,40 @@ pub(crate) fn of(text: &str) -> TextForm {
     if !body.starts_with(['{', '[', '"']) {
         return TextForm::Plain;
     }
-    let from = text.len() - body.len();
+    match parsed(body, fenced, text.len() - body.len()) {
+        Some(values) => {
+            TextForm::Json(values.iter().map(|(at, one)| *at..at + one.text().len()).collect())
+        }
+        None if begins(body) => TextForm::Odd,
+        None => TextForm::Plain,
+    }
+}
+
+/// The JSON values that `text` consists of, each with its place in it; `None` for a text that is anything else.
+pub(crate) fn documents(text: &str) -> Option<Vec<(usize, Document)>> {
+    let (body, fenced) = body(text);
+    body.starts_with(['{', '[', '"']).then_some(())?;
+    parsed(body, fenced, text.len() - body.len())
+}
+
+/// The JSON values of a text that begins like one; `from` is its place in a longer text.
+fn parsed(body: &str, fenced: bool, from: usize) -> Option<Vec<(usize, Document)>> {
     let mut whole = body.trim_end_matches(is_blank);
     if fenced {
         whole = whole.trim_end_matches(['`', '~']).trim_end_matches(is_blank);
     }
-    if is_json(whole) {
-        return TextForm::Json(std::iter::once(from..from + whole.len()).collect());
+    match json(whole) {
+        Some(one) => Some(vec![(from, one)]),
+        None => lines(whole, from),
     }
-    if let Some(lines) = lines(whole, from) {
-        return TextForm::Json(lines);
-    }
-    if begins(body) { TextForm::Odd } else { TextForm::Plain }
 }
 
-fn is_json(text: &str) -> bool {
-    Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).is_ok()
+fn json(text: &str) -> Option<Document> {
+    Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).ok()
 }
 
-/// The ranges of JSON Lines: every line that is not blank is one value.
-fn lines(text: &str, from: usize) -> Option<Vec<Range<usize>>> {
+/// JSON Lines: every line that is not blank is one value.
+fn lines(text: &str, from: usize) -> Option<Vec<(usize, Document)>> {
     let (mut found, mut at) = (Vec::new(), from);
     for line in text.split_inclusive('\n') {
         let start = line.trim_start_matches(is_blank);
@@ -56,8 +70,8 @@ fn lines(text: &str, from: usize) -> Option<Vec<Range<usize>>> {
         if value.is_empty() {
             continue;
         }
-        (found.len() < LINES && is_json(value)).then_some(())?;
-        found.push(begins..begins + value.len());
+        (found.len() < LINES).then_some(())?;
+        found.push((begins, json(value)?));
     }
     (found.len() > 1).then_some(found)
 }

@@ -359,7 +359,7 @@ fn token(text: &str, at: usize) -> Option<FoundKey> {
 pub(super) fn format(word: &str) -> Option<&'static str> {
     let hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
     if word.starts_with(TOKEN) && !word.contains('.') && is_token(word) {
-        return Some("encoded-token");
+        return Some(super::ENCODED_TOKEN);
     }
     let mut parts = word.split('-');
     let of_mailgun = [32, 8, 8]

@@ -8,8 +8,8 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, MatchKind};
 use policy_core::base::compiled::Compiled;
 
-use super::placeholder;
 use super::randomness::looks_generated;
+use super::{names, placeholder};
 use crate::secrets::found::{FoundValue, ValueClass};
 
 /// Shorter labels must be words of their own, because they are parts of other words.
@@ -24,12 +24,16 @@ const PASSWORD: usize = 6;
 const KEY: usize = 16;
 /// Fewest and most digits of a code.
 const CODE: Range<usize> = 4..9;
+/// Shortest value of any label, in bytes.
+pub(super) const SHORTEST: usize = CODE.start;
 /// Most words between a label and the verb of its sentence.
 const WORDS: usize = 5;
 /// How many bytes of a name before a label are looked at.
 const NAME: usize = 32;
 /// Longest line of a table, in bytes.
 const LINE: usize = 512;
+/// The end of the name of a member that has cookies.
+const COOKIE: &str = "cookie";
 /// Most rows of a table that are searched below its header.
 const ROWS: usize = 8;
 
@@ -356,6 +360,48 @@ fn is_word(text: &str, at: Range<usize>) -> bool {
     let name = String::from_utf8_lossy(head.get(head.len() - name..).unwrap_or_default());
     let name = name.to_ascii_lowercase();
     !super::SHOWN.iter().any(|shown| name.contains(shown))
+        && !text.get(..at.end).is_some_and(names::is_public)
+}
+
+/// Whether a name that goes on like this behind a label is still that of the value.
+fn is_tail(tail: &str) -> bool {
+    let tail = tail.trim_start_matches(['_', '-', '.', ' ']).to_ascii_lowercase();
+    TAILS.contains(&&*tail) || tail.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether one of the labels is in the name of a member, which goes on as the name of a value does.
+pub(super) fn announces(name: &str) -> bool {
+    let mut labels = KNOWN.get().into_iter().flat_map(|labels| labels.find_iter(name));
+    labels.any(|label| {
+        is_tail(name.get(label.end()..).unwrap_or_default()) && is_word(name, label.range())
+    })
+}
+
+/// Appends the secrets of a value that a member of this name has.
+pub(super) fn of_member(name: &str, value: &str, out: &mut Vec<FoundValue>) {
+    let Some(labels) = KNOWN.get() else { return };
+    if name
+        .get(name.len().saturating_sub(COOKIE.len())..)
+        .is_some_and(|end| end.eq_ignore_ascii_case(COOKIE))
+    {
+        for one in cookies(value, 0) {
+            add(value, LabelKind::Cookie, &one, &[], out);
+        }
+    }
+    if value.contains(char::is_whitespace) && !placeholder::is_reference(value) {
+        return;
+    }
+    for label in labels.find_iter(name) {
+        let Some(Label { kind, .. }) = LABELS.get(label.pattern().as_usize()) else { continue };
+        let tail = name.get(label.end()..).unwrap_or_default();
+        // A list has the name of what is in it in the plural.
+        let whole = is_tail(tail) || tail.eq_ignore_ascii_case("s");
+        if !whole || !is_word(name, label.range()) {
+            continue;
+        }
+        let one = LabelledValue { at: 0..value.len(), link: Link::Sign, quoted: Quoted::Yes };
+        add(value, *kind, &one, &[], out);
+    }
 }
 
 /// The value that is joined to a label by a sign or a verb.
@@ -367,9 +413,7 @@ fn behind(text: &str, label: Range<usize>) -> Option<LabelledValue> {
         rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')).count();
     // A dash that ends the name belongs to the sentence.
     let name = rest.get(..name)?.trim_end_matches('-').len();
-    let tail = rest.get(..name)?.trim_start_matches(['_', '-']).to_ascii_lowercase();
-    let known = TAILS.contains(&&*tail) || tail.bytes().all(|byte| byte.is_ascii_digit());
-    known.then_some(())?;
+    is_tail(rest.get(..name)?).then_some(())?;
     let mut cursor = Cursor { rest, at: name };
     if opened && cursor.skip(">") {
         return cursor.value(Link::Sign, from);

@@ -293,3 +293,20 @@ pub(super) const FORMS: &[KeyForm] = &[
     row("lightspark-key", "lightspark_<url:30->"),
     row(OWN, "pcl_<url:43->"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::FORMS;
+
+    /// The page lists each kind with a published form, and no other.
+    #[test]
+    fn the_page_lists_the_kinds_of_the_table() {
+        let page = include_str!("../../../../docs/content.md");
+        let list = page.split("have a form that the vendor publishes:").nth(1).unwrap();
+        let list = list.trim_start().split("\n\n").next().unwrap();
+        let listed: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(listed, FORMS.iter().map(|form| form.rule).collect());
+    }
+}

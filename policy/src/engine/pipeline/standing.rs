@@ -39,6 +39,12 @@ impl Policy {
         self.withholds_but(findings, AcceptedDetectors::default())
     }
 
+    /// What follows from a finding in a definition that is not accepted.
+    #[must_use]
+    pub fn treatment_of(&self, finding: &Finding) -> FindingTreatment {
+        self.definitions.treatment_of(finding)
+    }
+
     /// Like [`Self::withholds`], without accepted findings.
     #[must_use]
     pub fn withholds_but<'a>(
@@ -60,7 +66,8 @@ impl Policy {
     }
 
     /// Like [`Self::suspects`], without accepted findings.
-    pub(super) fn suspects_but<'a>(
+    #[must_use]
+    pub fn suspects_but<'a>(
         &self,
         findings: &'a [Finding],
         excused: AcceptedDetectors,

@@ -255,6 +255,13 @@ fn of_ten(number: &Number<'_>, before: &str) -> Option<&'static str> {
     None
 }
 
+/// What announces the number of a German taxpayer, with a blank for each sign between two words.
+#[rustfmt::skip]
+const GERMAN_TAX: &[&str] = &[
+    "steuer id", "steuerid", "steueridentifikation", "steuerliche identifikation", "steuernummer", "idnr", "id nr", "tax id", "taxid", "tax identification",
+    "tax number", "taxpayer", "tin", "german tax",
+];
+
 /// The rule of an identifier of eleven digits.
 fn of_eleven(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let digit = |at: usize| number.digits.get(at).copied().map_or(0, u32::from);
@@ -265,17 +272,15 @@ fn of_eleven(number: &Number<'_>, before: &str) -> Option<&'static str> {
     if number.is(&[2, 3, 3, 3]) && (abn + 79).is_multiple_of(89) && digit(0) > 0 {
         return Some("au-abn");
     }
+    // Digits in one piece are the number of anything: an order, a moment, a parcel.
     if number.is(&[11]) {
         let pesel = (10 - number.weighed(&[1, 3, 7, 9, 1, 3, 7, 9, 1, 3]) % 10) % 10;
         let month = number.value(2..4) % 20;
         if pesel == digit(10) && is_date(month, number.value(4..6)) && says(before, &["pesel"]) {
             return Some("pl-pesel");
         }
-        if german(number) {
+        if german(number) && says(&before.replace(['-', '_'], " "), GERMAN_TAX) {
             return Some("de-tax-id");
-        }
-        if pesel == digit(10) && is_date(month, number.value(4..6)) {
-            return Some("pl-pesel");
         }
     }
     if number.is(&[6, 5])
@@ -291,7 +296,7 @@ fn of_eleven(number: &Number<'_>, before: &str) -> Option<&'static str> {
 fn of_twelve_and_more(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let length = number.digits.len();
     if length == 12
-        && (number.is(&[4, 4, 4]) || says(before, &["aadhaar", "uidai"]))
+        && says(before, &["aadhaar", "uidai", "आधार"])
         && verhoeff(&number.digits)
         && *number.digits.first()? > 1
     {
