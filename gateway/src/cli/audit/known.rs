@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 104] = [
+const REASONS: [&str; 111] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -52,6 +52,7 @@ const REASONS: [&str; 104] = [
     "server-request-count",
     "server-request-not-inspected",
     "revoked",
+    "decoy",
     "host-not-allowed",
     "origin-not-allowed",
     "upgrade-not-supported",
@@ -59,6 +60,7 @@ const REASONS: [&str; 104] = [
     "credential-refused",
     "credential-revoked",
     "everything-revoked",
+    "decoy-locked",
     "token-refused",
     "token-issuer",
     "token-audience",
@@ -68,6 +70,7 @@ const REASONS: [&str; 104] = [
     "unknown-route",
     "http-method",
     "overload",
+    "server-busy",
     "caller-limit-requests",
     "caller-limit-bodies",
     "address-limit",
@@ -77,6 +80,10 @@ const REASONS: [&str; 104] = [
     "caller-limit-subscriptions",
     "ambiguous-framing",
     "rate-limited",
+    "budget-exceeded",
+    "repeated-call",
+    "gateway-loop",
+    "gateway-hops",
     "media-type",
     "not-acceptable",
     "body-length",
