@@ -94,6 +94,8 @@ pub enum RevocationSource {
     Operator,
     /// The file of revocations.
     File,
+    /// The gateway, because the caller touched a decoy.
+    Decoy,
 }
 
 impl RevocationSource {
@@ -101,6 +103,7 @@ impl RevocationSource {
         match self {
             Self::Operator => "operator",
             Self::File => "file",
+            Self::Decoy => "decoy",
         }
     }
 }

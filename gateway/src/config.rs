@@ -3,5 +3,6 @@
 
 pub mod selftest_fixtures;
 pub mod overrides;
+pub mod call_budget;
 pub mod settings;
 pub mod quota;

@@ -30,6 +30,7 @@ mod elicitation;
 mod capture;
 mod call;
 mod approval_notices;
+mod decoys;
 mod approvals;
 mod tasks;
 mod list;
@@ -47,11 +48,12 @@ use aws_lc_rs::digest;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use json::JsonBounds;
 use policy::definition::offer::ItemKind;
 use policy::definition::pins::PinViolation;
+use policy::definition::registry::RateLimit;
 use policy::engine::pipeline::{Facts, Policy};
 use policy::rules::control::Control;
 use policy::rules::decision::{Denial, Reason};
@@ -64,6 +66,7 @@ use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
+use crate::config::call_budget::CallBudget;
 use crate::config::quota::{Quota, Quotas};
 use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits};
 use crate::crypto::sealer::Sealer;
@@ -77,6 +80,7 @@ use crate::identity::{
     AuthenticatedCaller, Authenticator, AuthnError, AuthnRequest, ForwardedCertificate, TokenError,
     told,
 };
+use crate::mcp::gateway_path::{GatewayId, PathError};
 use crate::mcp::protocol::{Era, header, method};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
@@ -84,9 +88,12 @@ use crate::metrics::Metrics;
 use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
 use crate::outbound::webhook::Webhook;
 use crate::session::approvals::Approvals;
+use crate::session::call_budgets::CallBudgets;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::flow_store::FlowStore;
+use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
+use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
 use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
@@ -95,6 +102,7 @@ use crate::telemetry::Telemetry;
 use crate::upstream::{OnBehalfOf, SubjectToken, Upstream, UpstreamError};
 
 pub use checked_clients::CheckedClients;
+pub use decoys::DecoyLocks;
 pub use elicitation::ParkedCall;
 use http_headers::framed;
 use in_flight_call::UpstreamCall;
@@ -153,10 +161,24 @@ pub struct Gateway {
     pub approval_webhook: Option<Arc<Webhook>>,
     /// Who is asked, and within which bounds.
     pub approval_settings: ApprovalSettings,
+    /// The principals that are locked because they touched a decoy.
+    pub locks: Arc<LockStore>,
+    /// How long a caller is locked for which decoy.
+    pub decoy_locks: DecoyLocks,
     /// Encrypts and authenticates state that clients carry, such as `requestState`.
     pub sealer: Arc<Sealer>,
+    /// The id of this gateway in the path of requests.
+    pub gateway_id: GatewayId,
     /// Rate limits of tools in the registry.
     pub rate_limiter: Arc<RateLimiter>,
+    /// What calls use up of the budgets.
+    pub call_budgets: Arc<CallBudgets>,
+    /// The budgets.
+    pub budgets: Vec<CallBudget>,
+    /// Identical calls.
+    pub repeated_calls: Arc<RepeatedCalls>,
+    /// How often one caller may make the same call; `None` for as often as it wants.
+    pub repeat_limit: Option<RateLimit>,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.
@@ -183,6 +205,8 @@ struct DecodedRequest {
     facts: Facts,
     /// Cancelled when the connection of a legacy client is gone; `None` if nothing waits for a person.
     client_gone: Option<CancellationToken>,
+    /// The gateways that the request has passed, with this one.
+    path: HeaderValue,
 }
 
 impl DecodedRequest {
@@ -318,6 +342,7 @@ impl Gateway {
         drop(unread);
         let route = route.ok_or_else(|| Failure::Route(self.path_mismatch(head.uri.path())))?;
         framed(&head)?;
+        self.passed(&head.headers)?;
         let holder = Self::holder(&caller, peer);
         // Ending a session frees resources, so it must not fail because the caller's share is used up.
         if head.method != Method::DELETE {
@@ -378,6 +403,7 @@ impl Gateway {
                 admission,
                 facts: self.policy.facts(),
                 client_gone: None,
+                path: self.passed(&head.headers)?,
             }));
         }
         let (id, message) = identified(wire::decode_any(body, &JsonBounds::MESSAGE).await, record)?;
@@ -420,6 +446,7 @@ impl Gateway {
             admission,
             facts: self.policy.facts(),
             client_gone: None,
+            path: self.passed(&head.headers)?,
         }))
     }
 
@@ -456,6 +483,18 @@ impl Gateway {
         }
     }
 
+    /// The gateways that a request has passed, with this one.
+    ///
+    /// # Errors
+    /// If it has passed this one before, or too many.
+    fn passed(&self, headers: &HeaderMap) -> Result<HeaderValue, Failure> {
+        let path = self.gateway_id.follow(headers, self.limits.hops);
+        path.map_err(|error| match error {
+            PathError::Loop => HttpFailure::Loop.into(),
+            PathError::TooLong => HttpFailure::Hops.into(),
+        })
+    }
+
     /// Authenticates the caller, with the OAuth resource of the route at `path` for access tokens and challenges.
     async fn identify(
         &self,
@@ -486,6 +525,9 @@ impl Gateway {
                 return Err(Failure::Everything);
             }
             return Err(self.authn_failure(resource, AuthnError::Revoked));
+        }
+        if self.locks.has(caller.principal.id.as_str(), self.clock.instant()) {
+            return Err(Failure::Locked);
         }
         if let Some(vouched) = &peer.vouched {
             vouched.vouch();
@@ -657,8 +699,11 @@ impl Gateway {
         self.session_states.sweep();
         self.sessions.sweep();
         self.rate_limiter.sweep(self.clock.instant());
+        self.call_budgets.sweep(self.clock.instant());
+        self.repeated_calls.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
+        self.locks.sweep(self.clock.instant());
         self.approvals.sweep(&self.config_digest);
         self.policy.links().forget(self.seconds());
         let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
@@ -845,6 +890,7 @@ impl DecodedRequest {
             client: client.cloned().unwrap_or_else(DisclosedClient::gateway),
             upstream_session: self.upstream_session(server_index).cloned(),
             subject: self.subject(server_index),
+            path: Some(self.path.clone()),
         }
     }
 

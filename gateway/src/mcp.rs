@@ -6,3 +6,4 @@ pub mod client_info;
 pub mod wire;
 pub mod tool_naming;
 pub mod trace_context;
+pub mod gateway_path;

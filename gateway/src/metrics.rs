@@ -6,6 +6,7 @@
 //! development; only this module has them), all other names are Portcullis's own.
 
 pub mod approval_step;
+pub mod decoy_kind;
 pub mod credential_check;
 pub mod outcome;
 mod evaluations;
@@ -29,6 +30,7 @@ use crate::base::offload::OffloadCounts;
 use crate::base::share::{Ceiling, Shares};
 use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
+use crate::metrics::decoy_kind::DecoyKind;
 use crate::metrics::outcome::ExchangeOutcome;
 
 use evaluations::Evaluations;
@@ -298,6 +300,14 @@ pub struct Metrics {
     approvals: [Counter; ApprovalStep::ALL.len()],
     /// Questions about calls that wait for an answer.
     pub approvals_waiting: AtomicU64,
+    /// Decoys that callers touched, by kind.
+    decoys: [Counter; DecoyKind::ALL.len()],
+    /// Principals that are locked.
+    pub locks: AtomicU64,
+    /// Calls that were repeated because the connection to the server failed.
+    pub upstream_retries: Counter,
+    /// Calls that were refused because a budget is used up.
+    pub budgets_exceeded: Counter,
     evaluations: Evaluations,
     overhead: Histogram,
     /// MCP operations, as clients see them and as upstream servers answer them.
@@ -429,6 +439,10 @@ impl Metrics {
             credentials: std::array::from_fn(|_| Counter::default()),
             approvals: Default::default(),
             approvals_waiting: AtomicU64::new(0),
+            decoys: Default::default(),
+            locks: AtomicU64::new(0),
+            upstream_retries: Counter::default(),
+            budgets_exceeded: Counter::default(),
             evaluations: Evaluations::default(),
             overhead: Histogram::new(&QUICK),
             operations: Default::default(),
@@ -566,6 +580,13 @@ impl Metrics {
     /// Counts a step of an approval.
     pub fn approval(&self, step: ApprovalStep) {
         if let Some(counter) = self.approvals.get(step as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Counts a decoy that a caller touched.
+    pub fn decoy(&self, kind: DecoyKind) {
+        if let Some(counter) = self.decoys.get(kind as usize) {
             counter.add(1);
         }
     }

@@ -6,9 +6,12 @@
 //! instead, before which all sessions of that principal have ended.
 
 pub mod disclosed_client;
+pub mod call_budgets;
 pub mod flow_store;
+pub mod lock_store;
 pub mod approvals;
 pub mod rate_limiter;
+pub mod repeated_calls;
 pub mod result_store;
 pub mod state;
 

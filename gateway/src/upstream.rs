@@ -18,6 +18,7 @@ mod error;
 mod single_flight;
 mod cleared;
 mod reply;
+mod retry;
 mod request;
 mod message;
 mod streamable_http;
@@ -43,6 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use ::http::header::VIA;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
 use detection::inspect::Finding;
@@ -59,7 +61,7 @@ use crate::audit::{Intent, ReadEntry};
 use crate::base::bounded::BoundedMap;
 use crate::base::gcra::Gcra;
 use crate::base::intake::ResponseAccounts;
-use crate::base::share::{Holder, Share, Shares};
+use crate::base::share::{Holder, Share, ShareError, Shares};
 use crate::base::task::Tasks;
 use crate::config::overrides::Overrides;
 use crate::config::settings::{
@@ -99,6 +101,7 @@ pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;
 pub use request::CallOptions;
 use request::{Outgoing, RequestContext};
+pub use retry::RetryCount;
 pub use sandbox_denials::FailedRequest;
 use sandbox_denials::SandboxDenials;
 pub use server_log::LastOutput;
@@ -157,6 +160,8 @@ pub struct Upstream {
     /// Catalogs that are the same for all callers (`shared`), and those of one session or caller (`catalogs`).
     shared: Arc<CatalogCache>,
     catalogs: BoundedMap<CatalogOwner, Arc<CatalogCache>>,
+    /// Calls of the server that are under way, by caller; `None` if they have no bound.
+    calls: Option<Arc<Shares<Holder>>>,
     /// How many entries of `catalogs` one caller may have.
     places: Arc<Shares<Arc<str>>>,
     /// Lists in `catalogs` by digest: a list that several callers are shown is kept once.
@@ -310,6 +315,7 @@ impl Upstream {
             sandbox_denials,
             server_requests: server.server_requests.clone(),
             overrides: Arc::clone(&server.overrides),
+            calls: server.concurrency.map(|bounds| Shares::new(bounds.all, bounds.per_caller)),
             about: ServerLog::about(Arc::clone(&counts)),
             counts,
             breaker,
@@ -644,6 +650,14 @@ impl Upstream {
         }
     }
 
+    /// Takes a place among the calls of the server; `None` if they have no bound. Sends nothing.
+    ///
+    /// # Errors
+    /// If all places are taken, or those of the caller.
+    pub fn enter(&self, holder: &Holder) -> Result<Option<Share<Holder>>, ShareError> {
+        self.calls.as_ref().map(|calls| calls.take(holder, 1)).transpose()
+    }
+
     /// Makes the call of `permit`, whose intent is in the log.
     ///
     /// # Errors
@@ -664,14 +678,20 @@ impl Upstream {
         if options.inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.name) {
             return Err(MISDIRECTED);
         }
-        let upstream_session = self.reach(&on_behalf).await?;
+        let retries = options.retries.clone();
+        let deadline = Instant::now() + options.patience(self.limits.call_timeout);
+        let upstream_session = loop {
+            match self.reach(&on_behalf).await {
+                Err(error) if retries.again(&error, deadline).await => {}
+                reached => break reached?,
+            }
+        };
         if let (Some(upstream_session), Some(level), None) =
             (&upstream_session, &options.level, &on_behalf.upstream_session)
         {
             Box::pin(self.lower(&on_behalf, upstream_session, level)).await;
         }
-        let (upstream, deadline) =
-            (Arc::clone(self), Instant::now() + options.patience(self.limits.call_timeout));
+        let upstream = Arc::clone(self);
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
         let mut answer = Box::new(CallAnswer {
             upstream,
@@ -696,7 +716,14 @@ impl Upstream {
             interim: None,
         });
         answer.aside = self.aside(&answer);
-        match answer.start().await {
+        let mut started = answer.start().await;
+        while let Err(error) = &started
+            && retries.again(error, deadline).await
+        {
+            let (inputs, state) = (answer.options.inputs.clone(), answer.options.state.clone());
+            started = Box::pin(answer.again(inputs, state)).await;
+        }
+        match started {
             Err(UpstreamError::SessionGone) if answer.on_behalf.upstream_session.is_none() => {
                 // The server forgot the gateway's own session and did not accept the call, so it is safe to repeat it
                 // once.
@@ -1054,6 +1081,8 @@ impl ConfiguredHeaders {
         headers: &[(HeaderName, VariableValue)],
     ) -> Result<Self, EnvironmentError> {
         let mut extra = Self::default();
+        // A request on behalf of a caller has the path of the caller's request in its place.
+        extra.fixed.insert(VIA, environment.gateway_id.path());
         for (name, value) in headers {
             match value {
                 VariableValue::Literal(text) => {

@@ -13,6 +13,7 @@
 //! - [`pins`]: whether a definition is an approved one
 //! - [`shadow`]: names and definitions that can be mistaken for those of another server
 //! - [`registry`]: the operator's own metadata about tools
+//! - [`decoy`]: tools that no server has, for attackers
 
 pub mod pin;
 pub mod alike;
@@ -24,3 +25,4 @@ pub mod review;
 pub mod pins;
 pub mod shadow;
 pub mod registry;
+pub mod decoy;

@@ -155,6 +155,10 @@ pub struct Record {
     pub argument_digest: Option<String>,
     /// The id of the approval that the call waited for, or was made with.
     pub approval: Option<Box<str>>,
+    /// The budget that is used up.
+    pub budget: Option<Box<str>>,
+    /// How often the call was repeated because the connection to the server failed.
+    pub retries: u32,
     /// Captured arguments and results, if capture is configured.
     pub captured: Option<Box<CapturedContent>>,
     /// Whether an `intent` line was written.
@@ -257,6 +261,8 @@ impl Record {
             upstream_name: None,
             argument_digest: None,
             approval: None,
+            budget: None,
+            retries: 0,
             captured: None,
             intent_logged: false,
             decision: RecordedDecision::None,

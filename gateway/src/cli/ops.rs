@@ -453,6 +453,11 @@ fn shown(reached: &GatewayArgs, answer: &Value) -> ExitCode {
             writeln!(out, "{name:<12}{shown}{why}").unwrap_or_default();
         }
     }
+    for lock in answer.get("locks").and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| in_a_line(lock.get(key).and_then(Value::as_str).unwrap_or_default());
+        let (who, until, why) = (text("principal"), text("until"), text("reason"));
+        writeln!(out, "{:<12}{who}  until {until}  ({why})", "locked").unwrap_or_default();
+    }
     if out.is_empty() {
         out.push_str("nothing is revoked\n");
     }

@@ -20,8 +20,10 @@ mod compiler;
 mod approvals;
 mod audit;
 mod bounds;
+mod budgets;
 mod secret_refs;
 mod customary;
+mod decoys;
 mod guardrails;
 mod overrides;
 mod pins;
@@ -53,6 +55,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use policy::definition::pins::ResourcePins;
+use policy::definition::registry::RateLimit;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::pipeline::Policy;
 use policy_core::base::work::WorkLimits;
@@ -60,6 +63,7 @@ use policy_core::subject::name::{PrincipalId, Scope, ServerName};
 use policy_core::subject::principal::RequiredProof;
 
 use crate::base::file;
+use crate::config::call_budget::CallBudget;
 use crate::config::overrides::Overrides;
 use crate::mcp::tool_naming::PrefixMode;
 use crate::net::connection;
@@ -76,6 +80,7 @@ pub use audit::{
 use compile::CompileContext;
 pub use config_places::ConfigPlaces;
 pub use credentials::{ServerCredential, ServerTls, TokenRequest, is_own_header, repeats_scheme};
+pub use decoys::{DecoySettings, HONEYTOKEN, HoneytokenSettings};
 pub use guardrails::GuardrailSettings;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, IdentitySettings, ImpliedScopes, IntrospectionSettings,
@@ -119,6 +124,12 @@ pub struct Settings {
     pub approvals: ApprovalSettings,
     /// The service that is told of questions whether a call may be made.
     pub approval_webhook: Option<WebhookSettings>,
+    /// What calls may use up in a time.
+    pub budgets: Vec<CallBudget>,
+    /// How often one caller may make the same call; `None` for as often as it wants.
+    pub repeated_calls: Option<RateLimit>,
+    /// The traps for attackers.
+    pub decoys: DecoySettings,
     /// SHA-256 of each section of the file after substitution, by section name.
     pub sections: BTreeMap<Box<str>, [u8; 32]>,
     /// SHA-256 of the file after substitution and of the files that belong to it, in hexadecimal. It identifies the
@@ -308,6 +319,8 @@ pub struct ServerSettings {
     pub headers: Vec<(HeaderName, VariableValue)>,
     /// When requests to the failing server are rejected at once; `None` for never.
     pub circuit_breaker: Option<CircuitBreaker>,
+    /// How many calls may be under way; `None` for any number.
+    pub concurrency: Option<ServerConcurrency>,
     /// Which requests the server may send to clients.
     pub server_requests: ServerRequestPolicy,
     /// Which of its resources may be read without an approval of their own.
@@ -336,6 +349,15 @@ pub struct CircuitBreaker {
     pub failures: NonZeroU32,
     /// The pause before the next request is let through.
     pub open_for: Duration,
+}
+
+/// How many calls of a server may be under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerConcurrency {
+    /// Of all callers.
+    pub all: usize,
+    /// Of one caller.
+    pub per_caller: usize,
 }
 
 /// The transport and address of a server.
@@ -543,6 +565,9 @@ pub struct Limits {
     pub result_store: usize,
     pub result_store_per_caller: usize,
     pub result_store_ttl: Duration,
+    pub budget_counters: usize,
+    pub repeated_call_entries: usize,
+    pub hops: usize,
     pub flows: usize,
     pub flow_values: usize,
     pub flow_memory: usize,

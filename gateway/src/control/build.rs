@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit_log::note::{Checkpoint, NoteError, NoteSigner, NoteVerifier};
+use detection::content::Honeytoken;
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
 use policy_core::schema::SchemaCache;
@@ -42,9 +43,10 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{CheckedClients, Gateway, ParkedCall, Route};
+use crate::exchange::{CheckedClients, DecoyLocks, Gateway, ParkedCall, Route};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
+use crate::mcp::gateway_path::GatewayId;
 use crate::mcp::wire::Id;
 use crate::metrics::Metrics;
 use crate::net::http_client::FetchError;
@@ -57,8 +59,11 @@ use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
 use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
 use crate::session::approvals::{Approvals, MemoryApprovals};
+use crate::session::call_budgets::CallBudgets;
 use crate::session::flow_store::{FlowBounds, FlowStore};
+use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
+use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
 use crate::session::{SessionKey, Sessions};
@@ -142,6 +147,9 @@ pub enum StartError {
     /// The file of revocations cannot be read.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
+    /// A honeytoken cannot be searched for.
+    #[error("the honeytoken `{0}` has to have 16 to 1,024 bytes")]
+    Honeytoken(Box<str>),
     /// A secret, a certificate or a network resource cannot be used.
     #[error(transparent)]
     World(#[from] EnvironmentError),
@@ -240,13 +248,18 @@ pub struct ProcessState {
     flow_store: Arc<FlowStore>,
     /// Questions to people, and their answers.
     pub approvals: Arc<Approvals>,
+    locks: Arc<LockStore>,
     quotas: Arc<Quotas>,
     /// Cache of compiled schemas of tools.
     compiled: Arc<SchemaCache>,
     rate_limiter: Arc<RateLimiter>,
+    call_budgets: Arc<CallBudgets>,
+    repeated_calls: Arc<RepeatedCalls>,
     revocations_changed: watch::Sender<()>,
     /// The key of marks in content.
     key: [u8; 32],
+    /// The id in the path of requests.
+    gateway_id: GatewayId,
     /// The address and TLS of each listener, in the order of the configuration.
     pub bound: Vec<BoundListener>,
     /// The limits of the configuration.
@@ -376,6 +389,7 @@ pub fn lasting(
     let store = Box::new(MemoryApprovals::default());
     let (recorded, counted) = (Arc::clone(&journal), Arc::clone(&metrics));
     let approvals = Approvals::new(store, recorded, counted, Arc::clone(&clock));
+    let locks = LockStore::new(limits.sessions, Arc::clone(&metrics));
     let lasting = ProcessState {
         tasks,
         metrics,
@@ -394,11 +408,15 @@ pub fn lasting(
         )),
         flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
         approvals: Arc::new(approvals),
+        locks: Arc::new(locks),
         quotas,
         compiled,
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
+        call_budgets: Arc::new(CallBudgets::new(limits.budget_counters)),
+        repeated_calls: Arc::new(RepeatedCalls::new(limits.repeated_call_entries)),
         revocations_changed: watch::Sender::new(()),
         key,
+        gateway_id: environment.gateway_id.clone(),
         bound,
         clock,
         limits,
@@ -438,7 +456,7 @@ impl ProcessState {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
         let quotas = Arc::clone(&self.quotas);
         let environment = Environment::new(clock, self.limits, tasks.clone(), metrics, quotas);
-        environment.with_secrets(&self.secrets)
+        environment.with_secrets(&self.secrets).with_gateway_id(self.gateway_id.clone())
     }
 
     /// Builds everything that a configuration needs, beside the generation in force, which is not changed.
@@ -456,7 +474,8 @@ impl ProcessState {
         let (names, remarks) = (ConfiguredNames::of(&settings), ConfigRemark::all(&settings));
         let sandboxes = Sandboxes::of(&settings);
         let environment = self.environment(&tasks);
-        let policy = self.policy(&mut settings, former.map(|(gateway, _)| gateway));
+        let policy =
+            self.policy(&mut settings, &environment, former.map(|(gateway, _)| gateway))?;
         let pin_monitor = self.pin_monitor(&settings, &policy, former.map(|(_, former)| former))?;
         self.sandboxes(&settings)?;
         let upstreams = upstreams(&settings, &environment, &self.metrics, &pin_monitor)?;
@@ -497,8 +516,15 @@ impl ProcessState {
             approvals: Arc::clone(&self.approvals),
             approval_settings: settings.approvals,
             approval_webhook: webhook.transpose()?.map(Arc::new),
+            locks: Arc::clone(&self.locks),
+            decoy_locks: DecoyLocks::of(&settings.decoys),
             sealer: Arc::clone(&self.sealer),
+            gateway_id: self.gateway_id.clone(),
             rate_limiter: Arc::clone(&self.rate_limiter),
+            call_budgets: Arc::clone(&self.call_budgets),
+            budgets: std::mem::take(&mut settings.budgets),
+            repeated_calls: Arc::clone(&self.repeated_calls),
+            repeat_limit: settings.repeated_calls,
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };
@@ -521,12 +547,24 @@ impl ProcessState {
     }
 
     /// Takes the policy out of the settings, and gives it what outlives a reload.
-    fn policy(&self, settings: &mut Settings, former: Option<&Gateway>) -> Arc<Policy> {
+    ///
+    /// # Errors
+    /// If a honeytoken cannot be read, or cannot be searched for.
+    fn policy(
+        &self,
+        settings: &mut Settings,
+        environment: &Environment,
+        former: Option<&Gateway>,
+    ) -> Result<Arc<Policy>, StartError> {
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
+        let honeytokens = honeytokens(&settings.decoys, environment)?;
+        let policy = policy.with_honeytokens(&honeytokens);
+        let policy =
+            policy.map_err(|_too_many| StartError::Honeytoken("decoys.honeytokens".into()))?;
         let policy = policy.with_compiled(Arc::clone(&self.compiled));
         // Resource links that callers were given stay readable after a reload.
         let links = former.map(|gateway| Arc::clone(gateway.policy.links()));
-        Arc::new(policy.with_links(links.unwrap_or_default()))
+        Ok(Arc::new(policy.with_links(links.unwrap_or_default())))
     }
 
     /// Builds the monitor that holds servers to their approved definitions. It goes on where a former one has come to.
@@ -638,6 +676,27 @@ impl BuiltGeneration {
     pub fn pin_monitor(&self) -> Arc<PinMonitor> {
         Arc::clone(&self.work.pin_monitor)
     }
+}
+
+/// The honeytokens with their values.
+///
+/// # Errors
+/// If one cannot be read, or is too short or too long to be searched for.
+fn honeytokens(
+    decoys: &settings::DecoySettings,
+    environment: &Environment,
+) -> Result<Vec<Honeytoken>, StartError> {
+    let read = |one: &settings::HoneytokenSettings| {
+        let value: Box<str> = match &one.value {
+            VariableValue::Literal(text) => text.as_str().into(),
+            VariableValue::Secret(reference) => environment.secret(reference)?.expose().into(),
+        };
+        if !settings::HONEYTOKEN.contains(&value.len()) {
+            return Err(StartError::Honeytoken(one.name.clone()));
+        }
+        Ok(Honeytoken { name: one.name.clone(), value })
+    };
+    decoys.honeytokens.iter().map(read).collect()
 }
 
 /// Logs that a program is missing or cannot be started, before the first caller finds out.

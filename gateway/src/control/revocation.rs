@@ -28,6 +28,7 @@ use crate::config::selftest_fixtures;
 use crate::config::settings::revoked::{self, RevocationContent, RevokedError};
 use crate::metrics::Metrics;
 use crate::serve::generation::{ConfiguredNames, CurrentGeneration, Generation, quoted};
+use crate::session::lock_store::PrincipalLock;
 
 use settled::{FileCheckOutcome, FileVersion, SettledRevocations};
 
@@ -383,6 +384,10 @@ impl RevocationManager {
             RevocationAction::Lift => {
                 let mut missing = change.clone();
                 missing.remove(&self.held().all());
+                // A lock of a caller that touched a decoy is lifted in the same way.
+                let gateway = Arc::clone(&self.live.now().gateway);
+                let now = self.clock.instant();
+                missing.principals.retain(|id| !gateway.locks.has(id, now));
                 if !missing.is_empty() {
                     return Err(ChangeError::NotRevoked(listed(&missing)));
                 }
@@ -400,6 +405,12 @@ impl RevocationManager {
         change: RevocationList,
         act: RevocationAction,
     ) -> Result<ChangePersistence, ChangeError> {
+        if act == RevocationAction::Lift {
+            let gateway = Arc::clone(&self.live.now().gateway);
+            for id in &change.principals {
+                gateway.locks.lift(id);
+            }
+        }
         {
             let mut held = self.held();
             let named = !held.file.force().common(&change).is_empty();
@@ -496,6 +507,16 @@ impl RevocationManager {
             write!(out, ",\"{name}\":{}", array(list)).unwrap_or_default();
         }
         out.push_str(&reasons(&all));
+        let locks = self.live.now().gateway.locks.all(self.clock.instant());
+        if !locks.is_empty() {
+            let lock = |(id, lock): &(Box<str>, PrincipalLock)| {
+                let (id, cause) = (revoked::quoted(id), revoked::quoted(&lock.cause));
+                let until = humantime::format_rfc3339_seconds(lock.expires);
+                format!("{{\"principal\":{id},\"reason\":{cause},\"until\":\"{until}\"}}")
+            };
+            let locks: Vec<_> = locks.iter().map(lock).collect();
+            write!(out, ",\"locks\":[{}]", locks.join(",")).unwrap_or_default();
+        }
         write!(out, ",\"hasFile\":{}", self.file.is_some()).unwrap_or_default();
         write!(out, ",\"lastsOverRestart\":{}", added.is_empty()).unwrap_or_default();
         out

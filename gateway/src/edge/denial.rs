@@ -123,6 +123,15 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
             "denied: this tool was called more often than it may be".to_owned(),
             "Wait that long before the next call of this tool, or go on without it.",
         ),
+        Failure::Budget(exceeded) => (
+            format!("denied: {exceeded}"),
+            "Wait that long before the next call, or go on without it.",
+        ),
+        Failure::Repeated(_) => (
+            format!("denied: {}", super::failure::REPEATED),
+            "You repeat yourself: use the result that you have, change the arguments, or tell the user that you do not \
+             get further.",
+        ),
         Failure::Approval(failure) => {
             let step = match failure {
                 ApprovalFailure::Denied => NOT_APPROVED,
@@ -136,8 +145,12 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
         }
         Failure::Unsent(finding) => (format!("denied: {}", finding_clause(finding)), LEAVE_OUT),
         Failure::Withheld(finding) => {
-            let detector = finding.detector.name();
-            (format!("denied: the server's result was withheld: {detector}"), GO_ON)
+            let what = match finding.detector {
+                // Its caller need not know what is watched for.
+                Detector::Honeytokens => String::new(),
+                detector => format!(": {}", detector.name()),
+            };
+            (format!("denied: the server's result was withheld{what}"), GO_ON)
         }
         Failure::Refused(refusal) => {
             let note = refusal.reason.note();
@@ -149,8 +162,10 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
         | Failure::Authn(_)
         | Failure::StepUp(..)
         | Failure::Everything
+        | Failure::Locked
         | Failure::Route(_)
         | Failure::Overload
+        | Failure::ServerBusy(_)
         | Failure::Share(_)
         | Failure::Decode(_)
         | Failure::Shape(_)
@@ -191,6 +206,7 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         | Reason::Shadowed(_)
         | Reason::Revoked
         | Reason::Pin(_)
+        | Reason::Decoy
         | Reason::Uri(_) => "the policy does not allow this call",
     }
 }
@@ -215,6 +231,7 @@ const fn next_step(reason: &Reason) -> &'static str {
         | Reason::Pin(_)
         | Reason::Approval(_)
         | Reason::Flow(_)
+        | Reason::Decoy
         | Reason::Uri(_) => GO_ON,
     }
 }
@@ -239,6 +256,7 @@ fn finding_clause(finding: &Finding) -> String {
         }
         // The guardrail's note is free text and may repeat the arguments.
         Detector::Guardrail => "a guardrail blocked the request".to_owned(),
+        Detector::Honeytokens => "the input may not be sent".to_owned(),
         detector => {
             let note = match &finding.note {
                 Cow::Borrowed(note) => format!(": {note}"),

@@ -102,6 +102,15 @@ pub fn empty_result(id: &Id) -> Response<Body> {
     pong(id)
 }
 
+/// What a list has: the definitions of servers, and those of decoys.
+#[derive(Debug)]
+pub struct ListedItems<'a> {
+    /// The listings of the servers, each as it is written for the caller.
+    pub shown: &'a [(Arc<Listing>, Arc<RenderedView>)],
+    /// The definitions of the decoys that the caller is shown, as JSON. They are words of the configuration.
+    pub decoys: Vec<Vec<u8>>,
+}
+
 /// The response to a list request: the visible definitions of each listing, with the members of `extra` in the result.
 /// `missing` names the servers whose definitions could not be listed.
 ///
@@ -111,10 +120,11 @@ pub fn list(
     id: &Id,
     era: Era,
     kind: ItemKind,
-    shown: &[(Arc<Listing>, Arc<RenderedView>)],
+    items: ListedItems<'_>,
     extra: Option<&Shown>,
     missing: &[ServerName],
 ) -> Response<Body> {
+    let ListedItems { shown, decoys } = items;
     let mut parts = VecDeque::new();
     let mut out = wire::head(Some(id), 256);
     out.extend_from_slice(br#""result":{"#);
@@ -131,6 +141,12 @@ pub fn list(
         }
         parts.push_back(Bytes::from(std::mem::take(&mut out)));
         parts.push_back(written.offers().clone());
+    }
+    for decoy in decoys {
+        if !std::mem::replace(&mut empty, false) {
+            out.push(b',');
+        }
+        out.extend_from_slice(&decoy);
     }
     out.push(b']');
     let mut result = Object::resume(&mut out);

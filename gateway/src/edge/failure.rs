@@ -23,6 +23,7 @@ use crate::mcp::wire::{DecodeError, Object};
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::session::SessionError;
 use crate::session::approvals::ApprovalFailure;
+use crate::session::call_budgets::BudgetExceeded;
 use crate::upstream::UpstreamError;
 
 pub use http_failure::HttpFailure;
@@ -42,12 +43,24 @@ pub enum Failure {
     /// The operator has revoked everything.
     #[error("everything is revoked")]
     Everything,
+    /// The caller touched a decoy, and is refused everything for a while.
+    #[error("the caller is locked")]
+    Locked,
     /// No route has this path.
     #[error("there is no such route")]
     Route(PathMismatch),
     /// The caller exceeded the rate limit of a tool; with the time until the next call is allowed.
     #[error("too many calls of this tool")]
     Rate(Duration),
+    /// A budget of the caller's calls is used up.
+    #[error("the budget `{}` is used up", .0.budget)]
+    Budget(Box<BudgetExceeded>),
+    /// The caller makes the same call again and again; with the time until it is allowed.
+    #[error("the same call was made too often")]
+    Repeated(Duration),
+    /// As many calls of the server are under way as may be: of the caller, or of all.
+    #[error("too many calls of the server are under way")]
+    ServerBusy(#[source] ShareError),
     /// The gateway works on as many requests as it may.
     #[error("too many requests at once")]
     Overload,
@@ -276,8 +289,10 @@ impl Failure {
             Self::Authn(failure) => failure.error.code(),
             Self::StepUp(denial, _) => denial.reason.code(),
             Self::Everything => "everything-revoked",
+            Self::Locked => "decoy-locked",
             Self::Route(_) => "unknown-route",
             Self::Overload => "overload",
+            Self::ServerBusy(_) => "server-busy",
             Self::Share(Quota::Unauthenticated) => "address-limit",
             Self::Share(Quota::InFlight) => "caller-limit-requests",
             Self::Share(Quota::Bodies) => "caller-limit-bodies",
@@ -286,6 +301,8 @@ impl Failure {
             Self::Share(Quota::Streams) => "caller-limit-streams",
             Self::Share(Quota::Subscriptions) => "caller-limit-subscriptions",
             Self::Rate(_) => "rate-limited",
+            Self::Budget(_) => "budget-exceeded",
+            Self::Repeated(_) => "repeated-call",
             Self::Decode(DecodeError::Json(_)) => "invalid-json",
             Self::Decode(DecodeError::Shape { .. }) | Self::Shape(_) => "invalid-message",
             Self::HeaderMismatch(_) => "header-mismatch",
@@ -320,13 +337,14 @@ impl Failure {
                 is_turned_away: matches!(failure.error, AuthnError::Revoked),
                 ..FailureEffects::REFUSED
             },
-            Self::Route(_) | Self::Everything => {
+            Self::Route(_) | Self::Everything | Self::Locked => {
                 FailureEffects { is_turned_away: true, ..FailureEffects::REFUSED }
             }
-            Self::Rate(wait) => FailureEffects::REFUSED.retried_after(*wait),
-            Self::Share(_) | Self::Session(SessionError::Seal) => {
-                FailureEffects::REFUSED.retried_after(A_MOMENT)
-            }
+            Self::Rate(wait) | Self::Repeated(wait) => FailureEffects::REFUSED.retried_after(*wait),
+            Self::Budget(exceeded) => FailureEffects::REFUSED.retried_after(exceeded.wait),
+            Self::ServerBusy(ShareError::Holder { .. })
+            | Self::Share(_)
+            | Self::Session(SessionError::Seal) => FailureEffects::REFUSED.retried_after(A_MOMENT),
             Self::Decode(_)
             | Self::Shape(_)
             | Self::HeaderMismatch(_)
@@ -353,7 +371,10 @@ impl Failure {
             Self::Upstream(UpstreamError::CircuitOpen(wait)) => {
                 FailureEffects::FAILED.retried_after(*wait)
             }
-            Self::Overload | Self::Audit(_) | Self::Upstream(UpstreamError::SendQueueFull(_)) => {
+            Self::ServerBusy(ShareError::All { .. })
+            | Self::Overload
+            | Self::Audit(_)
+            | Self::Upstream(UpstreamError::SendQueueFull(_)) => {
                 FailureEffects::FAILED.retried_after(A_MOMENT)
             }
             Self::Upstream(_) | Self::Unasked(_) | Self::Unanswered => FailureEffects::FAILED,
@@ -427,6 +448,12 @@ impl Failure {
                 code::REQUEST,
                 "the operator has stopped all use of this gateway",
             ),
+            // It does not say why: the caller need not know what it has touched.
+            Self::Locked => plain(
+                StatusCode::FORBIDDEN,
+                code::REQUEST,
+                "the gateway refuses this caller for now; ask who runs the gateway",
+            ),
             Self::Route(astray) => plain(StatusCode::NOT_FOUND, code::REQUEST, astray.note()),
             Self::Overload => self.with_reason(plain(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -434,7 +461,22 @@ impl Failure {
                 "too many requests at once; try again",
             )),
             Self::Share(quota) => self.with_reason(over_share(*quota)),
-            Self::Rate(wait) => self.with_reason(over_rate(*wait, era)),
+            Self::ServerBusy(none) => {
+                let (status, whose) = match none {
+                    ShareError::All { .. } => (StatusCode::SERVICE_UNAVAILABLE, ""),
+                    ShareError::Holder { .. } => (StatusCode::TOO_MANY_REQUESTS, " of this caller"),
+                };
+                let message =
+                    format!("too many calls{whose} of this server are under way; try again");
+                self.with_reason(plain(of_request(status), code::INTERNAL, &message))
+            }
+            Self::Rate(wait) => {
+                self.with_reason(over_rate("too many calls of this tool", *wait, era))
+            }
+            Self::Repeated(wait) => self.with_reason(over_rate(REPEATED, *wait, era)),
+            Self::Budget(exceeded) => {
+                self.with_reason(over_rate(&exceeded.to_string(), exceeded.wait, era))
+            }
             Self::Decode(error) => undecoded(error),
             Self::Shape(reason) => shape(reason),
             Self::HeaderMismatch(what) => {
@@ -626,7 +668,11 @@ fn no_session(error: &SessionError) -> PublicError {
 /// The message about a result that was withheld.
 fn withheld(finding: &Finding) -> String {
     // The place of the finding contains names that the server chose; it is for the audit record only.
-    format!("the server's result was withheld: {}", finding.detector.name())
+    match finding.detector {
+        // Its caller need not know what is watched for.
+        Detector::Honeytokens => "the server's result was withheld".to_owned(),
+        detector => format!("the server's result was withheld: {}", detector.name()),
+    }
 }
 
 /// The message about what the client gave and the server did not get.
@@ -634,6 +680,7 @@ fn unsent(finding: &Finding) -> String {
     match finding.detector {
         // The note of a guardrail is free text of somebody else.
         Detector::Guardrail => "the request was blocked by a guardrail".to_owned(),
+        Detector::Honeytokens => "the request was blocked".to_owned(),
         _ => format!("the request was blocked: {finding}"),
     }
 }
@@ -676,10 +723,13 @@ fn over_share(quota: Quota) -> PublicError {
     PublicError::new(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, &message)
 }
 
-/// The error for a tool that was called too often.
-fn over_rate(wait: Duration, era: Option<Era>) -> PublicError {
+/// What is said of a call that was made too often.
+pub(super) const REPEATED: &str = "the same call with the same arguments was made too often";
+
+/// The error for a call that can be made later: a clause says why.
+fn over_rate(why: &str, wait: Duration, era: Option<Era>) -> PublicError {
     let wait = seconds(wait);
-    let message = format!("too many calls of this tool; try again in {wait} s");
+    let message = format!("{why}; try again in {wait} s");
     let status = status_of_request(StatusCode::TOO_MANY_REQUESTS, era);
     PublicError::new(status, code::INTERNAL, &message)
 }
@@ -721,6 +771,11 @@ fn about_argument(at: &str, note: &str) -> String {
 fn denied(kind: ItemKind, denial: &Denial, era: Option<Era>) -> PublicError {
     let Disclosure::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
     let mut message = match rule {
+        None if let Reason::Content(Finding { detector: Detector::Honeytokens, .. }) =
+            &denial.reason =>
+        {
+            "denied: the input may not be sent".to_owned()
+        }
         None if let Reason::Content(finding) = &denial.reason => format!("denied: {finding}"),
         None if let Reason::Arguments(Finding { at, note, .. }) = &denial.reason => {
             format!("denied: {}", about_argument(at, note))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use json::JsonBounds;
 use policy::engine::pipeline::Facts;
 use policy_core::subject::principal::Principal;
@@ -41,6 +41,7 @@ struct BatchSender {
     head: Parts,
     session: Session,
     admission: Arc<Admission>,
+    path: HeaderValue,
 }
 
 impl BatchSender {
@@ -83,6 +84,7 @@ impl BatchSender {
             admission: Arc::clone(&self.admission),
             facts,
             client_gone: None,
+            path: self.path.clone(),
         }))
     }
 }
@@ -122,7 +124,11 @@ impl Gateway {
         if let Err(failure) = slot.indexed(index.unwrap_or_default()) {
             return self.refuse(&record, &failure);
         }
-        let sender = BatchSender { caller, holder, route, head, session, admission };
+        let path = match self.passed(&head.headers) {
+            Ok(path) => path,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let sender = BatchSender { caller, holder, route, head, session, admission, path };
         let one = |message: Result<Message, DecodeError>| {
             let (gateway, share, facts) = (Arc::clone(&self), slot.body(), self.policy.facts());
             let mut record = sender.record(&gateway, peer);

@@ -28,6 +28,8 @@ use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
 use super::{DecodedRequest, Gateway, InFlightSlot, ParkedCall};
 use crate::audit::{Intent, LostRecord, OpenRecord, ReadEntry, Record, RecordedDecision};
+use crate::base::share::{Holder, Share};
+use crate::config::call_budget::BudgetedCall;
 use crate::config::quota::Quota;
 use crate::edge::decode::{ParamHeader, UseOperation};
 use crate::edge::encode;
@@ -39,12 +41,14 @@ use crate::mcp::wire::{DecodeError, Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::{GuardedPart, GuardrailsPassed};
 use crate::session::approvals::{ApprovalFailure, ApprovalForm};
+use crate::session::call_budgets::BudgetDebit;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::rate_limiter::WithinRate;
+use crate::session::repeated_calls::RepeatRefusal;
 use crate::stream::body::Body;
 use crate::upstream::{
-    CallOptions, Cleared, ClearedAnswer, InputResponses, Listing, Upstream, UpstreamError,
-    listening_bytes,
+    CallOptions, Cleared, ClearedAnswer, InputResponses, Listing, RetryCount, Upstream,
+    UpstreamError, listening_bytes,
 };
 
 /// The policy returned a list permit for a call (a bug).
@@ -65,6 +69,10 @@ pub(super) struct PermittedUse<P> {
     mirrored: Vec<HeaderArgument>,
     /// What a person has approved of it.
     approved: Option<ApprovalDemand>,
+    /// The budgets that it was taken from.
+    debit: BudgetDebit,
+    /// The place among the calls of the server.
+    place: Option<Share<Holder>>,
 }
 
 /// Why no permit was given for a request.
@@ -234,11 +242,22 @@ impl Gateway {
         ask: UseOperation,
         entry: &mut ReadEntry,
     ) -> Result<Box<PermittedUse<Cleared>>, UseStopped> {
-        let admitted = self.admit(arrived, ask, entry).await?;
-        let rate = self.counted(arrived, &admitted, entry)?;
+        let mut admitted = self.admit(arrived, ask, entry).await?;
+        admitted.place = entered(arrived, &admitted)?;
+        let (rate, debit) = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
-        let PermittedUse { server_index, server, permit, verb, name, state, mirrored, approved } =
-            admitted;
+        let PermittedUse {
+            server_index,
+            server,
+            permit,
+            verb,
+            name,
+            state,
+            mirrored,
+            approved,
+            place,
+            ..
+        } = admitted;
         let permit = Cleared::new(permit, rate, agreed);
         // Boxed, because the futures of the next steps hold it, and are copied when they begin.
         Ok(Box::new(PermittedUse {
@@ -250,6 +269,8 @@ impl Gateway {
             state,
             mirrored,
             approved,
+            debit,
+            place,
         }))
     }
 
@@ -397,8 +418,20 @@ impl Gateway {
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
-        let PermittedUse { server_index, server, permit, name, verb, mirrored, approved, .. } =
-            *admitted;
+        let idempotent = known.filter(|known| known.idempotent);
+        let retries = RetryCount::new(idempotent.map_or(0, |known| known.retries));
+        let PermittedUse {
+            server_index,
+            server,
+            permit,
+            name,
+            verb,
+            mirrored,
+            approved,
+            debit,
+            place,
+            ..
+        } = *admitted;
         let options = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
@@ -407,6 +440,7 @@ impl Gateway {
             mirrored,
             accepts_requests: true,
             timeout,
+            retries: retries.clone(),
             trace,
             share: frame.slot.body(),
         };
@@ -424,6 +458,8 @@ impl Gateway {
         let took = self.clock.instant().saturating_duration_since(frame.started);
         frame.entry.upstream_duration = took;
         frame.entry.sent_at = Some(frame.started);
+        frame.entry.retries = retries.made();
+        self.metrics.upstream_retries.add(u64::from(retries.made()));
         let (expectation, answer) = sent?.map_err(|error| {
             let failure = self.failed_sending(&server, hint, error, &mut frame.entry);
             SendAborted::Failed(failure)
@@ -443,6 +479,8 @@ impl Gateway {
             rounds: 0,
             flow: self.flow_of(arrived, &frame.entry),
             approved,
+            debit,
+            _place: place,
             gateway: Arc::clone(self),
         })
     }
@@ -512,26 +550,88 @@ impl Gateway {
     ) -> (Result<Option<SendableTrace>, Finding>, Vec<Finding>) {
         let (parent, state) = (&told.parent, told.state.as_deref());
         let (sent, found) = self.policy.traceable(caller, server.name(), parent, state);
-        self.metrics.content(&found);
+        self.note_findings(caller, &found);
         (sent, found)
     }
 
-    /// Takes a call from the rate limit of its tool. Continuing a parked call takes none.
+    /// Counts a call: identical ones, those of its tool, and what it takes of budgets. Continuing a parked call counts
+    /// nothing.
     fn counted(
         &self,
         arrived: &DecodedRequest,
         admitted: &PermittedUse<Permit>,
         record: &mut Record,
-    ) -> Result<WithinRate, Failure> {
+    ) -> Result<(WithinRate, BudgetDebit), Failure> {
+        if matches!(admitted.state, Some(RequestState::Parked(_))) {
+            return Ok((WithinRate::unlimited(), BudgetDebit::default()));
+        }
+        self.not_repeated(arrived, admitted)?;
         let (server, name) = (admitted.server.name(), &admitted.name);
-        let rate = self.policy.registered(server, admitted.verb.kind(), name).and_then(|k| k.rate);
-        let parked = matches!(admitted.state, Some(RequestState::Parked(_)));
-        let new = admitted.verb == RequestOperation::Call && !parked;
-        let Some(rate) = rate.filter(|_| new) else { return Ok(WithinRate::unlimited()) };
+        let known = self.policy.registered(server, admitted.verb.kind(), name);
+        let rate = known.and_then(|known| known.rate);
+        let within = match rate.filter(|_| admitted.verb == RequestOperation::Call) {
+            Some(rate) => {
+                record.controls_run.note(Control::Rates);
+                let caller = arrived.caller.principal.id.as_str().into();
+                let key = (caller, server.as_str().into(), name.clone());
+                self.rate_limiter.take(key, rate, self.clock.instant()).map_err(Failure::Rate)?
+            }
+            None => WithinRate::unlimited(),
+        };
+        Ok((within, self.budgeted(arrived, admitted, record)?))
+    }
+
+    /// Refuses a call of a tool that the caller makes again and again with the same arguments.
+    fn not_repeated(
+        &self,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Permit>,
+    ) -> Result<(), Failure> {
+        let (server, name) = (admitted.server.name(), &admitted.name);
+        let known = self.policy.registered(server, admitted.verb.kind(), name);
+        let is_counted =
+            admitted.verb == RequestOperation::Call && !known.is_some_and(|known| known.may_repeat);
+        let Some(rate) = self.repeat_limit.filter(|_| is_counted) else { return Ok(()) };
+        let mut arguments = Vec::new();
+        if let Some(given) = admitted.permit.arguments() {
+            json::write_plain(&mut arguments, given.value());
+        }
+        let (caller, now) = (arrived.caller.principal.id.as_str(), self.clock.instant());
+        let parts = [server.as_str().as_bytes(), name.as_bytes(), &arguments];
+        self.repeated_calls.take(caller, parts, rate, now).map_err(|refusal| match refusal {
+            RepeatRefusal::Repeated(wait) => Failure::Repeated(wait),
+            RepeatRefusal::Full => Failure::Overload,
+        })
+    }
+
+    /// Takes a request from the budgets that count it.
+    fn budgeted(
+        &self,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Permit>,
+        record: &mut Record,
+    ) -> Result<BudgetDebit, Failure> {
+        let (server, name, kind) = (admitted.server.name(), &*admitted.name, admitted.verb.kind());
+        if self.budgets.is_empty() || !admitted.verb.is_use() {
+            return Ok(BudgetDebit::default());
+        }
+        let cost = self.policy.registered(server, kind, name).and_then(|known| known.cost);
+        let bytes = admitted.permit.arguments().map_or(0, |given| given.value().raw().len());
+        let call = BudgetedCall {
+            principal: &arrived.caller.principal,
+            server,
+            kind,
+            name,
+            bytes: bytes as u64,
+            cost: cost.unwrap_or(1),
+        };
         record.controls_run.note(Control::Rates);
-        let caller = arrived.caller.principal.id.as_str().into();
-        let key = (caller, server.as_str().into(), name.clone());
-        self.rate_limiter.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
+        let taken = self.call_budgets.take(&self.budgets, &call, self.clock.instant());
+        taken.map_err(|exceeded| {
+            record.budget = Some(exceeded.budget.clone());
+            self.metrics.budgets_exceeded.add(1);
+            Failure::Budget(Box::new(exceeded))
+        })
     }
 
     /// The least severe log level that the client wants: as the request says, or as its session does.
@@ -551,6 +651,9 @@ impl Gateway {
     ) -> Result<PermittedUse<Permit>, UseStopped> {
         let (verb, kind) = (ask.verb, ask.verb.kind());
         self.note_asked(&ask, record);
+        if let Some(denied) = self.decoy_called(arrived, &ask, record) {
+            return Err(denied.into());
+        }
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = self.without_target(arrived, kind, record);
             record.decision = RecordedDecision::Decided(Box::new(decision));
@@ -597,7 +700,19 @@ impl Gateway {
         let state = state.transpose()?;
         let RequestTarget { server_index, server, name } = target;
         let server = Arc::clone(server);
-        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored, approved })
+        let debit = BudgetDebit::default();
+        Ok(PermittedUse {
+            server_index,
+            server,
+            permit,
+            verb,
+            name,
+            state,
+            mirrored,
+            approved,
+            debit,
+            place: None,
+        })
     }
 
     /// The request as the policy decides about it.
@@ -649,7 +764,7 @@ impl Gateway {
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
-        self.metrics.content(sent);
+        self.note_findings(&arrived.caller.principal, sent);
         record.decision = RecordedDecision::Decided(Box::new(ruling.decision));
         Ok(ruling.outcome)
     }
@@ -883,6 +998,18 @@ impl Gateway {
             None => self.failed(entry, &Failure::Overload, id),
         }
     }
+}
+
+/// Takes a place among the calls of the server for a new use. A call that waits for its client has its place.
+fn entered(
+    arrived: &DecodedRequest,
+    admitted: &PermittedUse<Permit>,
+) -> Result<Option<Share<Holder>>, Failure> {
+    let parked = matches!(admitted.state, Some(RequestState::Parked(_)));
+    if parked || !admitted.verb.is_use() {
+        return Ok(None);
+    }
+    admitted.server.enter(&arrived.holder).map_err(Failure::ServerBusy)
 }
 
 /// The approval that a tool call needs, if that is why it is denied.

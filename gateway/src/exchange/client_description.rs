@@ -67,7 +67,7 @@ impl Gateway {
         let current = before.as_ref().filter(|passed| passed.is_current(of_all, of_caller));
         let (told, found, learned) = match current {
             Some(passed) => {
-                self.metrics.content(&passed.found);
+                self.note_findings(caller, &passed.found);
                 record.found(passed.found.clone());
                 if passed.agreed(now).is_some() {
                     return Ok(passed.client.clone());
@@ -114,7 +114,7 @@ impl Gateway {
         let (capabilities, info) = (client.capabilities(), client.said_info());
         let work = self.limits.inspection_work;
         let (released, found) = self.policy.describable(caller, &servers, capabilities, info, work);
-        self.metrics.content(&found);
+        self.note_findings(caller, &found);
         record.found(found.clone());
         let released = released.map_err(|error| match error {
             DescriptionError::Unread(error) => Failure::Decode(DecodeError::Json(error)),

@@ -109,7 +109,7 @@ impl Gateway {
             let finding = self.unseen(Finding::over_budget(), &mut found);
             return (Err(finding), found);
         };
-        self.metrics.content(&found);
+        self.note_findings(caller, &found);
         let answer = match sent {
             Ok(answer) => answer,
             Err(finding) => return (Err(finding), found),

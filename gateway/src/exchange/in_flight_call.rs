@@ -36,6 +36,7 @@ use crate::mcp::wire::{self, Id, Notification, ResponseOutcome};
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::outbound::guardrail;
 use crate::session::SessionKey;
+use crate::session::call_budgets::BudgetDebit;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::state::{AnswerReceipt, AnsweredCall, SessionSlot};
 use crate::stream::body::{Body, PIECE};
@@ -104,6 +105,10 @@ pub(super) struct UpstreamCall {
     pub(super) flow: Option<ExchangeFlow>,
     /// What a person has approved of the call.
     pub(super) approved: Option<ApprovalDemand>,
+    /// The budgets that the call was taken from.
+    pub(super) debit: BudgetDebit,
+    /// The place among the calls of the server, until the call is over.
+    pub(super) _place: Option<Share<Holder>>,
 }
 
 /// The exchange that currently waits for a call.
@@ -820,7 +825,7 @@ impl InFlightCall {
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, expectation, reply).await?;
         let mut found = Vec::new();
-        let shown = call.gateway.counted_parts(released, &mut found);
+        let shown = call.gateway.counted_parts(&call.caller, released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
         if let VisibleReply::Result(said) | VisibleReply::Error(said) | VisibleReply::Apart(said) =
@@ -881,6 +886,7 @@ impl InFlightCall {
         let Self { call, frame, parked, .. } = *self;
         let WaitingExchange { mut entry, cancelled, started, .. } = *frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
+        gateway.call_budgets.answered(&call.debit, bytes_out, gateway.clock.instant());
         match parked {
             Some((name, share)) => gateway.park(name, call, share),
             None => drop(call),

@@ -25,7 +25,7 @@ use super::call::RequestTarget;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
 use crate::base::offload::OffloadError;
-use crate::edge::encode;
+use crate::edge::encode::{self, ListedItems};
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::Era;
 use crate::mcp::tool_naming::{self, Naming};
@@ -125,6 +125,10 @@ impl Gateway {
         };
         entry.listed = Some(shown.iter().fold((0, 0), count));
         entry.hidden_items = unseen(&shown);
+        let decoys = self.decoys_shown(&arrived, kind);
+        if let Some((seen, _)) = &mut entry.listed {
+            *seen += decoys.len();
+        }
         for server in &missing {
             tracing::warn!(
                 event = "list.incomplete", %server, kind = kind.as_str(),
@@ -135,7 +139,8 @@ impl Gateway {
         let mut found = Vec::new();
         let extra = self.beside(&arrived, &shown, &mut found).await;
         entry.found(found);
-        let response = encode::list(&id, era, kind, &shown, extra.as_ref(), &missing);
+        let items = ListedItems { shown: &shown, decoys };
+        let response = encode::list(&id, era, kind, items, extra.as_ref(), &missing);
         // A legacy client may rely on a stream if the server answers with one.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
         let response =

@@ -72,7 +72,7 @@ impl Gateway {
         let Ok(released) = self.inspect(caller, bytes, look).await else {
             return Err(self.unseen(Finding::over_budget(), found));
         };
-        match self.counted_parts(released, found) {
+        match self.counted_parts(caller, released, found) {
             VisibleReply::Told(said) => Ok(Some(said)),
             VisibleReply::Withheld(finding) => Err(finding),
             VisibleReply::Result(_)
@@ -92,12 +92,13 @@ impl Gateway {
     /// The visible part of a released message. Findings are counted and added to `found`.
     pub(super) fn counted_parts(
         &self,
+        caller: &Principal,
         released: ReleasedReply,
         found: &mut Vec<Finding>,
     ) -> VisibleReply {
         self.metrics.ran(released.ran());
         let (shown, findings) = released.into_parts();
-        self.metrics.content(&findings);
+        self.note_findings(caller, &findings);
         found.extend(findings);
         shown
     }

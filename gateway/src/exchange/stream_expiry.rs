@@ -231,7 +231,8 @@ impl Gateway {
     pub(super) fn caller_revocation(&self, caller: &Principal) -> Option<Failure> {
         let facts = self.policy.facts();
         if !facts.has_revoked(caller) {
-            return None;
+            let is_locked = self.locks.has(caller.id.as_str(), self.clock.instant());
+            return is_locked.then_some(Failure::Locked);
         }
         // A new login does not help when everything is revoked.
         if facts.revoked().everything {
@@ -278,7 +279,8 @@ impl Gateway {
                 }
         };
         loop {
-            if revoked(self.policy.facts().revoked()) {
+            let is_locked = self.locks.has(principal.id.as_str(), self.clock.instant());
+            if is_locked || revoked(self.policy.facts().revoked()) {
                 return LeaseEnd::Revoked;
             }
             // A complete body may be read to its end after the credential expires; a stream may have no end.
@@ -297,16 +299,22 @@ impl Gateway {
         }
     }
 
+    /// Ends the streams and calls of those that are revoked or locked now.
+    pub(super) fn end_revoked(&self) {
+        self.revocations_changed.send_replace(());
+        let is_revoked = |call: &AnsweredCall| self.revocation(&call.caller, call.used()).is_some();
+        for (stream, call) in self.session_states.answered(is_revoked) {
+            self.withdraw_revoked(&stream, &call);
+        }
+    }
+
     /// Adds `revoked` to the policy, and ends the streams of what is revoked.
     pub fn revoke(&self, revoked: &RevocationList) {
         self.policy.revoke(revoked);
-        self.revocations_changed.send_replace(());
-        if !revoked.is_empty() {
-            let is_revoked =
-                |call: &AnsweredCall| self.revocation(&call.caller, call.used()).is_some();
-            for (stream, call) in self.session_states.answered(is_revoked) {
-                self.withdraw_revoked(&stream, &call);
-            }
+        if revoked.is_empty() {
+            self.revocations_changed.send_replace(());
+        } else {
+            self.end_revoked();
         }
         for server in self.routes.values().flat_map(|route| &route.servers) {
             server.cut(revoked);

@@ -282,7 +282,7 @@ impl Gateway {
         let Ok((wanted, seen, false)) = looked else {
             return Err(self.unseen(Finding::over_budget(), found));
         };
-        self.metrics.content(&seen);
+        self.note_findings(&arrived.caller.principal, &seen);
         found.extend(seen);
         self.agreed_to(arrived, &wanted, found).await?;
         Ok(wanted)

@@ -7,6 +7,7 @@ use detection::inspect::Detector;
 
 use super::approval_step::ApprovalStep;
 use super::credential_check::CredentialCheck;
+use super::decoy_kind::DecoyKind;
 use super::outcome::ExchangeOutcome;
 use super::{Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, ServerMetrics};
 
@@ -139,6 +140,30 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         unit: "",
         help: "Questions about calls that wait for an answer.",
         source: MetricSource::Level(|m| &m.approvals_waiting),
+    },
+    MetricDefinition {
+        name: "portcullis.upstream_retries",
+        unit: "",
+        help: "Calls that were repeated because the connection to the server failed.",
+        source: MetricSource::Count(|m| &m.upstream_retries),
+    },
+    MetricDefinition {
+        name: "portcullis.budgets_exceeded",
+        unit: "",
+        help: "Calls that were refused because a budget is used up.",
+        source: MetricSource::Count(|m| &m.budgets_exceeded),
+    },
+    MetricDefinition {
+        name: "portcullis.decoys",
+        unit: "",
+        help: "Decoys that callers touched, by kind.",
+        source: MetricSource::Points(decoys),
+    },
+    MetricDefinition {
+        name: "portcullis.locked_principals",
+        unit: "",
+        help: "Principals to whom everything is refused because they touched a decoy.",
+        source: MetricSource::Level(|m| &m.locks),
     },
     MetricDefinition {
         name: "portcullis.content_findings",
@@ -545,6 +570,11 @@ fn denials(metrics: &Metrics) -> DataPoints {
 fn approvals(metrics: &Metrics) -> DataPoints {
     let steps = ApprovalStep::ALL.iter().map(|step| step.as_str());
     by_label("step", steps, &metrics.approvals)
+}
+
+fn decoys(metrics: &Metrics) -> DataPoints {
+    let kinds = DecoyKind::ALL.iter().map(|kind| kind.as_str());
+    by_label("kind", kinds, &metrics.decoys)
 }
 
 fn credentials(metrics: &Metrics) -> DataPoints {

@@ -14,6 +14,7 @@ use crate::config::settings::{
     ConnectionSettings, GatewayCertificate, Limits, SecretRef, ServerTls,
 };
 use crate::crypto::pem::{self, PemError};
+use crate::mcp::gateway_path::GatewayId;
 use crate::metrics::Metrics;
 use crate::net::http_client::HttpClientSettings;
 use crate::net::server_verifier::{ClientCertificate, ServerTrust};
@@ -71,6 +72,8 @@ pub struct Environment {
     pub secrets: Arc<SecretStore>,
     /// Shared budgets, and the share of each caller.
     pub quotas: Arc<Quotas>,
+    /// The id of the gateway in the path of requests.
+    pub gateway_id: GatewayId,
     read: ConfigSecrets,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
@@ -88,7 +91,14 @@ impl Environment {
     ) -> Self {
         let secrets = Arc::new(SecretStore::new(Arc::clone(&clock), Arc::clone(&metrics)));
         let (read, machine) = (ConfigSecrets::default(), OnceLock::new());
-        Self { clock, limits, tasks, metrics, secrets, quotas, read, machine }
+        let gateway_id = GatewayId::default();
+        Self { clock, limits, tasks, metrics, secrets, quotas, gateway_id, read, machine }
+    }
+
+    /// The same environment of the gateway with this id.
+    #[must_use]
+    pub fn with_gateway_id(self, gateway_id: GatewayId) -> Self {
+        Self { gateway_id, ..self }
     }
 
     /// The same environment with the secret store `store`.

@@ -215,6 +215,7 @@ impl Upstream {
         let speaker = RequestContext {
             upstream_session,
             subject: on_behalf.subject.as_ref(),
+            path: on_behalf.path.as_ref(),
             ..RequestContext::unknown_era()
         };
         let mut asked = self.ask(&request::discover(id, speaker), id, deadline, silence).await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::HeaderValue;
 use policy_core::subject::principal::Principal;
 
 use crate::base::secret::Secret;
@@ -22,6 +23,8 @@ pub struct OnBehalfOf {
     pub upstream_session: Option<UpstreamSession>,
     /// The caller's access token, to be exchanged for others.
     pub subject: Option<Arc<SubjectToken>>,
+    /// The gateways that the caller's request has passed, with this one; `None` for the gateway itself.
+    pub path: Option<HeaderValue>,
 }
 
 /// The access token of a caller.
@@ -46,6 +49,7 @@ impl OnBehalfOf {
     #[must_use]
     pub fn gateway() -> Self {
         let client = DisclosedClient::gateway();
-        Self { principal: None, route: None, client, upstream_session: None, subject: None }
+        let (upstream_session, subject, path) = (None, None, None);
+        Self { principal: None, route: None, client, upstream_session, subject, path }
     }
 }

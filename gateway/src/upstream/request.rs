@@ -18,6 +18,7 @@ use super::UpstreamError;
 use super::cleared::InputResponses;
 use super::on_behalf_of::{OnBehalfOf, SubjectToken};
 use super::reply::ServerReply;
+use super::retry::RetryCount;
 use crate::base::share::{Holder, Share};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, header, meta, method};
@@ -48,6 +49,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) caller: Option<&'a str>,
     /// The value of the `traceparent` header.
     pub(super) trace: Option<HeaderValue>,
+    /// The value of the `Via` header, if it is not that of the gateway itself.
+    pub(super) path: Option<&'a HeaderValue>,
     /// The part of the caller's share of request bytes that it takes until it is sent.
     pub(super) share: Option<Arc<Share<Holder>>>,
     /// The serialized JSON-RPC message.
@@ -74,6 +77,8 @@ pub(super) struct RequestContext<'a> {
     pub(super) subject: Option<&'a Arc<SubjectToken>>,
     /// The id of the caller.
     pub(super) caller: Option<&'a str>,
+    /// The gateways that the caller's request has passed.
+    pub(super) path: Option<&'a HeaderValue>,
 }
 
 impl OnBehalfOf {
@@ -82,15 +87,16 @@ impl OnBehalfOf {
         &'a self,
         upstream_session: Option<&'a UpstreamSession>,
     ) -> RequestContext<'a> {
-        let (subject, caller) = (self.subject.as_ref(), self.caller());
-        RequestContext { client: &self.client, upstream_session, subject, caller }
+        let (subject, caller, path) = (self.subject.as_ref(), self.caller(), self.path.as_ref());
+        RequestContext { client: &self.client, upstream_session, subject, caller, path }
     }
 }
 
 impl<'a> RequestContext<'a> {
     /// The gateway itself, towards a server of unknown era.
     pub(super) fn unknown_era() -> Self {
-        Self { client: Client::gateway(), upstream_session: None, subject: None, caller: None }
+        let (client, upstream_session) = (Client::gateway(), None);
+        Self { client, upstream_session, subject: None, caller: None, path: None }
     }
 
     pub(super) fn version(self) -> ProtocolVersion {
@@ -141,6 +147,8 @@ pub struct CallOptions {
     pub accepts_requests: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
+    /// How often the call may be repeated if the connection to the server fails.
+    pub retries: RetryCount,
     /// The trace context to propagate, which only the policy makes. It is left out if it was inspected for another server.
     ///
     /// ```
@@ -194,7 +202,8 @@ pub(super) fn initialize<'a>(
         params.raw("clientInfo", client.info());
     });
     let outgoing = outgoing(Some(id), method::INITIALIZE, version, session, body);
-    Outgoing { subject: on_behalf.subject.as_ref(), caller: on_behalf.caller(), ..outgoing }
+    let (subject, path) = (on_behalf.subject.as_ref(), on_behalf.path.as_ref());
+    Outgoing { subject, caller: on_behalf.caller(), path, ..outgoing }
 }
 
 /// Builds the `notifications/initialized` message.
@@ -346,7 +355,8 @@ pub(super) fn text(text: &str) -> Result<Fragment, UpstreamError> {
 pub(super) fn reply<'a>(reply: ServerReply, speaker: RequestContext<'a>) -> Outgoing<'a> {
     let body = reply.into_body().into();
     let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body);
-    Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
+    let RequestContext { subject, caller, path, .. } = speaker;
+    Outgoing { subject, caller, path, ..outgoing }
 }
 
 /// The headers that mirror arguments: SPEC 2026-07-28 basic/transports/streamable-http#client-behavior.
@@ -404,7 +414,8 @@ fn woven<'a>(
 ) -> Outgoing<'a> {
     let body = body(id, method, params);
     let outgoing = outgoing(id, method, speaker.version(), speaker.session(), body);
-    Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
+    let RequestContext { subject, caller, path, .. } = speaker;
+    Outgoing { subject, caller, path, ..outgoing }
 }
 
 fn outgoing<'a>(
@@ -416,7 +427,7 @@ fn outgoing<'a>(
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
     let (name, takes, subject, caller) = (None, AcceptedMessages::default(), None, None);
-    let (trace, share) = (None, None);
+    let (trace, path, share) = (None, None, None);
     Outgoing {
         id,
         method,
@@ -428,6 +439,7 @@ fn outgoing<'a>(
         subject,
         caller,
         trace,
+        path,
         share,
         body,
     }

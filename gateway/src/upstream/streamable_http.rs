@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT, VIA,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -421,6 +423,9 @@ impl StreamableHttpClient {
         map.clone_from(&self.base);
         if let Some(trace) = &outgoing.trace {
             map.insert(&header::TRACE_PARENT, trace.clone());
+        }
+        if let Some(path) = outgoing.path {
+            map.insert(VIA, path.clone());
         }
         let version = HeaderValue::from_static(outgoing.version.as_str());
         match outgoing.version.era() {

@@ -5,6 +5,7 @@
 //! reports what it found and where; the policy determines, by server, what is done about it. Idempotent:
 //! `sanitize(sanitize(x)) == sanitize(x)`.
 
+mod planted;
 mod carried;
 mod handling;
 mod fence;
@@ -32,7 +33,7 @@ mod walk;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::AhoCorasick;
 use json::{Document, JsonBounds, Value};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::mode::Mode;
@@ -47,6 +48,8 @@ pub use self::handling::{Direction, Handling, Handlings, PermittedList};
 pub use self::host::note as authority_note;
 use self::lens::StringScan;
 pub use self::pieces::ChosenPart;
+pub use self::planted::Honeytoken;
+use self::planted::{PlantedValues, automaton};
 pub use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::inspect::{Detector, Finding};
@@ -92,14 +95,14 @@ pub fn without_secrets(text: &str) -> String {
     replaced(text, found)
 }
 
-/// `text` with `[REDACTED:KIND]` in place of secrets, of card, account and identity numbers, and of the canaries of
-/// `contents`, plain and encoded once: for names and addresses in audit records, into which a caller may
+/// `text` with `[REDACTED:KIND]` in place of secrets, of card, account and identity numbers, and of the canaries and
+/// honeytokens of `contents`, plain and encoded once: for names and addresses in audit records, into which a caller may
 /// have put a value. A short plain name is returned without an allocation.
 #[must_use]
 pub fn without_values<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
-    let canaries = contents.and_then(|contents| contents.canaries.as_ref());
-    let known = canaries.is_some_and(|canaries| canaries.is_match(text));
-    if !known && is_plain(text) {
+    let none = PlantedValues::default();
+    let planted = contents.map_or(&none, |contents| &contents.planted);
+    if !planted.is_match(text.as_bytes()) && is_plain(text) {
         return Cow::Borrowed(text);
     }
     let mut found = Vec::new();
@@ -109,14 +112,17 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Co
     if memchr::memchr(b'_', text.as_bytes()).is_some() {
         personal::find(&text.replace('_', " "), &mut found);
     }
-    let with = encoded::DecodeContext { canaries, budget: &WorkBudget::unlimited(), recall: None };
+    let with = encoded::DecodeContext { planted, budget: &WorkBudget::unlimited(), recall: None };
     encoded::find(text, with, &mut found);
-    let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
-    found.extend(
-        places.map(|one| FoundValue::new(ValueClass::Canary, "canary", one.start(), one.end())),
-    );
+    found.extend(planted.find(text.as_bytes()));
     found.retain(|one| {
-        matches!(one.class, ValueClass::Secret | ValueClass::Identifier | ValueClass::Canary)
+        matches!(
+            one.class,
+            ValueClass::Secret
+                | ValueClass::Identifier
+                | ValueClass::Canary
+                | ValueClass::Honeytoken(_)
+        )
     });
     if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replaced(text, found)) }
 }
@@ -201,7 +207,7 @@ pub struct ContentPolicy {
     profiles: Vec<ContentProfile>,
     other: ContentProfile,
     key: [u8; 32],
-    canaries: Option<AhoCorasick>,
+    planted: PlantedValues,
     carried: LeakTracker,
     /// Whether the arguments of any server are searched for values from other servers.
     carries: bool,
@@ -248,8 +254,8 @@ impl ContentPolicy {
             profile.arguments.of(detector, direction, PermittedList::Absent) != Handling::Off
         };
         let carries = profiles.iter().chain(usual).any(searches);
-        let (key, canaries, carried) = ([0; 32], None, LeakTracker::default());
-        Self { profiles, other, key, canaries, carried, carries }
+        let (key, planted, carried) = ([0; 32], PlantedValues::default(), LeakTracker::default());
+        Self { profiles, other, key, planted, carried, carries }
     }
 
     /// This policy with a key, without which values cannot be guessed from their marks.
@@ -263,7 +269,37 @@ impl ContentPolicy {
     /// # Errors
     /// When no automaton can be built for them.
     pub fn with_canaries(self, canaries: &[String]) -> Result<Self, Finding> {
-        Ok(Self { canaries: values(canaries)?, ..self })
+        Ok(Self { planted: self.planted.with_canaries(canaries)?, ..self })
+    }
+
+    /// This policy with honeytokens. A message with one of them is withheld, whatever the profiles say.
+    ///
+    /// # Errors
+    /// When no automaton can be built for them.
+    pub fn with_honeytokens(self, honeytokens: &[Honeytoken]) -> Result<Self, Finding> {
+        Ok(Self { planted: self.planted.with_honeytokens(honeytokens)?, ..self })
+    }
+
+    /// The honeytokens in a value that is not sent anyway, so that nothing else of it matters.
+    pub fn honeytokens_in(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        budget: &WorkBudget,
+    ) -> Vec<Finding> {
+        if !self.planted.has_honeytokens() {
+            return Vec::new();
+        }
+        let mut findings = self.look_at_part(server, caller, value, budget).findings;
+        findings.retain(|finding| finding.detector == Detector::Honeytokens);
+        findings
+    }
+
+    /// Whether there are any honeytokens.
+    #[must_use]
+    pub const fn has_honeytokens(&self) -> bool {
+        self.planted.has_honeytokens()
     }
 
     /// The profile that applies to `server`.
@@ -366,7 +402,7 @@ impl ContentPolicy {
         content: LabelledContent<'_>,
         budget: &WorkBudget,
     ) -> ContentReport {
-        match values(content.labelled) {
+        match automaton(content.labelled.iter().map(|value| &**value)) {
             Ok(labelled) => {
                 let (caller, labelled) = (reader.caller, labelled.as_ref());
                 let lens = self.lens(server, Direction::Result, caller, labelled, budget);
@@ -390,7 +426,7 @@ impl ContentPolicy {
         labelled: &BTreeSet<String>,
         budget: &WorkBudget,
     ) -> Option<String> {
-        let labelled = values(labelled).ok()?;
+        let labelled = automaton(labelled.iter().map(|value| &**value)).ok()?;
         let lens = self.lens(server, Direction::Argument, "", labelled.as_ref(), budget).recorded();
         // Many secrets are recognisable only by the name of their member.
         let named = named::without(value, budget, &|value| lens.mark("named-secret", value));
@@ -467,7 +503,8 @@ impl ContentPolicy {
             hosts: &profile.link_hosts,
             types: &profile.media_types,
             fences: profile.fence,
-            canaries: self.canaries.as_ref(),
+            planted: &self.planted,
+            honeytokens: Handling::Block,
             labelled,
             carried: &self.carried,
             remembers: self.carries && direction == Direction::Result,
@@ -479,18 +516,6 @@ impl ContentPolicy {
             budget,
         }
     }
-}
-
-/// An automaton for these values, the longest first; `None` if there are none.
-fn values<'a>(
-    values: impl IntoIterator<Item = &'a String>,
-) -> Result<Option<AhoCorasick>, Finding> {
-    let values: Vec<&String> = values.into_iter().filter(|value| !value.is_empty()).collect();
-    if values.is_empty() {
-        return Ok(None);
-    }
-    let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values);
-    built.map(Some).map_err(|_too_many| Finding::unchanged())
 }
 
 #[cfg(test)]

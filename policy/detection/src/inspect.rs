@@ -85,6 +85,10 @@ pub enum Detector {
     Flow,
     /// What stands in place of a secret or of a number: examples of documentations, variables, `xxxx`.
     Placeholders,
+    /// Values that nobody has a reason to send.
+    Honeytokens,
+    /// Calls of tools that exist only to be called by an attacker.
+    Decoys,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -106,7 +110,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 21] = [
+    pub const CONTENT: [Self; 23] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -128,6 +132,8 @@ impl Detector {
         Self::InspectionBudget,
         Self::ServerRequests,
         Self::Flow,
+        Self::Honeytokens,
+        Self::Decoys,
     ];
 
     named! {
@@ -161,6 +167,8 @@ impl Detector {
         ToolDirections => "tool-directions",
         Flow => "flow",
         Placeholders => "placeholders",
+        Honeytokens => "honeytoken",
+        Decoys => "decoy",
     }
 }
 
@@ -225,6 +233,8 @@ impl Detector {
             | Self::Constraints
             | Self::OutputSchema
             | Self::Flow
+            | Self::Honeytokens
+            | Self::Decoys
             | Self::ServerRequests => Some("it does not look at definitions"),
         }
     }
@@ -232,7 +242,7 @@ impl Detector {
 
 /// The detectors whose findings in one definition were accepted as false alarms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AcceptedDetectors(u32);
+pub struct AcceptedDetectors(u64);
 
 impl AcceptedDetectors {
     /// Accepts the findings of this detector.
@@ -386,6 +396,12 @@ impl Finding {
     pub(crate) fn unread(at: &str) -> Self {
         let note = "unparseable text that may contain a sensitive field";
         Self::fixed(Detector::SensitiveFields, at.to_owned(), note)
+    }
+
+    /// A call of a decoy: a tool that exists only to be called by an attacker.
+    #[must_use]
+    pub fn decoy() -> Self {
+        Self::fixed(Detector::Decoys, "/name".to_owned(), "the tool is a decoy")
     }
 
     /// A result that exceeds the size limit.

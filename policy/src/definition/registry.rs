@@ -87,10 +87,14 @@ pub struct RegistryEntry {
     pub resource_scope: Option<Box<str>>,
     /// Longest duration of a call.
     pub timeout: Option<Duration>,
-    /// How often a client may retry a failed call.
+    /// How often a call is repeated whose connection failed, if it is idempotent.
     pub retries: u32,
     /// Whether a repeated call has no further effect.
     pub idempotent: bool,
+    /// What a call costs, in the units of budgets.
+    pub cost: Option<u64>,
+    /// Whether the same call may be made again and again.
+    pub may_repeat: bool,
     /// Rate limit of each caller.
     pub rate: Option<RateLimit>,
     /// Digest that the input schema must have.

@@ -682,6 +682,14 @@ impl PolicyCompiler<'_> {
     }
 }
 
+/// Parses a principal as rules name it.
+///
+/// # Errors
+/// What is wrong with it, as a clause.
+pub fn selector(text: &str) -> Result<PrincipalSelector, String> {
+    who(text).map_err(|error| error.to_string())
+}
+
 fn who(text: &str) -> Result<PrincipalSelector, SelectorError> {
     match text.split_once(':') {
         None if text == "*" => Ok(PrincipalSelector::Anyone),

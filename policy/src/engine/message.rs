@@ -75,6 +75,20 @@ impl RequestOperation {
         }
     }
 
+    /// Whether it uses a thing: a task, a subscription or the end of one comes of an earlier use.
+    #[must_use]
+    pub const fn is_use(self) -> bool {
+        match self {
+            Self::Call
+            | Self::Get
+            | Self::Read
+            | Self::CompletePrompt
+            | Self::CompleteTemplate
+            | Self::Other => true,
+            Self::Subscribe | Self::Unsubscribe | Self::Task(_) => false,
+        }
+    }
+
     /// The kind of thing operated on. The same rules decide all operations on a thing.
     #[must_use]
     pub const fn kind(self) -> ItemKind {

@@ -12,7 +12,7 @@ mod questions;
 
 use std::sync::Arc;
 
-use detection::content::ContentPolicy;
+use detection::content::{ContentPolicy, Honeytoken};
 use detection::inspect::Finding;
 use detection::labels::ConcealedMembers;
 use json::{Document, Fragment, Value};
@@ -23,6 +23,7 @@ use policy_core::subject::name::{RuleId, ServerName};
 use policy_core::subject::principal::Principal;
 use policy_core::subject::revoked::RevocationList;
 
+use crate::definition::decoy::Decoys;
 use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, ReadOnlyHint};
 use crate::definition::pins::{PinViolation, Pins};
 use crate::definition::registry::{Registry, RegistryEntry};
@@ -331,6 +332,7 @@ pub struct Policy {
     compiled: Arc<SchemaCache>,
     registry: Registry,
     flow: FlowPolicy,
+    decoys: Decoys,
 }
 
 /// A call, and the flow that it belongs to.
@@ -427,6 +429,26 @@ impl Policy {
     #[must_use]
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
+    }
+
+    /// Sets the tools that no server has.
+    #[must_use]
+    pub fn with_decoys(self, decoys: Decoys) -> Self {
+        Self { decoys, ..self }
+    }
+
+    /// The tools that no server has.
+    #[must_use]
+    pub const fn decoys(&self) -> &Decoys {
+        &self.decoys
+    }
+
+    /// Sets the values that nobody has a reason to send.
+    ///
+    /// # Errors
+    /// If they cannot be searched for.
+    pub fn with_honeytokens(self, honeytokens: &[Honeytoken]) -> Result<Self, Finding> {
+        Ok(Self { contents: self.contents.with_honeytokens(honeytokens)?, ..self })
     }
 
     /// Sets how flows between servers are guarded.
@@ -631,6 +653,14 @@ impl Policy {
         Self::never(Reason::Pin(PinViolation::Identity))
     }
 
+    /// The decision about a call of a decoy.
+    #[must_use]
+    pub fn of_decoy() -> (Decision, Denial) {
+        let (mut decision, denial) = Self::never(Reason::Decoy);
+        decision.findings.push(Finding::decoy());
+        (decision, denial)
+    }
+
     fn never(reason: Reason) -> (Decision, Denial) {
         let denial = Denial { reason, told: Disclosure::Nothing };
         let effect = Effect::Deny(denial.clone());
@@ -675,6 +705,8 @@ impl Policy {
         if let Some(offer) = offer {
             offer.prepare();
         }
+        // Kept where a denied call is searched as well.
+        let sought = self.contents.has_honeytokens().then(|| call.clone());
         let ruling = self.decide(
             facts,
             principal,
@@ -688,7 +720,12 @@ impl Policy {
                 let ruling = self.sendable(principal, sent, ruling.decision, permit, budget);
                 self.approved(self.guarded(ruling, &beside.flow), beside)
             }
-            Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
+            Err(denial) => {
+                let mut decision = ruling.decision;
+                let found = sought.map(|call| self.honeytokens_in(principal, &call, budget));
+                decision.findings.extend(found.into_iter().flatten());
+                Ruling { decision, outcome: Err(denial) }
+            }
         }
     }
 
@@ -749,6 +786,10 @@ impl Policy {
     ) -> Ruling<Permit> {
         let FlowingCall { mut call, flow } = asked;
         let kind = call.verb.kind();
+        if self.decoys.has(call.server.as_str(), kind, &call.name) {
+            let (decision, denial) = Self::of_decoy();
+            return Ruling { decision, outcome: Err(denial) };
+        }
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
         let place = match catalog {

@@ -49,6 +49,8 @@ pub enum Reason {
     Uri(UriError),
     /// Flow control refuses the call in this flow.
     Flow(FlowViolation),
+    /// The tool is a decoy.
+    Decoy,
 }
 
 /// What is known about a condition that could not be evaluated.
@@ -107,6 +109,7 @@ impl Reason {
         Self::Content(_) => "content",
         Self::Arguments(_) => "arguments",
         Self::Uri(_) => "non-canonical-uri",
+        Self::Decoy => "decoy",
         Self::Flow(FlowViolation { clause: FlowClause::Target, .. }) => FlowClause::Target.code(),
         Self::Flow(FlowViolation { clause: FlowClause::Value, .. }) => FlowClause::Value.code(),
         Self::Flow(FlowViolation { clause: FlowClause::Confidential, .. }) => FlowClause::Confidential.code(),
@@ -139,6 +142,7 @@ impl Reason {
             | Self::Arguments(_)
             | Self::Pin(_)
             | Self::Flow(_)
+            | Self::Decoy
             | Self::Uri(_) => None,
         }
     }
@@ -161,6 +165,7 @@ impl Reason {
             | Self::Pin(_)
             | Self::Approval(_)
             | Self::Flow(_)
+            | Self::Decoy
             | Self::Uri(_) => None,
         }
     }
@@ -182,6 +187,7 @@ impl Reason {
             | Self::Pin(_)
             | Self::Approval(_)
             | Self::Flow(_)
+            | Self::Decoy
             | Self::Uri(_) => false,
         }
     }
@@ -203,6 +209,7 @@ impl Reason {
             | Self::Pin(_)
             | Self::Approval(_)
             | Self::Flow(_)
+            | Self::Decoy
             | Self::Uri(_) => false,
         }
     }

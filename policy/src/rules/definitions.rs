@@ -120,6 +120,8 @@ impl DefinitionPolicy {
             | Detector::OutputSchema
             | Detector::ServerRequests
             | Detector::Flow
+            | Detector::Honeytokens
+            | Detector::Decoys
             | Detector::ToolDirections => FindingTreatment::Off,
         }
     }

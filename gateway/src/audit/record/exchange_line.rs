@@ -43,6 +43,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         foreign(line, key, of.record.argument_digest.as_deref());
     }),
     ("arguments", |of, line, key| excerpt(line, key, of.arguments())),
+    ("budget", |of, line, key| foreign(line, key, of.record.budget.as_deref())),
     ("bytesIn", |of, line, key| count(line, key, of.end.map(|_| of.record.bytes_in))),
     ("bytesOut", |of, line, key| count(line, key, of.end.map(|_| of.record.bytes_out))),
     ("certificate", |of, line, key| {
@@ -135,6 +136,11 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     }),
     (ItemKind::Resource.as_str(), |of, line, key| of.item(line, key, ItemKind::Resource)),
     ("result", |of, line, key| excerpt(line, key, of.result())),
+    ("retries", |of, line, key| {
+        if let Some(retries @ 1..) = of.end.map(|_| of.record.retries) {
+            number(line, key, retries.into());
+        }
+    }),
     ("roles", |of, line, key| {
         if let Some(who) = of.vouched() {
             some(line, key, who.claims.roles.iter().map(|role| role.as_str()));

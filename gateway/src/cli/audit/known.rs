@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 105] = [
+const REASONS: [&str; 112] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -53,6 +53,7 @@ const REASONS: [&str; 105] = [
     "server-request-rate",
     "server-request-not-inspected",
     "revoked",
+    "decoy",
     "host-not-allowed",
     "origin-not-allowed",
     "upgrade-not-supported",
@@ -60,6 +61,7 @@ const REASONS: [&str; 105] = [
     "credential-refused",
     "credential-revoked",
     "everything-revoked",
+    "decoy-locked",
     "token-refused",
     "token-issuer",
     "token-audience",
@@ -69,6 +71,7 @@ const REASONS: [&str; 105] = [
     "unknown-route",
     "http-method",
     "overload",
+    "server-busy",
     "caller-limit-requests",
     "caller-limit-bodies",
     "address-limit",
@@ -78,6 +81,10 @@ const REASONS: [&str; 105] = [
     "caller-limit-subscriptions",
     "ambiguous-framing",
     "rate-limited",
+    "budget-exceeded",
+    "repeated-call",
+    "gateway-loop",
+    "gateway-hops",
     "media-type",
     "not-acceptable",
     "body-length",

@@ -15,6 +15,7 @@ use policy_core::subject::name::ServerName;
 use super::clashes::ConfiguredFiles;
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::customary::Exposure;
+use super::decoys::DecoyNames;
 use super::problem::ConfigProblem;
 use super::raw::{RawOps, RawRegistry, RawSecret, RawSettings};
 use super::revoked::RevokedError;
@@ -71,9 +72,18 @@ pub(super) fn settings(
     let mut compiler = SettingsCompiler::new(root, folder, purpose, unserved, misfits);
     let format = raw.log.format;
     let (policy, registry) = (std::mem::take(&mut raw.policy), std::mem::take(&mut raw.registry));
+    let (decoys, budgets) = (std::mem::take(&mut raw.decoys), std::mem::take(&mut raw.budgets));
+    let repeated_calls = compiler.repeated_calls(raw.repeated_calls.as_ref());
     let mut compiled = compiler.sections(raw, context, key);
     compiler.clashes(&compiled.files(file));
     let policy = compiler.policy(policy, registry, &compiled, context);
+    let (decoys, budgets) = {
+        let servers: Vec<_> = compiled.servers.iter().map(|server| server.name.clone()).collect();
+        let identity = &compiled.identity;
+        let names = DecoyNames { identity, servers: &servers, policy: policy.as_ref() };
+        (compiler.decoys(decoys, &names), compiler.budgets(budgets, identity, &servers))
+    };
+    let policy = policy.map(|policy| policy.with_decoys(decoys.tools.clone()));
     let own = compiler.own_resources(file, &mut compiled.servers);
     // A server without a valid name was dropped, so that the indices no longer match the file.
     if compiled.servers.len() == compiled.written {
@@ -98,6 +108,9 @@ pub(super) fn settings(
             policy,
             approvals: compiled.approvals,
             approval_webhook: compiled.approval_webhook,
+            budgets,
+            repeated_calls,
+            decoys,
             pins,
             sections: sections(&json),
             digest,

@@ -21,7 +21,7 @@ use crate::crypto::x509::SpiffeId;
 use crate::net::egress::{is_in_the_clear, is_this_machine};
 
 /// Headers that the protocol or the connection uses, and those that only a credential may set.
-const TAKEN: [&str; 16] = [
+const TAKEN: [&str; 17] = [
     "accept",
     "accept-encoding",
     "authorization",
@@ -38,6 +38,7 @@ const TAKEN: [&str; 16] = [
     "transfer-encoding",
     "upgrade",
     "user-agent",
+    "via",
 ];
 
 /// Whether the gateway sets the header `name`, in lower case, towards a server itself, or does not send it.

@@ -7,6 +7,8 @@
 
 mod approvals;
 mod audit;
+mod budgets;
+mod decoys;
 mod guardrail;
 mod identity;
 mod credential;
@@ -28,9 +30,11 @@ pub(super) use audit::{
     RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink, RawSyslog,
 };
 pub use audit::{SinkFormat, SpoolOverflow};
+pub(super) use budgets::{RawBudget, RawRepeatedCalls};
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };
+pub(super) use decoys::{RawDecoyTool, RawDecoys, RawHoneytoken, RawLock};
 pub use guardrail::GuardrailFailure;
 pub(super) use guardrail::RawGuardrail;
 pub(super) use identity::{
@@ -75,6 +79,14 @@ pub(super) struct RawSettings {
     /// How people are asked about calls that need an approval.
     #[serde(default)]
     pub(super) approvals: RawApprovals,
+    /// What calls may use up in a time: numbers of calls, bytes, cost.
+    #[serde(default)]
+    pub(super) budgets: Vec<RawBudget>,
+    /// When a caller is refused that makes the same call again and again. Without it identical calls are not counted.
+    pub(super) repeated_calls: Option<RawRepeatedCalls>,
+    /// Traps for attackers: tools that no server has, and values that nobody has a reason to send.
+    #[serde(default)]
+    pub(super) decoys: RawDecoys,
     /// The export of traces and metrics over OTLP.
     #[serde(default)]
     pub(super) telemetry: RawTelemetry,
@@ -211,6 +223,13 @@ pub(super) struct RawServer {
     /// When calls to the server are rejected because it keeps failing. Without it every request is tried. A caller
     /// that can make the server fail by its requests can then also block it for other callers.
     pub(super) circuit_breaker: Option<RawCircuitBreaker>,
+    /// Maximum calls of the server that are under way. Further ones are refused with 503, so that one slow server does
+    /// not keep the requests of callers (`limits.inFlight`). If not given, there is no such limit.
+    #[schemars(range(min = 1))]
+    pub(super) max_concurrent: Option<usize>,
+    /// Maximum calls of one caller among them. Further ones are refused with 429. Default half of `maxConcurrent`.
+    #[schemars(range(min = 1))]
+    pub(super) max_concurrent_per_caller: Option<usize>,
     /// Which requests the server may send to clients: elicitation, sampling and roots. If not given, all of them
     /// are refused.
     #[serde(default)]
@@ -706,6 +725,15 @@ pub(super) struct RawLimits {
     pub(super) flow_memory: Option<String>,
     /// How long a flow without a session lasts after its last request. Default `30m`.
     pub(super) flow_window: Option<String>,
+    /// Maximum counters of `budgets`: one for each budget and each of what it is for. A call that cannot be counted is
+    /// refused. Default 10000.
+    pub(super) budget_counters: Option<usize>,
+    /// Maximum different calls of all callers that `repeatedCalls` tells apart. Of one caller the latest 256 are. Default
+    /// 50000.
+    pub(super) repeated_call_entries: Option<usize>,
+    /// Maximum gateways that a request has passed. A request that has passed this gateway before is refused in any
+    /// case. Default 5.
+    pub(super) hops: Option<usize>,
     /// Time limit for a client that reads nothing of what is written to it. Default `30s`.
     pub(super) write_timeout: Option<String>,
     /// Maximum messages of one batch, from a client that uses 2025-03-26. Default 50.

@@ -193,6 +193,8 @@ impl SettingsCompiler<'_> {
             retries: raw.retries,
             idempotent: raw.idempotent,
             rate,
+            cost: raw.cost,
+            may_repeat: raw.may_repeat,
             schema: digest,
             labels,
         };

@@ -26,8 +26,8 @@ use super::raw::{
 use super::registry;
 use super::{
     AuditSettings, CircuitBreaker, IdentitySettings, ListenerSettings, LoadPurpose, PinSettings,
-    ProcessSharing, Program, RouteSettings, SECRET, SecretRef, ServerProtocol, ServerSettings,
-    ServerTransport, SinkTarget, VariableValue,
+    ProcessSharing, Program, RouteSettings, SECRET, SecretRef, ServerConcurrency, ServerProtocol,
+    ServerSettings, ServerTransport, SinkTarget, VariableValue,
 };
 use crate::base::file;
 use crate::mcp::tool_naming::{self, PrefixMode};
@@ -81,6 +81,7 @@ impl SettingsCompiler<'_> {
             let egress = self.egress(&at, &raw);
             let (tls, credential, headers) = self.shown(&at, &mut raw);
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
+            let concurrency = self.concurrency(&at, &raw);
             let server_requests = std::mem::take(&mut raw.server_requests);
             let is_named = match server_requests.origin {
                 RawOrigin::Auto => routes
@@ -108,6 +109,7 @@ impl SettingsCompiler<'_> {
                 credential,
                 headers,
                 circuit_breaker,
+                concurrency,
                 server_requests,
                 resources,
                 overrides,
@@ -139,6 +141,23 @@ impl SettingsCompiler<'_> {
         let failures = raw.failures.and_then(NonZeroU32::new).unwrap_or(FAILURES);
         let open_for = self.time(&at, raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
         CircuitBreaker { failures, open_for }
+    }
+
+    /// Compiles `maxConcurrent` and `maxConcurrentPerCaller` of a server.
+    fn concurrency(&mut self, at: &str, raw: &RawServer) -> Option<ServerConcurrency> {
+        let share = format!("{at}/maxConcurrentPerCaller");
+        let (Some(all), per_caller) = (raw.max_concurrent, raw.max_concurrent_per_caller) else {
+            if raw.max_concurrent_per_caller.is_some() {
+                let help = "give `maxConcurrent` as well";
+                self.report(&share, "this is a share of what has no limit", help);
+            }
+            return None;
+        };
+        if per_caller.is_some_and(|per_caller| per_caller > all) {
+            let help = "give at most `maxConcurrent`";
+            self.report(&share, "the share of one caller is larger than the whole", help);
+        }
+        Some(ServerConcurrency { all, per_caller: per_caller.unwrap_or(all.div_ceil(2)) })
     }
 
     /// Compiles the `serverRequests` of a server.

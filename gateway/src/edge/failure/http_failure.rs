@@ -29,6 +29,12 @@ pub enum HttpFailure {
     /// The client does not accept both JSON and event streams.
     #[error("the client does not accept JSON and event streams")]
     Accept,
+    /// The request has passed this gateway before.
+    #[error("the gateway is behind itself")]
+    Loop,
+    /// The request has passed more gateways than `limits.hops`.
+    #[error("the request has passed too many gateways")]
+    Hops,
     /// The body is longer than this many bytes.
     #[error("the body is longer than {0} bytes")]
     BodyLength(usize),
@@ -52,6 +58,8 @@ impl HttpFailure {
             Self::Framing => "ambiguous-framing",
             Self::MediaType => "media-type",
             Self::Accept => "not-acceptable",
+            Self::Loop => "gateway-loop",
+            Self::Hops => "gateway-hops",
             Self::BodyLength(_) => "body-length",
             Self::BodyTime => "body-time",
             Self::BodyBroken(_) => "body-broken",
@@ -67,7 +75,9 @@ impl HttpFailure {
             | Self::Upgrade
             | Self::Verb
             | Self::MediaType
-            | Self::Accept => true,
+            | Self::Accept
+            | Self::Loop
+            | Self::Hops => true,
         }
     }
 
@@ -92,6 +102,14 @@ impl HttpFailure {
             Self::Accept => plain(
                 StatusCode::NOT_ACCEPTABLE,
                 "send `Accept: application/json, text/event-stream`",
+            ),
+            Self::Loop => plain(
+                StatusCode::LOOP_DETECTED,
+                "the request has passed this gateway before; correct the URL of a server",
+            ),
+            Self::Hops => plain(
+                StatusCode::LOOP_DETECTED,
+                "the request has passed more gateways than `limits.hops`",
             ),
             Self::BodyLength(limit) => plain(
                 StatusCode::PAYLOAD_TOO_LARGE,

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use aho_corasick::AhoCorasick;
 use json::coding;
 use policy_core::base::work::WorkBudget;
 
 use super::personal;
+use super::planted::PlantedValues;
 use crate::secrets::found::{FoundValue, ValueClass};
 use crate::secrets::{self, runs};
 
@@ -35,7 +35,8 @@ pub(super) type Recall<'a> = &'a dyn Fn(&str, &mut Vec<FoundValue>);
 /// The context in which encodings are searched.
 #[derive(Clone, Copy)]
 pub(super) struct DecodeContext<'a> {
-    pub(super) canaries: Option<&'a AhoCorasick>,
+    /// Canaries and honeytokens.
+    pub(super) planted: &'a PlantedValues,
     /// The budget of the search.
     pub(super) budget: &'a WorkBudget,
     /// Compares decoded values with remembered ones, as plain values are.
@@ -68,11 +69,7 @@ fn unescaped(text: &str, with: DecodeContext<'_>, out: &mut Vec<FoundValue>) {
 
 /// The values in a decoded text.
 fn in_plain(text: &str, with: DecodeContext<'_>) -> Vec<FoundValue> {
-    let mut found = Vec::new();
-    let canaries = with.canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
-    found.extend(
-        canaries.map(|one| FoundValue::new(ValueClass::Canary, "canary", one.start(), one.end())),
-    );
+    let mut found = with.planted.find(text.as_bytes());
     secrets::find(text, &mut found);
     personal::find(text, &mut found);
     if let Some(recall) = with.recall {
@@ -316,7 +313,7 @@ impl<'a> RunDecoder<'a> {
     /// Gives the pending values a place: one of each class, the most specific first.
     fn tell(&mut self, place: Range<usize>) {
         self.kinds.sort_by_key(|(class, _)| match class {
-            ValueClass::Canary => 0,
+            ValueClass::Canary | ValueClass::Honeytoken(_) => 0,
             ValueClass::Secret => 1,
             ValueClass::Identifier => 2,
             ValueClass::Contact
@@ -397,10 +394,10 @@ impl<'a> RunDecoder<'a> {
         }
     }
 
-    /// Searches each run of text within binary data for canaries, remembered values and secrets.
+    /// Searches each run of text within binary data for planted and remembered values and secrets.
     fn shown(&mut self, bytes: &[u8]) {
-        if self.with.canaries.is_some_and(|canaries| canaries.is_match(bytes)) {
-            self.add(ValueClass::Canary, "canary");
+        for one in self.with.planted.find(bytes) {
+            self.add(one.class, one.rule);
         }
         let is_shown = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n');
         for run in bytes.split(|byte| !is_shown(byte)).filter(|run| run.len() >= SHOWN) {

@@ -135,6 +135,8 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::ServerRequests
         | Detector::WriteScopes
         | Detector::Flow
+        | Detector::Honeytokens
+        | Detector::Decoys
         | Detector::InspectionBudget => &[],
     }
 }

@@ -21,6 +21,7 @@ use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::members::NamedBy;
 use super::order::InjectionVerdict;
+use super::planted::PlantedValues;
 use super::{encoded, fence, markup, orders, personal};
 use crate::inspect::{self, Certainty, Detector};
 use crate::secrets;
@@ -53,6 +54,7 @@ pub(super) const fn detector(class: ValueClass) -> Detector {
         ValueClass::Identifier => Detector::Identifiers,
         ValueClass::Contact => Detector::Contacts,
         ValueClass::Canary => Detector::Canaries,
+        ValueClass::Honeytoken(_) => Detector::Honeytokens,
         ValueClass::Carried => Detector::CarriedData,
         ValueClass::Field => Detector::SensitiveFields,
         ValueClass::Placeholder => Detector::Placeholders,
@@ -74,7 +76,10 @@ pub(super) struct StringScan<'a> {
     pub(super) types: &'a [Pattern],
     /// Whether texts of results are wrapped in a fence.
     pub(super) fences: bool,
-    pub(super) canaries: Option<&'a AhoCorasick>,
+    /// Canaries and honeytokens.
+    pub(super) planted: &'a PlantedValues,
+    /// The handling of honeytokens, which no profile sets.
+    pub(super) honeytokens: Handling,
     /// Values of labelled members that this caller may not see.
     pub(super) labelled: Option<&'a AhoCorasick>,
     pub(super) carried: &'a LeakTracker,
@@ -143,6 +148,9 @@ impl StringScan<'_> {
     pub(super) fn how(&self, detector: Detector) -> Handling {
         if detector == Detector::SensitiveFields {
             return Handling::Redact;
+        }
+        if detector == Detector::Honeytokens {
+            return self.honeytokens;
         }
         let known = Self::DETECTORS.iter().zip(self.handlings);
         known
@@ -216,6 +224,7 @@ impl StringScan<'_> {
         let how =
             |detector| if values.contains(&detector) { Handling::Redact } else { Handling::Off };
         self.handlings = Self::DETECTORS.map(how);
+        self.honeytokens = Handling::Redact;
         self.remembers = false;
         self
     }
@@ -293,7 +302,7 @@ impl StringScan<'_> {
 
     /// Whether a text is a short word in which no detector finds anything: most names of members are, and many values.
     fn is_plain_word(&self, text: &str) -> bool {
-        let has_lists = self.canaries.is_some() || self.labelled.is_some() || self.seeks();
+        let has_lists = !self.planted.is_empty() || self.labelled.is_some() || self.seeks();
         text.len() < WORD
             && !has_lists
             && text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
@@ -429,7 +438,7 @@ impl StringScan<'_> {
         let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
         for one in kept.into_values() {
             let handling = self.of(one.class);
-            seen.add((detector(one.class), handling, Cow::Borrowed(one.rule)));
+            seen.add((detector(one.class), handling, self.note(&one)));
             if handling != Handling::Redact {
                 continue;
             }
@@ -492,11 +501,11 @@ impl StringScan<'_> {
                 personal::find_named(name, text, &mut found);
             }
         }
-        if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
+        if persons || on(Detector::Secrets) || carries || !self.planted.is_empty() {
             let recall = |text: &str, found: &mut Vec<FoundValue>| self.recall(text, found);
             let recall: Option<encoded::Recall<'_>> = if carries { Some(&recall) } else { None };
             let with =
-                encoded::DecodeContext { canaries: self.canaries, budget: self.budget, recall };
+                encoded::DecodeContext { planted: self.planted, budget: self.budget, recall };
             encoded::find(text, with, &mut found);
         }
         self.sought(text, &mut found);
@@ -550,15 +559,20 @@ impl StringScan<'_> {
         !found.is_empty()
     }
 
-    /// Appends the values that are known individually: canaries, and values of labelled members.
+    /// Appends the values that are known individually: planted ones, and values of labelled members.
     fn listed(&self, text: &str, found: &mut Vec<FoundValue>) {
-        for (values, class, rule) in [
-            (self.canaries, ValueClass::Canary, "canary"),
-            (self.labelled, ValueClass::Field, "sensitive-field"),
-        ] {
-            let places = values.into_iter().flat_map(|values| values.find_iter(text));
-            found.extend(places.map(|one| FoundValue::new(class, rule, one.start(), one.end())));
+        found.extend(self.planted.find(text.as_bytes()));
+        let places = self.labelled.into_iter().flat_map(|values| values.find_iter(text));
+        let (class, rule) = (ValueClass::Field, "sensitive-field");
+        found.extend(places.map(|one| FoundValue::new(class, rule, one.start(), one.end())));
+    }
+
+    /// What a finding says of a value: its rule, or the name of the honeytoken.
+    pub(super) fn note(&self, found: &FoundValue) -> Cow<'static, str> {
+        if let ValueClass::Honeytoken(number) = found.class {
+            return Cow::Owned(self.planted.name(number).to_owned());
         }
+        Cow::Borrowed(found.rule)
     }
 
     /// A value that was found in a number, in the class that it has here.

@@ -33,7 +33,7 @@ const RULES: &[&str] = &[
     "es-nif", "facebook-token", "fauna-key", "fernet-token", "fi-personal-code", "figma-token", "firebase-key", "firecrawl-key",
     "fireworks-key", "flutterwave-key", "fly-token", "fr-nir", "frameio-token", "github-token", "gitlab-token",
     "gocardless-token", "google-api-key", "google-client-secret", "google-token", "gr-amka", "grafana-token", "groq-key",
-    "harness-token", "heroku-key", "honeycomb-key", "hr-oib", "hu-taj", "hubspot-token", "huggingface-token", "iban", "id-nik",
+    "harness-token", "heroku-key", "honeycomb-key", "honeytoken", "hr-oib", "hu-taj", "hubspot-token", "huggingface-token", "iban", "id-nik",
     "ie-pps", "il-id", "in-aadhaar", "in-pan", "infisical-token", "infracost-key", "inngest-key", "instagram-token",
     "instructions", "intercom-token", "intra42-secret", "ip-address", "it-fiscal-code", "jfrog-token", "jp-my-number", "jwt",
     "kr-rrn", "langfuse-key", "langsmith-key", "launchdarkly-key", "lightspark-key", "linear-key", "link", "linkedin-secret",

@@ -217,7 +217,8 @@ impl MessageWalk<'_, '_> {
             JsonKind::Number => {
                 if let Some(found) = number(&self.lens.for_named(known.named), value.raw()) {
                     let handling = self.lens.of(found.class);
-                    self.note(detector(found.class), handling, Cow::Borrowed(found.rule), at);
+                    let note = self.lens.note(&found);
+                    self.note(detector(found.class), handling, note, at);
                     self.dirty |= handling == Handling::Redact;
                 }
             }
@@ -488,8 +489,9 @@ fn number(lens: &StringScan<'_>, raw: &str) -> Option<FoundValue> {
     if is_one(lens.labelled) {
         return Some(FoundValue::new(ValueClass::Field, "sensitive-field", 0, raw.len()));
     }
-    if is_one(lens.canaries) && lens.of(ValueClass::Canary) != Handling::Off {
-        return Some(FoundValue::new(ValueClass::Canary, "canary", 0, raw.len()));
+    let planted = lens.planted.whole(raw).or_else(|| lens.planted.whole(digits?));
+    if let Some(planted) = planted.filter(|one| lens.of(one.class) != Handling::Off) {
+        return Some(FoundValue { from: 0, end: raw.len(), ..planted });
     }
     if let Some(found) = lens.named_number(raw) {
         return Some(found);

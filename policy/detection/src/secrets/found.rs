@@ -8,6 +8,8 @@ pub(crate) enum ValueClass {
     Contact,
     /// A canary, planted so that its disclosure is noticed.
     Canary,
+    /// A honeytoken, by its number in the configuration: nobody has a reason to send it.
+    Honeytoken(u16),
     /// A value that another server gave to the same caller.
     Carried,
     /// A value of a labelled member.

@@ -187,6 +187,22 @@ impl Policy {
         Ruling { decision, outcome: Err(denial) }
     }
 
+    /// The honeytokens in a call that is denied for another reason.
+    pub(super) fn honeytokens_in(
+        &self,
+        principal: &Principal,
+        call: &ItemRequest,
+        budget: &WorkBudget,
+    ) -> Vec<Finding> {
+        let caller = principal.id.as_str();
+        let members = call.extra.iter().chain(&call.meta).map(|(_, value)| value);
+        let parts = call.arguments.iter().chain(members);
+        let found = |part: &Fragment| {
+            self.contents.honeytokens_in(&call.server, caller, part.value(), budget)
+        };
+        parts.flat_map(found).collect()
+    }
+
     /// Finds data of other servers that is split across the parts of a message. A `name` chosen by the caller is one
     /// of the parts, given with its place.
     fn pieces(

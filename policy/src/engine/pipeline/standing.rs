@@ -265,6 +265,12 @@ impl Policy {
             decision.effect = Effect::Deny(denial);
             decided.for_any_arguments = true;
         }
+        // A tool that a server lists under the name of a decoy is not shown: the name is the operator's.
+        if self.decoys.has(server.as_str(), kind, name) {
+            let denial = Denial { reason: Reason::Decoy, told: Disclosure::Nothing };
+            decided.decision.effect = Effect::Deny(denial);
+            decided.for_any_arguments = true;
+        }
         pinned(viewer, &mut decided, subject, offer, listed);
         let definition = offer.map(CatalogItem::definition);
         if let (Some(known), Some(definition)) = (subject.known, definition)

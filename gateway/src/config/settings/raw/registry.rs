@@ -41,12 +41,20 @@ pub(in crate::config::settings) struct RawRegistered {
     pub(in crate::config::settings) resource_scope: Option<String>,
     /// Time limit for a call, such as `10s`.
     pub(in crate::config::settings) timeout: Option<String>,
-    /// How often a failed call may be retried; for rules and people only. The gateway does not retry.
+    /// How often a call is repeated whose connection to the server failed before the server answered anything; at most 5.
+    /// Only with `idempotent`.
     #[serde(default)]
     pub(in crate::config::settings) retries: u32,
     /// Whether a repeated call has no further effect.
     #[serde(default)]
     pub(in crate::config::settings) idempotent: bool,
+    /// What a call costs, in the units of `cost` in `budgets`. Default 1.
+    #[schemars(range(min = 1))]
+    pub(in crate::config::settings) cost: Option<u64>,
+    /// Whether the same call may be made again and again, as with a tool that tells the state of something; otherwise
+    /// `repeatedCalls` applies.
+    #[serde(default)]
+    pub(in crate::config::settings) may_repeat: bool,
     /// The sensitive members of results: JSON Pointers, with `*` for every item or member, and the label of each.
     /// `fields` of `content` in the policy says which callers see them.
     #[serde(default)]

@@ -1,0 +1,88 @@
+//! Budgets of calls: what they count, and for whom.
+
+use std::time::Duration;
+
+use policy_core::subject::kind::ItemKind;
+use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
+use policy_core::subject::principal::{Principal, PrincipalSelector};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What a budget can be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum BudgetSubject {
+    /// Each principal.
+    Principal,
+    /// Each OAuth client, together with its principal.
+    Client,
+    /// Each server.
+    Server,
+    /// Each tool of a server.
+    Tool,
+}
+
+/// A budget of calls.
+#[derive(Clone, Debug)]
+pub struct CallBudget {
+    /// The name in refusals and records.
+    pub name: Box<str>,
+    /// Where it stands in the configuration, such as `budgets[0]`.
+    pub at: Box<str>,
+    /// The calls that count.
+    pub scope: BudgetScope,
+    /// What has a budget of its own.
+    pub per: Vec<BudgetSubject>,
+    /// The time for which it is.
+    pub window: Duration,
+    /// Maximum number of calls.
+    pub calls: Option<u64>,
+    /// Maximum bytes of arguments and answers.
+    pub bytes: Option<u64>,
+    /// Maximum cost.
+    pub cost: Option<u64>,
+}
+
+/// The calls that a budget counts. `None` stands for all.
+#[derive(Clone, Debug, Default)]
+pub struct BudgetScope {
+    /// The principals.
+    pub principals: Option<Vec<PrincipalSelector>>,
+    /// The servers.
+    pub servers: Option<Vec<Pattern>>,
+    /// The tools; then nothing else counts.
+    pub tools: Option<Vec<Pattern>>,
+}
+
+/// What is called, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct BudgetedCall<'a> {
+    /// The caller.
+    pub principal: &'a Principal,
+    /// The server.
+    pub server: &'a ServerName,
+    /// What kind of thing is used.
+    pub kind: ItemKind,
+    /// Its name, as the server uses it.
+    pub name: &'a str,
+    /// Bytes of the arguments.
+    pub bytes: u64,
+    /// The cost.
+    pub cost: u64,
+}
+
+impl BudgetScope {
+    /// Whether a call counts.
+    #[must_use]
+    pub fn has(&self, call: &BudgetedCall<'_>) -> bool {
+        let matches = |patterns: &Option<Vec<Pattern>>, text: &str| {
+            patterns.as_ref().is_none_or(|all| all.iter().any(|one| one.matches(text)))
+        };
+        let is_of = |who: &Vec<PrincipalSelector>| who.iter().any(|who| who.is(call.principal));
+        self.principals.as_ref().is_none_or(is_of)
+            && matches(&self.servers, call.server.as_str())
+            && (self.tools.is_none() || call.kind == ItemKind::Tool)
+            && matches(&self.tools, call.name)
+    }
+}

@@ -1,0 +1,105 @@
+//! The gateways that a request has passed, in the `Via` header (RFC 9110, section 7.6.3), so that a gateway notices that
+//! it is behind itself (control C16).
+//!
+//! Only entries of these gateways count: `1.1 portcullis-` and an id that each process makes up. Everything else in the
+//! header is left out of what servers get, like all headers of clients.
+
+use std::sync::Arc;
+
+use http::header::VIA;
+use http::{HeaderMap, HeaderValue};
+use json::hex;
+
+use crate::base::random;
+
+/// What the name of a gateway begins with.
+const NAME: &str = "portcullis-";
+/// Digits of an id.
+const DIGITS: usize = 16;
+
+/// The id of a gateway process, which says nothing about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayId(Arc<str>);
+
+/// Why a request is not taken any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathError {
+    /// It has passed this gateway before.
+    Loop,
+    /// It has passed too many gateways.
+    TooLong,
+}
+
+impl Default for GatewayId {
+    /// A new id.
+    fn default() -> Self {
+        // Without random bytes every gateway has the same id, and refuses what another one sends.
+        Self(hex::encode(&random::bytes::<8>().unwrap_or_default()).into())
+    }
+}
+
+impl GatewayId {
+    /// The path of a request that begins at this gateway.
+    #[must_use]
+    pub fn path(&self) -> HeaderValue {
+        self.after(&[])
+    }
+
+    /// The path of a request that came with these headers, and that this gateway sends on.
+    ///
+    /// # Errors
+    /// If the request has passed this gateway before, or more than `most` others.
+    pub fn follow(&self, headers: &HeaderMap, most: usize) -> Result<HeaderValue, PathError> {
+        let values = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok());
+        let passed: Vec<&str> =
+            values.flat_map(|value| value.split(',')).filter_map(gateway).collect();
+        if passed.contains(&&*self.0) {
+            return Err(PathError::Loop);
+        }
+        if passed.len() > most { Err(PathError::TooLong) } else { Ok(self.after(&passed)) }
+    }
+
+    fn after(&self, passed: &[&str]) -> HeaderValue {
+        let entries = passed.iter().copied().chain([&*self.0]);
+        let entries: Vec<_> = entries.map(|id| format!("1.1 {NAME}{id}")).collect();
+        // INVARIANT: ids are hexadecimal digits.
+        HeaderValue::try_from(entries.join(", "))
+            .unwrap_or(HeaderValue::from_static("1.1 portcullis"))
+    }
+}
+
+/// The id of the gateway in an entry of `Via`; `None` for another kind of intermediary.
+fn gateway(entry: &str) -> Option<&str> {
+    let id = entry.split_ascii_whitespace().nth(1)?.strip_prefix(NAME)?;
+    (id.len() == DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::VIA;
+    use http::{HeaderMap, HeaderValue};
+
+    use super::{GatewayId, PathError};
+
+    #[test]
+    fn a_request_passes_so_many_gateways_and_none_twice() {
+        let gateways: Vec<_> = (0..4).map(|_| GatewayId::default()).collect();
+        let mut headers = HeaderMap::new();
+        headers.append(VIA, HeaderValue::from_static("1.1 nginx, 1.1 portcullis-x (odd), 2 cdn"));
+        for (n, gateway) in gateways.iter().enumerate() {
+            let path = gateway.follow(&headers, 2);
+            if n == 3 {
+                assert_eq!(path, Err(PathError::TooLong));
+                break;
+            }
+            let path = path.unwrap();
+            assert_eq!(path.to_str().unwrap().split(", ").count(), n + 1, "others are left out");
+            assert!(path.to_str().unwrap().ends_with(gateway.path().to_str().unwrap()));
+            headers.insert(VIA, path);
+            for passed in gateways.iter().take(n + 1) {
+                assert_eq!(passed.follow(&headers, 9), Err(PathError::Loop));
+            }
+        }
+        assert_ne!(gateways[0], gateways[1]);
+    }
+}
