@@ -55,6 +55,7 @@ use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Expectation, Permit, ServerPermit};
 use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::{Intent, ReadEntry};
@@ -133,8 +134,19 @@ pub struct Upstream {
     sandbox_denials: Option<SandboxDenials>,
     /// What the server may ask of clients: elicitation, sampling, roots.
     server_requests: ServerRequestPolicy,
+    /// The members of `_meta` that the server gets of those that a client sent and that the protocol does not define
+    /// (control C31): a server may take such a key for the word of somebody it trusts.
+    #[must_use]
+    pub fn sendable_meta(&self, mut meta: Vec<(Box<str>, Fragment)>) -> Vec<(Box<str>, Fragment)> {
+        if let Some(listed) = &self.client_meta {
+            meta.retain(|(key, _)| listed.iter().any(|pattern| pattern.matches(key)));
+        }
+        meta
+    }
+
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
     overrides: Arc<Overrides>,
+    client_meta: Option<Vec<Pattern>>,
     counts: Arc<ServerMetrics>,
     /// Limits the log lines that the gateway writes about the server.
     about: ServerLog,
@@ -315,6 +327,7 @@ impl Upstream {
             sandbox_denials,
             server_requests: server.server_requests.clone(),
             overrides: Arc::clone(&server.overrides),
+            client_meta: server.client_meta.clone(),
             calls: server.concurrency.map(|bounds| Shares::new(bounds.all, bounds.per_caller)),
             about: ServerLog::about(Arc::clone(&counts)),
             counts,

@@ -336,6 +336,31 @@ fn a_task_is_its_callers_alone_and_its_id_says_nothing() {
 }
 
 #[test]
+fn a_server_gets_the_keys_of_meta_that_are_listed_for_it() {
+    for era in ERAS {
+        let server = Server::echo(era, &["work"]);
+        for (setting, got) in [
+            ("", ["com.example/tenant", "vendor.example/hint"].as_slice()),
+            (", clientMeta: ['vendor.example/*']", &["vendor.example/hint"]),
+            (", clientMeta: []", &[]),
+        ] {
+            let mut config = Config::of(&server.url());
+            config.servers = format!("- {{name: up, url: '{}'{setting}}}", server.url());
+            let gateway = config.start();
+            let meta = json!({ "com.example/tenant": "admin", "vendor.example/hint": 1 });
+            let params = json!({ "name": "work", "arguments": {}, "_meta": meta });
+            let answer = gateway.client(era, ANA).ask("tools/call", params);
+            assert_eq!(answer.code(), 0, "{answer:?}");
+            let last = server.tool_calls().pop().unwrap();
+            let sent = last.body["params"]["_meta"].as_object().cloned().unwrap_or_default();
+            let ours = |key: &&String| key.contains(".example/");
+            let sent: Vec<_> = sent.keys().filter(ours).map(String::as_str).collect();
+            assert_eq!(sent, got, "{era:?} {setting}");
+        }
+    }
+}
+
+#[test]
 fn what_a_client_says_of_itself_reaches_the_server_and_nothing_else_does() {
     for era in ERAS {
         let server = Server::offering(

@@ -131,7 +131,7 @@ impl Config {
     /// The same for a server that may ask for whatever it wants that is not refused in any case.
     #[must_use]
     pub fn asked(url: &str) -> Self {
-        let requests = "{formElicitation: {secrets: allow}, urlElicitation: {hosts: ['*']}, sampling: {}, roots: {}}";
+        let requests = "{formElicitation: {secrets: allow}, urlElicitation: {hosts: ['*']}, sampling: {modelHints: keep}, roots: {}, rate: 100000/s}";
         Self::with(&format!("- {{name: up, url: '{url}', serverRequests: {requests}}}"), "[up]")
     }
 

@@ -323,6 +323,9 @@ pub struct ServerSettings {
     pub concurrency: Option<ServerConcurrency>,
     /// Which requests the server may send to clients.
     pub server_requests: ServerRequestPolicy,
+    /// Patterns of the keys of clients' `_meta` that the server gets, of those that the protocol does not define; `None`
+    /// for all.
+    pub client_meta: Option<Vec<Pattern>>,
     /// Which of its resources may be read without an approval of their own.
     pub resources: ResourcePins,
     /// The titles and descriptions that callers see in place of the server's own.

@@ -730,7 +730,7 @@ impl Gateway {
             name: target.name.clone(),
             arguments: ask.arguments,
             extra: ask.extra,
-            meta: ask.meta,
+            meta: target.server.sendable_meta(ask.meta),
         };
         let client = arrived.on_behalf(target.server_index).client;
         let extras = request_extras(ask.inputs, &client, record);

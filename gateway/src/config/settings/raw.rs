@@ -230,6 +230,9 @@ pub(super) struct RawServer {
     /// Maximum calls of one caller among them. Further ones are refused with 429. Default half of `maxConcurrent`.
     #[schemars(range(min = 1))]
     pub(super) max_concurrent_per_caller: Option<usize>,
+    /// The keys of `_meta` that the server gets of those that clients send and that the protocol does not define, such as
+    /// `com.example/*`; an empty list keeps all back. If not given, it gets all of them.
+    pub(super) client_meta: Option<Vec<String>>,
     /// Which requests the server may send to clients: elicitation, sampling and roots. If not given, all of them
     /// are refused.
     #[serde(default)]

@@ -93,6 +93,9 @@ impl SettingsCompiler<'_> {
             let mut server_requests =
                 self.server_requests(&format!("{at}/serverRequests"), server_requests);
             server_requests.named = Some(name.clone()).filter(|_| is_named);
+            let client_meta = raw.client_meta.take();
+            let client_meta =
+                client_meta.map(|list| list.iter().map(|key| Pattern::new(key)).collect());
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
@@ -111,6 +114,7 @@ impl SettingsCompiler<'_> {
                 circuit_breaker,
                 concurrency,
                 server_requests,
+                client_meta,
                 resources,
                 overrides,
             })
