@@ -134,16 +134,6 @@ pub struct Upstream {
     sandbox_denials: Option<SandboxDenials>,
     /// What the server may ask of clients: elicitation, sampling, roots.
     server_requests: ServerRequestPolicy,
-    /// The members of `_meta` that the server gets of those that a client sent and that the protocol does not define
-    /// (control C31): a server may take such a key for the word of somebody it trusts.
-    #[must_use]
-    pub fn sendable_meta(&self, mut meta: Vec<(Box<str>, Fragment)>) -> Vec<(Box<str>, Fragment)> {
-        if let Some(listed) = &self.client_meta {
-            meta.retain(|(key, _)| listed.iter().any(|pattern| pattern.matches(key)));
-        }
-        meta
-    }
-
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
     overrides: Arc<Overrides>,
     client_meta: Option<Vec<Pattern>>,
@@ -378,6 +368,16 @@ impl Upstream {
     #[must_use]
     pub const fn server_requests(&self) -> &ServerRequestPolicy {
         &self.server_requests
+    }
+
+    /// The members of `_meta` that the server gets of those that a client sent and that the protocol does not define
+    /// (control C31): a server may take such a key for the word of somebody it trusts.
+    #[must_use]
+    pub fn sendable_meta(&self, mut meta: Vec<(Box<str>, Fragment)>) -> Vec<(Box<str>, Fragment)> {
+        if let Some(listed) = &self.client_meta {
+            meta.retain(|(key, _)| listed.iter().any(|pattern| pattern.matches(key)));
+        }
+        meta
     }
 
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
