@@ -7,6 +7,7 @@
 
 mod carried;
 mod handling;
+mod honest;
 mod fence;
 mod host;
 mod imperative;
