@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::Client;
-use e2e::gateway::{ANA, Config, Folder, binary, printed, root};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, printed, root};
 use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -403,6 +403,34 @@ fn what_is_proposed_is_refused_by_name_and_the_refusal_is_taken_back_by_name() {
     }
 }
 
+/// What is on record of the finding in `manual` is found by its detector, its certainty, its server and its tool, and counted.
+fn the_record_names_the_definition(gateway: &Gateway) {
+    let query = |options: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["audit", "query", "--format", "json", "--event", "definition"]);
+        let output = command.args(options).arg(gateway.audit()).output().unwrap();
+        printed(&output)
+    };
+    let of = ["--found", "planted-instructions", "--server", "up", "--tool", "manual"];
+    let told = query(&of);
+    let record: Value = told.trim().parse().unwrap();
+    assert_eq!((&record["server"], &record["tool"]), (&json!("up"), &json!("manual")));
+    let expected =
+        json!([{ "certainty": "certain", "class": "planted-instructions", "in": "findings" }]);
+    assert_eq!(record["detections"], expected);
+    assert_eq!(query(&[&of[..], &["--certainty", "certain"]].concat()), told);
+    for other in [
+        ["--certainty", "likely"],
+        ["--tool", "plain"],
+        ["--server", "down"],
+        ["--found", "secrets"],
+    ] {
+        assert_eq!(query(&other), "no record matches\n", "{other:?}");
+    }
+    let counted = "portcullis_definition_findings_total{detector=\"planted-instructions\"} 1\n";
+    assert!(gateway.metrics().contains(counted));
+}
+
 #[test]
 fn why_something_is_not_shown_is_said_wherever_somebody_looks() {
     for era in ERAS {
@@ -452,30 +480,7 @@ fn why_something_is_not_shown_is_said_wherever_somebody_looks() {
         let told: Vec<_> = told.filter(|line| line.contains("manual")).collect();
         assert!(told.len() == 1 && told.iter().all(|line| line.contains(accept)), "{told:?}");
         assert_eq!(events(&gateway, "withheld; planted-instructions").len(), 1);
-        let query = |options: &[&str]| {
-            let mut command = Command::new(binary());
-            command.args(["audit", "query", "--format", "json", "--event", "definition"]);
-            let output = command.args(options).arg(gateway.audit()).output().unwrap();
-            printed(&output)
-        };
-        let of = ["--found", "planted-instructions", "--server", "up", "--tool", "manual"];
-        let told = query(&of);
-        let record: Value = told.trim().parse().unwrap();
-        assert_eq!((&record["server"], &record["tool"]), (&json!("up"), &json!("manual")));
-        let expected =
-            json!([{ "certainty": "certain", "class": "planted-instructions", "in": "findings" }]);
-        assert_eq!(record["detections"], expected, "{era:?}");
-        assert_eq!(query(&[&of[..], &["--certainty", "certain"]].concat()), told);
-        for other in [
-            ["--certainty", "likely"],
-            ["--tool", "plain"],
-            ["--server", "down"],
-            ["--found", "secrets"],
-        ] {
-            assert_eq!(query(&other), "no record matches\n", "{other:?}");
-        }
-        let counted = "portcullis_definition_findings_total{detector=\"planted-instructions\"} 1\n";
-        assert!(gateway.metrics().contains(counted));
+        the_record_names_the_definition(&gateway);
     }
 }
 

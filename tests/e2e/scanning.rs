@@ -44,10 +44,9 @@ fn what_servers_offer_is_scanned_with_a_fix_for_everything() {
     }
 }
 
-/// What the lockfile accepts, and what the configuration switches off or only records, is not grave, for `scan` and for
-/// `inspect`, of servers and of files.
+/// What the lockfile accepts is not grave, for `scan` and for `inspect`.
 #[test]
-fn what_is_accepted_or_switched_off_is_not_grave() {
+fn what_is_accepted_is_not_grave() {
     for era in ERAS {
         let server = Server::with(era, tools(), |_, _| false);
         let folder = Folder::new();
@@ -81,6 +80,18 @@ fn what_is_accepted_or_switched_off_is_not_grave() {
             answer["findings"][0]["note"].as_str().unwrap().ends_with("accepted by bea"),
             "{answer}"
         );
+        assert!(server.tool_calls().is_empty());
+    }
+}
+
+/// What the configuration switches off or only records is not grave, of servers and of files, also where the configuration
+/// is that of the folder.
+#[test]
+fn what_the_configuration_switches_off_is_not_grave() {
+    for era in ERAS {
+        let server = Server::with(era, tools(), |_, _| false);
+        let folder = Folder::new();
+        let line = json!({ "id": 1, "tool": tools()[1] }).to_string() + "\n";
         for (treatment, severity) in [("'off'", "info"), ("audit", "medium")] {
             let policy = format!("definitions: {{plantedInstructions: {treatment}}}\nrules: []");
             let config = Config::of(&server.url()).policy(&policy);

@@ -645,36 +645,8 @@ impl AuditEvent<'_> {
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         let line = &mut Object::open(&mut out);
-        let counted = self.counted.as_ref();
-        let approval = self.approval.as_ref();
-        foreign(line, "address", counted.and_then(|counted| counted.address.as_deref()));
-        foreign(line, "approval", approval.map(|approval| approval.id));
-        foreign(line, "argumentDigest", approval.map(|approval| approval.argument_digest));
-        foreign(line, "by", approval.and_then(|approval| approval.by).map(written).as_deref());
-        if let Some(bytes) = self.bytes {
-            number(line, "bytes", bytes as u64);
-        }
-        line.text("chain", chain);
-        if let Some(counted) = counted {
-            number(line, "count", counted.count);
-        }
-        if self.crashed {
-            line.raw("crashed", "true");
-        }
-        let detail = counted.and_then(|counted| counted.detail);
-        foreign(line, "detail", detail.map(CredentialCheck::code));
-        let findings = self.subject.map_or(&[][..], |subject| subject.findings);
-        detections(line, "detections", findings.iter().map(|finding| ("findings", finding)));
-        if let Some(digest) = &self.digest {
-            line.text("digest", &hex::encode(digest));
-        }
-        line.text("event", self.event);
-        if !findings.is_empty() {
-            list(line.key("findings"), findings.iter().map(ToString::to_string));
-        }
-        if let Some((from, _)) = self.missing {
-            number(line, "from", from);
-        }
+        let (counted, approval) = (self.counted.as_ref(), self.approval.as_ref());
+        self.write_what_happened(line, chain);
         line.show("id", id);
         foreign(line, "key", self.key);
         if let Some(note) = self.note {
@@ -721,6 +693,40 @@ impl AuditEvent<'_> {
         }
         out.push(b'}');
         out
+    }
+
+    /// Writes the members from `address` to `from`.
+    fn write_what_happened(&self, line: &mut Object<'_>, chain: &str) {
+        let counted = self.counted.as_ref();
+        let approval = self.approval.as_ref();
+        foreign(line, "address", counted.and_then(|counted| counted.address.as_deref()));
+        foreign(line, "approval", approval.map(|approval| approval.id));
+        foreign(line, "argumentDigest", approval.map(|approval| approval.argument_digest));
+        foreign(line, "by", approval.and_then(|approval| approval.by).map(written).as_deref());
+        if let Some(bytes) = self.bytes {
+            number(line, "bytes", bytes as u64);
+        }
+        line.text("chain", chain);
+        if let Some(counted) = counted {
+            number(line, "count", counted.count);
+        }
+        if self.crashed {
+            line.raw("crashed", "true");
+        }
+        let detail = counted.and_then(|counted| counted.detail);
+        foreign(line, "detail", detail.map(CredentialCheck::code));
+        let findings = self.subject.map_or(&[][..], |subject| subject.findings);
+        detections(line, "detections", findings.iter().map(|finding| ("findings", finding)));
+        if let Some(digest) = &self.digest {
+            line.text("digest", &hex::encode(digest));
+        }
+        line.text("event", self.event);
+        if !findings.is_empty() {
+            list(line.key("findings"), findings.iter().map(ToString::to_string));
+        }
+        if let Some((from, _)) = self.missing {
+            number(line, "from", from);
+        }
     }
 
     /// Writes the name of the item that the event is about, if it is of `kind`.

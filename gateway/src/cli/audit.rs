@@ -881,20 +881,24 @@ fn words(record: Value<'_>) -> Vec<u8> {
     if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {
         word(&policy);
     }
-    let why: Vec<_> =
-        ["reason", "detail", "rule", "what"].iter().filter_map(|name| text(name)).collect();
-    let missing = text("missing").map(|name| format!("without `{name}`"));
-    let why: Vec<_> = why.into_iter().chain(missing).collect();
-    let why = (!why.is_empty()).then(|| why.join(", "));
-    // Of an event, `what` says it.
-    let found = findings(record).filter(|_| text("what").is_none());
-    let found = found.map(|finding| finding_in_words(&finding.text));
-    let why: Vec<_> = why.into_iter().chain(found).collect();
+    let why = reasons(record);
     if !why.is_empty() {
         word(&format!("({})", why.join("; ")));
     }
     out.push(b'\n');
     out
+}
+
+/// The reason of an outcome, and what was found.
+fn reasons(record: Value<'_>) -> Vec<String> {
+    let text = |name: &str| text(record, name);
+    let why = ["reason", "detail", "rule", "what"].iter().filter_map(|name| text(name));
+    let missing = text("missing").map(|name| format!("without `{name}`"));
+    let why: Vec<_> = why.chain(missing).collect();
+    let why = (!why.is_empty()).then(|| why.join(", "));
+    // Of an event, `what` says it.
+    let found = findings(record).filter(|_| text("what").is_none());
+    why.into_iter().chain(found.map(|finding| finding_in_words(&finding.text))).collect()
 }
 
 fn keygen(file: &Path, origin: &str) -> io::Result<ExitCode> {

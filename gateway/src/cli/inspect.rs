@@ -13,7 +13,6 @@ use detection::content::Direction;
 use detection::detect::{Model, THRESHOLD, TextAnalysis};
 use detection::inspect::{Detector, Finding};
 use json::{Document, JsonBounds, Value};
-use policy::definition::lock::AcceptedFinding;
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pins::Pins;
 use policy::engine::pipeline::Policy;
@@ -119,15 +118,27 @@ impl Inspector {
         Ok(Self { kind: inspect.kind, policy, pins, server })
     }
 
-    /// The findings that are accepted in a definition.
-    fn exceptions(&self, offer: &CatalogItem) -> &[AcceptedFinding] {
-        let (kind, name) = (Some(offer.kind()), offer.name().as_str());
-        self.pins.exceptions(self.server.as_str(), kind, name, offer.digest())
+    /// Whether the findings in a definition count, and these findings, each with who has accepted it.
+    fn found_in(&self, offer: &CatalogItem) -> (bool, Vec<Finding>) {
+        let Self { policy, pins, server, .. } = self;
+        let (of, name) = (Some(offer.kind()), offer.name().as_str());
+        let exceptions = pins.exceptions(server.as_str(), of, name, offer.digest());
+        let excused = pins.excused(server.as_str(), of, name, offer.digest());
+        let accepted = |finding: &Finding| {
+            let mut all = exceptions.iter();
+            let by = all.find(|one| one.finding == finding.detector && excused.covers(finding));
+            by.map_or_else(|| finding.clone(), |one| finding.accepted_by(&one.by))
+        };
+        let findings: Vec<_> = offer.findings().iter().map(accepted).collect();
+        let flagged = policy
+            .withholds_but(&findings, excused)
+            .or_else(|| policy.suspects_but(&findings, excused));
+        (flagged.is_some(), findings)
     }
 
     /// Inspects one line, and returns the object to print.
     fn one(&self, line: &[u8]) -> Result<serde_json::Value, String> {
-        let Self { kind, policy, pins, server } = self;
+        let Self { kind, policy, server, .. } = self;
         let kind = *kind;
         let document = Document::parse(line.to_vec().into(), &JsonBounds::ANSWER);
         let document = Arc::new(document.map_err(|error| error.to_string())?);
@@ -139,20 +150,9 @@ impl Inspector {
                 let tool = member(&["tool"]).ok_or("there is no `tool`")?;
                 let offer = CatalogItem::read(ItemKind::Tool, tool, &document);
                 let offer = offer.map_err(|error| format!("the tool is of no use: {error}"))?;
-                let (of, name) = (Some(offer.kind()), offer.name().as_str());
-                let excused = pins.excused(server.as_str(), of, name, offer.digest());
-                let accepted = |finding: &Finding| {
-                    let mut all = self.exceptions(&offer).iter();
-                    let by =
-                        all.find(|one| one.finding == finding.detector && excused.covers(finding));
-                    by.map_or_else(|| finding.clone(), |one| finding.accepted_by(&one.by))
-                };
-                let findings: Vec<_> = offer.findings().iter().map(accepted).collect();
-                let flagged = policy
-                    .withholds_but(&findings, excused)
-                    .or_else(|| policy.suspects_but(&findings, excused));
+                let (flagged, findings) = self.found_in(&offer);
                 let score = TextAnalysis::of(tool).score(Model::built_in()).value / THRESHOLD;
-                (flagged.is_some(), score, findings, Judge::Definition, tool)
+                (flagged, score, findings, Judge::Definition, tool)
             }
             InspectKind::Result | InspectKind::Arguments => {
                 let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;

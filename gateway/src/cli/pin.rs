@@ -755,19 +755,33 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                 {
                     writeln!(out, "         volatile: {advice}").unwrap_or_default();
                 }
-                let (found, withheld) = withheld_in(&settings.policy, &thing, version);
-                for finding in &withheld {
-                    let why = why::finding(server, &thing, finding);
-                    writeln!(out, "         withheld: {why}").unwrap_or_default();
-                }
-                for finding in shown_although(&settings.policy, version, &found, &withheld) {
-                    writeln!(out, "         {}: {finding}", finding.certainty.as_str())
-                        .unwrap_or_default();
-                }
+                let of = LockedThing { server, thing: &thing };
+                write_findings(&mut out, &settings.policy, of, version);
             }
             Ok(print_for_people(&out))
         }
     }
+}
+
+/// Writes the findings in a version that withhold it, and those that are in it although it is shown, a line for each.
+fn write_findings(out: &mut String, policy: &Policy, of: LockedThing<'_>, version: &LockedVersion) {
+    let LockedThing { server, thing } = of;
+    let (found, withheld) = withheld_in(policy, thing, version);
+    for finding in &withheld {
+        let why = why::finding(server, thing, finding);
+        writeln!(out, "         withheld: {why}").unwrap_or_default();
+    }
+    for finding in shown_although(policy, version, &found, &withheld) {
+        writeln!(out, "         {}: {finding}", finding.certainty.as_str()).unwrap_or_default();
+    }
+}
+
+/// A definition in the lockfile.
+#[derive(Clone, Copy)]
+struct LockedThing<'a> {
+    server: &'a str,
+    /// Its path, such as `tools/read_file`.
+    thing: &'a str,
 }
 
 /// The findings in a version that withhold nothing, are not switched off, and were not accepted: the definition is shown

@@ -272,46 +272,7 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy, pins: Option<&Pins>) -> Vec<
     let mut found = Vec::new();
     for catalog in catalogs {
         for offer in catalog.offers() {
-            let (kind, name) = (offer.kind(), offer.name().as_str());
-            let server = catalog.server().as_str();
-            let exceptions =
-                pins.map(|pins| pins.exceptions(server, Some(kind), name, offer.digest()));
-            let item = ScannedItem {
-                policy,
-                exceptions: exceptions.unwrap_or_default(),
-                server,
-                thing: thing(kind, name),
-                is_pinned: pins.is_some(),
-            };
-            let of = item.place();
-            found.extend(offer.findings().iter().map(|finding| item.detected(finding)));
-            if offer.digest().is_none() {
-                found.push(ScanFinding {
-                    thing: of.clone(),
-                    rule: "definition-not-canonical",
-                    severity: Severity::High,
-                    at: String::new(),
-                    note: "a number in it does not survive canonical form".to_owned(),
-                    fix: "it cannot be approved: ask for a definition whose numbers a double holds",
-                    accept: None,
-                    limited_by: Vec::new(),
-                });
-            }
-            if offer.kind() != ItemKind::Tool {
-                continue;
-            }
-            let server = catalog.server();
-            let tool = offer.name().as_str();
-            found.extend(review::tool(offer.definition()).into_iter().map(|remark| ScanFinding {
-                thing: of.clone(),
-                rule: remark.rule,
-                severity: remark.severity,
-                limited_by: limits(policy, server, tool, &remark),
-                at: remark.at,
-                note: remark.note.to_owned(),
-                fix: remark.fix,
-                accept: None,
-            }));
+            add_of_offer(catalog.server(), offer, policy, pins, &mut found);
         }
     }
     let shadows = ShadowingConflicts::among(catalogs.iter().cloned(), policy.routes());
@@ -330,6 +291,52 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy, pins: Option<&Pins>) -> Vec<
         }
     }
     found
+}
+
+/// Adds the findings in one definition.
+fn add_of_offer(
+    from: &ServerName,
+    offer: &CatalogItem,
+    policy: &Policy,
+    pins: Option<&Pins>,
+    found: &mut Vec<ScanFinding>,
+) {
+    let (server, kind, name) = (from.as_str(), offer.kind(), offer.name().as_str());
+    let exceptions = pins.map(|pins| pins.exceptions(server, Some(kind), name, offer.digest()));
+    let item = ScannedItem {
+        policy,
+        exceptions: exceptions.unwrap_or_default(),
+        server,
+        thing: thing(kind, name),
+        is_pinned: pins.is_some(),
+    };
+    let of = item.place();
+    found.extend(offer.findings().iter().map(|finding| item.detected(finding)));
+    if offer.digest().is_none() {
+        found.push(ScanFinding {
+            thing: of.clone(),
+            rule: "definition-not-canonical",
+            severity: Severity::High,
+            at: String::new(),
+            note: "a number in it does not survive canonical form".to_owned(),
+            fix: "it cannot be approved: ask for a definition whose numbers a double holds",
+            accept: None,
+            limited_by: Vec::new(),
+        });
+    }
+    if kind != ItemKind::Tool {
+        return;
+    }
+    found.extend(review::tool(offer.definition()).into_iter().map(|remark| ScanFinding {
+        thing: of.clone(),
+        rule: remark.rule,
+        severity: remark.severity,
+        limited_by: limits(policy, from, name, &remark),
+        at: remark.at,
+        note: remark.note.to_owned(),
+        fix: remark.fix,
+        accept: None,
+    }));
 }
 
 /// Indexes of the constraints that limit the argument that `remark` is about.

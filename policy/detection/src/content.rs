@@ -8,6 +8,7 @@
 mod planted;
 mod carried;
 mod handling;
+mod honest;
 mod fence;
 mod host;
 mod imperative;

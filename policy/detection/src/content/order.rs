@@ -168,6 +168,17 @@ fn leading(text: &str, mut from: usize, least: usize) -> usize {
     from
 }
 
+/// Whether a sentence begins like an instruction.
+pub(super) fn is_command(sentence: &str) -> bool {
+    commands(sentence)
+}
+
+/// The sentence around a range of a text.
+pub(super) fn sentence_around(text: &str, place: Range<usize>) -> Range<usize> {
+    let least = text.floor_char_boundary(place.start.saturating_sub(SENTENCE));
+    last_stop(text, least, place.start)..next_stop(text, place.end)
+}
+
 /// Whether a sentence is an instruction: it begins with such a verb, or obliges its reader.
 fn commands(sentence: &str) -> bool {
     let begins = sentence.get(..sentence.floor_char_boundary(COMMAND)).unwrap_or_default();

@@ -13,6 +13,7 @@ use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::directions::{self, SeenTools};
+use super::honest::{RuleMatch, may_be_honest};
 use super::order::{InjectionRange, InjectionVerdict, THRESHOLD};
 use super::rules::{ADDRESSED, CONFIDENTIAL, ContentRule, OBLIGES, RULES};
 use super::{imperative, solicit, stretch};
@@ -36,6 +37,9 @@ const LINE: usize = 10;
 const JOINED: usize = 5;
 /// Units that reading the sentence around a match costs.
 const CONTEXT: usize = 384;
+
+/// Units that looking for excuses costs for each byte.
+const EXCUSING: usize = 2;
 
 struct InjectionPatterns {
     words: AhoCorasick,
@@ -100,11 +104,11 @@ pub(super) fn patterns(
     budget: &WorkBudget,
 ) -> Option<InjectionVerdict> {
     let plain = unescaped(text);
-    let mut found = search(&plain, tools, budget);
+    let mut found = search_plain(&plain, tools, budget);
     if plain.len() != text.len() {
         // Places refer to the original text, so they are unknown for the unescaped one.
         let moved = found.map(|order| InjectionVerdict { places: Vec::new(), ..order });
-        let own = search(text, tools, budget);
+        let own = search_plain(text, tools, budget);
         let enough =
             |own: &InjectionVerdict| moved.as_ref().is_none_or(|moved| own.score >= moved.score);
         found = own.filter(enough).or(moved);
@@ -161,11 +165,43 @@ fn unescaped(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The verdict on a text that a person reads as it is: what people write to each other, and what documentation quotes, is only
+/// likely.
+fn search_plain(
+    text: &str,
+    tools: Option<SeenTools<'_>>,
+    budget: &WorkBudget,
+) -> Option<InjectionVerdict> {
+    let hits = hits(text, tools, budget)?;
+    let verdict = strongest(&hits)?;
+    if !verdict.is_one() || !budget.spend(text.len().saturating_mul(EXCUSING)) {
+        return Some(verdict);
+    }
+    let matches = hits.iter().filter_map(|(from, end, n)| {
+        Some(RuleMatch { note: RULES.get(*n)?.note, from: *from, end: *end })
+    });
+    let matches: Vec<_> = matches.collect();
+    if may_be_honest(text, &matches) {
+        return Some(InjectionVerdict { note: LIKELY, certainty: Certainty::Likely, ..verdict });
+    }
+    Some(verdict)
+}
+
+/// The verdict on a text that was made from another one.
 fn search(
     text: &str,
     tools: Option<SeenTools<'_>>,
     budget: &WorkBudget,
 ) -> Option<InjectionVerdict> {
+    strongest(&hits(text, tools, budget)?)
+}
+
+/// The matches of the patterns in a text, in order: start, end and rule.
+fn hits(
+    text: &str,
+    tools: Option<SeenTools<'_>>,
+    budget: &WorkBudget,
+) -> Option<Vec<(usize, usize, usize)>> {
     let compiled = COMPILED.get()?;
     budget.spend(text.len()).then_some(())?;
     let bytes = text.as_bytes();
@@ -211,7 +247,7 @@ fn search(
     if let Some(tools) = tools {
         leave_out_own_steps(text, &mut hits, tools, budget);
     }
-    strongest(&hits)
+    Some(hits)
 }
 
 /// Drops matches of the rule for obligatory calls that describe a step of the server's own work and have no other

@@ -10,6 +10,13 @@ use super::solicit;
 pub(super) const CONFIDENTIAL: &str = "has something confidential sent away";
 /// The note of the rule for calls that the model is obliged to make.
 pub(super) const OBLIGES: &str = "obliges the model to call a tool";
+/// The note of the rules for instructions that are to be ignored.
+pub(super) const ASIDE: &str = "sets earlier instructions aside";
+/// The note of the rule for a call that has to be made first.
+pub(super) const CONDITION: &str = "makes a call the condition of another";
+/// The notes of the rules for requests, and for pages that are to be opened.
+pub(super) const ASKS: &str = "asks for something to be done";
+pub(super) const PAGE: &str = "has a page opened";
 pub(super) const ADDRESSED: &str = "has something sent to an address";
 
 /// A weighted pattern with its trigger words.
@@ -28,7 +35,7 @@ pub(super) struct ContentRule {
 
 #[rustfmt::skip]
 pub(super) const RULES: [ContentRule; 25] = [
-    ContentRule { weight: 120, weak: false, note: "sets earlier instructions aside",
+    ContentRule { weight: 120, weak: false, note: ASIDE,
         words: &["ignor", "disregard", "forget", "overrid", "bypass", "neglect", "discard", "do not follow", "do not obey", "stop following", "pay no attention", "set aside"],
         pattern: r#"(?im-u)\b(?:ignor(?:e|ing)|disregard(?:ing)?|forget|overrid(?:e|ing)|bypass|neglect|discard|do not (?:follow|obey)|stop following|pay no attention to|set aside)\b[^.\n]{0,25}?\b(?:(?:previous|prior|above|earlier|original|current|existing|preceding|all|any|your|these|those|the|my|his|her|their)\s+(?:\w+\s+){0,2}?(?:i\w{0,2}nstructions?|prompts?|directives?|commands?|guidelines|tasks?|context)|(?:previous|prior|your|user'?s?|original)\s+(?:messages?|requests?|questions?)|(?:everything|anything|all|what(?:ever)?)\b[^.\n]{0,20}\b(?:above|before|earlier|told|said|previous|prior))\b"# },
     ContentRule { weight: 110, weak: false, note: "poses as a message of the system",
@@ -64,7 +71,7 @@ pub(super) const RULES: [ContentRule; 25] = [
     ContentRule { weight: 90, weak: false, note: "leaves a task behind",
         words: &["todo", "to-do"],
         pattern: r#"(?m-u)(?:^|[\s'\">:.(])(?:TODO|To-do|Todo|todo|ToDo)\b:? +(?i:(?:please )?(?:send|e-?mail|forward|transfer|pay|book|reserve|buy|purchase|order|post|share|upload|invite|download|visit|click|open|schedule|cancel|subscribe|make a|get the|get me|give|withdraw|deposit|rate|tell|say|recommend|create an? (?:calendar|event|account|new)|delete (?:all|the|my|file)|update (?:my|the (?:user|password|account))|change (?:my|the)|grant|unlock|submit|run|text|call|invite|refund|add (?:a|an|the|user|me)))\b"# },
-    ContentRule { weight: 55, weak: false, note: "asks for something to be done",
+    ContentRule { weight: 55, weak: false, note: ASKS,
         words: &["please", "kindly", "could you", "can you", "would you", "will you", "i need you", "i want you", "i would like you", "i'd like you", "make sure to", "you must", "you should", "you have to", "you need to"],
         pattern: r#"(?im-u)(?:^|[\n.!?'\">:*;)\]-]\s*|\bdo\s)(?:please|kindly|(?:could|can|would|will) you(?: please)?|also,? please|i (?:need|want|would like|'d like) you to|make sure to|you (?:must|should|have to|need to))\b,? (?:also |now |immediately |urgently |then |first )?(?:\w+ly |and ){0,2}(?:send|e-?mail|forward|transfer|pay|wire|delete|remove|book|reserve|buy|purchase|order|post|share|upload|invite|create|update|change|grant|download|visit|click|open|run|execute|schedule|cancel|subscribe|make|get|give|retrieve|access|modify|provide|administer|disable|unlock|reset|export|publish|submit|call|archive|withdraw|deposit|rate|review|approve|revoke|leak|reveal|disclose|tell|manage|adjust|alter|record|register|prescribe|recommend|transcribe|assist|conduct|monitor|analy[sz]e|implement|install|search|list|gather|collect|obtain|fetch|generate|star|increase|decrease|set|turn|secure|verify|inspect|ensure|validate|deploy|trigger|encrypt|allocate|assess|audit|evaluate|oversee|coordinate|extract|examine|falsify|manipulate|spread|block|store|transmit|log)\b[^.\n]{0,80}\b(?:e-?mails?|messages?|money|payments?|transactions?|transfers?|passwords?|accounts?|calendar|events?|appointments?|hotel|restaurant|flight|reservation|credit cards?|codes?|otp|tokens?|keys?|secrets?|credentials?|data|records?|address(?:es)?|channel|link|website|bank|balance|passport|contacts?|inbox|invoices?|transcripts?|medications?|patients?|customers?|clients?|employees?|files?|repository|repositories|subscription|bill|orders?|refund|shipping|device|permissions?|policy|profile|history|information|details|bitcoin|iban|dollars|documents?|user|users|friends?|photos?|door|camera|finances|financial|systems?|servers?|network|database|research|reports?|funds?|grants?|designs?|materials?|schedules?)\b"# },
     ContentRule { weight: 95, weak: false, note: "asks for something to be done to a record",
@@ -76,7 +83,7 @@ pub(super) const RULES: [ContentRule; 25] = [
     ContentRule { weight: 70, weak: false, note: "has money moved",
         words: &["$", "usd", "dollars", "bitcoin", "transaction", "payment", "money", "euro", " eur", "btc", "iban", "to account"],
         pattern: r#"(?im-u)\b(?:send|transfer|make|wire|pay|deposit|withdraw|refund)\b[^.\n]{0,50}\b(?:transaction|payment|bitcoin|money|dollars|usd|eur|euros?|\$ ?\d[\d,.]*|\d[\d,.]* ?(?:usd|eur|dollars|btc)|[A-Z]{2}\d{12,})\b[^\n]{0,60}\b(?:to|for|from)\b|\bto (?:account|iban)?:? ?[A-Z]{2}\d{12,}"# },
-    ContentRule { weight: 55, weak: true, note: "has a page opened",
+    ContentRule { weight: 55, weak: true, note: PAGE,
         words: &["visit", "go to", "open", "click", "browse to", "check out"],
         pattern: r#"(?im-u)\b(?:visit|go to|open|click(?: on)?|browse to|check out)\b[^.\n]{0,30}(?:website|link|url|page|www\.|https?://)"# },
     ContentRule { weight: 40, weak: true, note: "has something else done instead",
@@ -88,13 +95,13 @@ pub(super) const RULES: [ContentRule; 25] = [
     ContentRule { weight: 30, weak: true, note: "presses",
         words: &["immediately", "right now", "right away", "urgent", "as soon as", "asap", "very important", "crucial", "it is important", "it is critical", "it is essential"],
         pattern: r#"(?i-u)\b(?:immediately|right (?:now|away)|urgent(?:ly)?|as soon as possible|asap|very important|crucial|it is (?:important|critical|essential) that you)\b"# },
-    ContentRule { weight: 110, weak: false, note: "sets earlier instructions aside",
+    ContentRule { weight: 110, weak: false, note: ASIDE,
         words: &["ignor", "olvida", "oublie", "vergiss", "esque\u{e7}a", "dimentica", "忽略", "无视", "無視", "忘记", "игнорир", "забудь"],
         pattern: r#"(?i)(?-u:\b)(?:ignor(?:a|ad|e|ez|ier[et]|ieren sie|are|i)|olvida|oubliez?|vergiss|esqueça|dimentica)(?-u:\b)[^.\n]{0,60}(?:instruc|instruk|anweisung|istruzion|instruç|consigne|befehl|órdenes|ordres|página|fonction|funktion|anterior|précédent|vorherig|precedent)|(?:忽略|无视|無視|忘记)[^.\n。]{0,12}(?:指令|指示|说明|命令|规则)|(?:игнорируй|игнорировать|забудь)[^.\n]{0,40}(?:инструкц|указани|команд)"# },
     ContentRule { weight: 90, weak: false, note: OBLIGES,
         words: &["must", "always", "should", "have to", "need to", "required to"],
         pattern: r#"(?i-u)\b(?:must|should|always|have to|need to|required to)\b(?: \w+){0,5} (?:call|use|invoke|append|add|set)\b[^.\n]{0,24}['"`]\w[\w.:-]{2,60}|\b(?:must|should|always|have to|need to)\b (?:\w+ ){0,2}(?:call|invoke|append)\b[^.\n]{0,30}\b(?:tool|to all|to every|argument)\b"# },
-    ContentRule { weight: 90, weak: false, note: "makes a call the condition of another",
+    ContentRule { weight: 90, weak: false, note: CONDITION,
         words: &["before using", "before calling", "before running", "before getting", "before attempting", "before any", "before executing", "asks to", "before invoking", "before calculating"],
         pattern: r#"(?i-u)\b(?:before (?:using|calling|running|getting|attempting|executing|invoking|calculating|any)|when(?:ever)? (?:a |the )?user asks to)\b[^.\n]{0,90}\b(?:you must|you need to|you have to|you should|always|must first|must instead)\b"# },
     // `solicit` supplies its pattern and tests the context of its matches.

@@ -136,13 +136,14 @@ impl EndName {
     /// Whether one of `heads` stands before one of `nouns` at the end of the name, as a word or within the same one.
     fn is_of(&self, nouns: &[&str], heads: &[&str]) -> bool {
         let Some((last, before)) = self.last() else { return false };
+        // Within a word other words may stand before it: `nextpagetoken`.
         let ends = |text: &str| {
             heads.iter().any(|head| text == *head || head.len() > 3 && text.ends_with(head))
         };
-        nouns
-            .iter()
-            .filter_map(|noun| last.strip_suffix(noun))
-            .any(|head| if head.is_empty() { before.is_some_and(ends) } else { ends(head) })
+        nouns.iter().filter_map(|noun| last.strip_suffix(noun)).any(|head| match before {
+            Some(before) if head.is_empty() => heads.contains(&before),
+            Some(_) | None => ends(head),
+        })
     }
 
     /// Whether the last word says something about a credential that the word before it names.
@@ -256,6 +257,7 @@ mod tests {
             "페이지 토큰",
             "apikeyversion",
             "private_key_path",
+            "nextpagetoken",
         ] {
             assert!(is_public(name), "{name}");
         }
@@ -274,6 +276,8 @@ mod tests {
             "Schlüssel",
             "令牌",
             "the token is",
+            "statuspage_key",
+            "formbucket KEY",
             "password for this path",
             "",
         ] {
