@@ -60,6 +60,7 @@ use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::pipeline::Policy;
 use policy_core::base::work::WorkLimits;
 use policy_core::subject::name::{PrincipalId, Scope, ServerName};
+use policy_core::subject::pattern::Pattern;
 use policy_core::subject::principal::RequiredProof;
 
 use crate::base::file;

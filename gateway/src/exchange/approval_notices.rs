@@ -26,7 +26,7 @@ impl Gateway {
     }
 }
 
-/// Delivers the notice of a question while it can be answered, and then that of its end, if the first one arrived.
+/// Delivers the notice of a question while it can be answered, and then that of its end, unless the service wants none.
 async fn notices(webhook: Arc<Webhook>, open: OpenApproval) {
     let mut state = open.state.clone();
     let until = Instant::from_std(open.until);
@@ -36,8 +36,9 @@ async fn notices(webhook: Arc<Webhook>, open: OpenApproval) {
     let has_ended = state.wait_for(|state| *state != ApprovalState::Waiting);
     let is_told = tokio::select! {
         is_told = webhook.deliver(&first, &asked) => is_told,
-        _ = has_ended => false,
-        () = tokio::time::sleep_until(until) => false,
+        // The service may have got the notice although its answer did not arrive.
+        _ = has_ended => true,
+        () = tokio::time::sleep_until(until) => true,
     };
     if !is_told {
         return;

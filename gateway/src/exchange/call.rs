@@ -24,6 +24,7 @@ use super::cancellation::CancellationEntry;
 use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
 use super::in_flight_call::{UpstreamCall, WaitingExchange};
+use super::server_requests::edited;
 use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
 use super::{DecodedRequest, Gateway, InFlightSlot, ParkedCall};
@@ -597,6 +598,12 @@ impl Gateway {
             json::write_plain(&mut arguments, given.value());
         }
         let (caller, now) = (arrived.caller.principal.id.as_str(), self.clock.instant());
+        // A call that goes on after questions of its server is another one each time.
+        match &admitted.state {
+            Some(RequestState::Server(state)) => arguments.extend_from_slice(state.as_bytes()),
+            Some(RequestState::Again) => arguments.push(b'\n'),
+            Some(RequestState::Parked(_) | RequestState::Approval(_)) | None => {}
+        }
         let parts = [server.as_str().as_bytes(), name.as_bytes(), &arguments];
         self.repeated_calls.take(caller, parts, rate, now).map_err(|refusal| match refusal {
             RepeatRefusal::Repeated(wait) => Failure::Repeated(wait),
@@ -729,7 +736,7 @@ impl Gateway {
             verb: ask.verb,
             name: target.name.clone(),
             arguments: ask.arguments,
-            extra: ask.extra,
+            extra: granted(&target.server, ask.extra),
             meta: target.server.sendable_meta(ask.meta),
         };
         let client = arrived.on_behalf(target.server_index).client;
@@ -1086,6 +1093,19 @@ fn chosen(call: &ItemRequest, client: &Client, record: &Record) -> Option<(Vec<u
     let beside = String::from_utf8(beside).ok()?;
     let members = beside.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     Some((value, members.unwrap_or_default().to_owned()))
+}
+
+/// The members of a request as its server may get them: of the answers to requests of a task (`tasks/update`), without
+/// what the client is not granted to tell.
+fn granted(server: &Upstream, members: Vec<(Box<str>, Fragment)>) -> Vec<(Box<str>, Fragment)> {
+    let granted = members.into_iter().filter_map(|(key, member)| {
+        if &*key != "inputResponses" {
+            return Some((key, member));
+        }
+        let edits = server.server_requests().answer_edits(member.value());
+        Some((key, edited(&member, edits).ok()?))
+    });
+    granted.collect()
 }
 
 /// Tells a caller that used a non-canonical URI what to correct. The message is the same whether or not a resource it

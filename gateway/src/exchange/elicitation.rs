@@ -10,6 +10,7 @@ use std::time::Instant;
 use http::Response;
 use json::{Fragment, JsonKind, Value};
 use policy::engine::ask::{AT_ONCE, JsonEdit, Refusal};
+use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::Shown;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -167,7 +168,14 @@ impl InFlightCall {
             .iter()
             .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
         // Boxed, because few results ask for anything, and the futures of all of them would have room for it.
-        let refusal = match Box::pin(gateway.edits(caller, server, put, hint)).await {
+        let is_polled = matches!(self.call.answer.verb(), RequestOperation::Task(_));
+        let edits = async {
+            match is_polled {
+                true => gateway.edits_uncounted(caller, server, put, hint).await,
+                false => gateway.edits(caller, server, put, hint).await,
+            }
+        };
+        let refusal = match Box::pin(edits).await {
             Ok(_) if let Some(capability) = lacking => return Err(Failure::Unasked(capability)),
             Ok(edits) if edits.iter().all(Vec::is_empty) => return Ok(None),
             Ok(edits) => match edited(result, edits.into_iter().flatten().collect()) {

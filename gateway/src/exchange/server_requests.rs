@@ -66,6 +66,23 @@ impl Gateway {
         put: Vec<(Box<str>, Option<Fragment>)>,
         hint: ReadOnlyHint,
     ) -> Result<Vec<Vec<JsonEdit>>, Refusal> {
+        // What is refused for another reason reaches nobody, and does not count.
+        let edits = self.edits_uncounted(caller, server, put, hint).await?;
+        self.within_request_rate(caller, server, edits.len())?;
+        Ok(edits)
+    }
+
+    /// The same for requests that were counted before: a task that waits repeats them whenever it is asked for.
+    ///
+    /// # Errors
+    /// The refusal; then none of the requests is sent.
+    pub(super) async fn edits_uncounted(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Arc<Upstream>,
+        put: Vec<(Box<str>, Option<Fragment>)>,
+        hint: ReadOnlyHint,
+    ) -> Result<Vec<Vec<JsonEdit>>, Refusal> {
         let length = |params: &Fragment| params.value().raw().len();
         let lengths = put.iter().filter_map(|(_, params)| params.as_ref().map(length));
         let (bytes, asking) = (lengths.sum(), Arc::clone(server));
@@ -76,18 +93,14 @@ impl Gateway {
             asking.server_requests().decide_all(put, hint, budget)
         };
         let decided = self.inspect(caller, bytes, look).await;
-        let decided = decided.unwrap_or_else(|error| {
+        decided.unwrap_or_else(|error| {
             tracing::warn!(
                 event = "server_request.uninspected",
                 error = %crate::base::error_chain::ErrorChain(&error),
                 "a server request could not be inspected; it was refused"
             );
             Err(Refusal::unjudged())
-        });
-        // What is refused for another reason reaches nobody, and does not count.
-        let edits = decided?;
-        self.within_request_rate(caller, server, edits.len())?;
-        Ok(edits)
+        })
     }
 
     /// Counts `requests` of a server to a caller.

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -120,7 +120,9 @@ impl Webhook {
         let secret = self.secret.now().map_err(|error| ErrorChain(&error).to_string())?;
         let since = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = since.as_secs().to_string();
-        let signature = format!("v1,{}", signature(secret.expose(), id, &time, body));
+        let key = key(secret.expose())
+            .ok_or_else(|| format!("the secret begins with `{ENCODED}`, and no base64 follows"))?;
+        let signature = format!("v1,{}", signature(&key, id, &time, body));
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (name, text) in [(ID, id), (TIMESTAMP, &time), (SIGNATURE, &signature)] {
@@ -131,12 +133,17 @@ impl Webhook {
     }
 }
 
+/// The key that a secret stands for; `None` if it is to be base64 and is not.
+fn key(secret: &str) -> Option<Vec<u8>> {
+    match secret.trim_end().strip_prefix(ENCODED) {
+        Some(text) => STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok(),
+        None => Some(secret.as_bytes().to_vec()),
+    }
+}
+
 /// The signature of a notice in base64: HMAC-SHA256 of id, time and body with dots between them.
-fn signature(secret: &str, id: &str, time: &str, body: &[u8]) -> String {
-    let encoded = secret.strip_prefix(ENCODED);
-    let decoded = encoded.and_then(|text| STANDARD.decode(text.trim_end()).ok());
-    let key = decoded.unwrap_or_else(|| secret.as_bytes().to_vec());
-    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &key));
+fn signature(key: &[u8], id: &str, time: &str, body: &[u8]) -> String {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     for part in [id.as_bytes(), b".", time.as_bytes(), b".", body] {
         context.update(part);
     }
@@ -145,19 +152,21 @@ fn signature(secret: &str, id: &str, time: &str, body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::signature;
+    use super::{key, signature};
 
     /// The example of the specification's reference libraries.
     #[test]
     fn a_notice_is_signed_as_the_specification_says() {
         let signed = signature(
-            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            &key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap(),
             "msg_p5jXN8AQM9LWM0D4loKWxJek",
             "1614265330",
             br#"{"test": 2432232314}"#,
         );
         assert_eq!(signed, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
-        let plain = signature("a secret", "m", "1", b"{}");
-        assert_ne!(plain, signature("another", "m", "1", b"{}"));
+        let plain = signature(b"a secret", "m", "1", b"{}");
+        assert_ne!(plain, signature(b"another", "m", "1", b"{}"));
+        assert_eq!(key("a secret").unwrap(), b"a secret");
+        assert_eq!((key("whsec_YQ").unwrap(), key("whsec_!")), (b"a".to_vec(), None));
     }
 }

@@ -91,7 +91,10 @@ impl CallBudgets {
         let mut next = Vec::new();
         for budget in budgets.iter().filter(|budget| budget.scope.has(call)) {
             let key = key_of(budget, call);
-            let current = counters.get(&key).filter(|counter| now < counter.ends);
+            // The window may have become shorter since the counter began.
+            let is_current =
+                |counter: &&Counter| now < counter.ends && counter.ends <= now + budget.window;
+            let current = counters.get(&key).filter(is_current);
             let mut counter = current
                 .copied()
                 .unwrap_or(Counter { ends: now + budget.window, used: Usage::default() });

@@ -50,6 +50,15 @@ impl CallHistory {
         });
         self.length = self.callers.values().map(VecDeque::len).sum();
     }
+
+    /// Forgets the oldest call of the caller with the most, so that busy callers do not keep others out. Returns whether
+    /// there was one that has another call left.
+    fn make_room(&mut self) -> bool {
+        let most = self.callers.values_mut().max_by_key(|calls| calls.len());
+        let has_room = most.filter(|calls| calls.len() > 1).and_then(VecDeque::pop_front).is_some();
+        self.length -= usize::from(has_room);
+        has_room
+    }
 }
 
 impl RepeatedCalls {
@@ -87,9 +96,10 @@ impl RepeatedCalls {
         }
         let is_full = state.length >= self.limit;
         let known = state.callers.get(caller).map_or(0, VecDeque::len);
-        if is_full && known == 0 {
+        if is_full && known == 0 && !state.make_room() {
             return Err(RepeatRefusal::Full);
         }
+        let is_full = state.length >= self.limit;
         let mut count = Gcra::new();
         count.take(pace, now).map_err(RepeatRefusal::Repeated)?;
         let calls = state.callers.entry(caller.into()).or_default();

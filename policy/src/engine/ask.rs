@@ -62,6 +62,11 @@ static READ: LazyLock<MemberNames> = LazyLock::new(|| {
     ])
 });
 
+/// Members that clients read in the model preferences of a sampling request.
+static READ_IN_PREFERENCES: LazyLock<MemberNames> = LazyLock::new(|| {
+    MemberNames::new(&["hints", "costPriority", "speedPriority", "intelligencePriority"])
+});
+
 /// Members that clients read in the schema of a form.
 static READ_IN_SCHEMA: LazyLock<MemberNames> =
     LazyLock::new(|| MemberNames::new(&["type", "properties", "required", "title", "description"]));
@@ -479,6 +484,10 @@ impl ServerRequestPolicy {
         }
         let params = plain(params, ELICITATION, budget)?;
         let malformed = |at| refuse(RefusalReason::Malformed, at);
+        // Without a message nothing would say who asks.
+        if self.named.is_some() && params.get("message").is_none() {
+            return Err(malformed("/message"));
+        }
         let mode = match params.get("mode") {
             None => None,
             Some(mode) => Some(mode.as_str().ok_or_else(|| malformed("/mode"))?),
@@ -575,7 +584,12 @@ impl ServerRequestPolicy {
             }
             edits.push(JsonEdit { span: context.span(), text: "\"none\"".to_owned() });
         }
-        let hints = params.get("modelPreferences").and_then(|wanted| wanted.get("hints"));
+        let wanted = params.get("modelPreferences");
+        let mut members = wanted.into_iter().flat_map(Value::members);
+        if !members.all(|(name, _)| READ_IN_PREFERENCES.tells_apart(&name, budget)) {
+            return Err(refuse(RefusalReason::Malformed, "/modelPreferences"));
+        }
+        let hints = wanted.and_then(|wanted| wanted.get("hints"));
         if let Some(hints) = hints.filter(|_| sampling.hints == ModelHintAction::Drop)
             && hints.raw() != "[]"
         {

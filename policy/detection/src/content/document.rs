@@ -68,8 +68,10 @@ impl JsonText {
     }
 
     /// The parts of a range of the text that can be replaced: what of it lies within strings, with whole escapes, and whole
-    /// numbers. Of a range over several of them, the names of members are left as they are.
+    /// numbers. Of a range over several of them, the names of members are left as they are. What lies outside the values (in
+    /// a comment before them, or on the line of a fence) can be replaced as it is.
     pub(super) fn parts(&self, text: &str, range: &Range<usize>) -> Vec<ReplaceablePart> {
+        let mut parts = self.outside(text, range);
         let first = self.tokens.partition_point(|token| token.at.end <= range.start);
         let rest = self.tokens.get(first..).unwrap_or_default();
         let count = rest.partition_point(|token| token.at.start < range.end);
@@ -83,7 +85,30 @@ impl JsonText {
                 ReplaceablePart { at, is_number: false }
             }
         };
-        touched.map(part).filter(|part| !part.at.is_empty()).collect()
+        parts.extend(touched.map(part).filter(|part| !part.at.is_empty()));
+        parts.sort_by_key(|part| part.at.start);
+        parts
+    }
+
+    /// What of a range lies outside the values, without blanks around it.
+    fn outside(&self, text: &str, range: &Range<usize>) -> Vec<ReplaceablePart> {
+        let (mut parts, mut from) = (Vec::new(), range.start);
+        let end = std::iter::once((text.len(), text.len()));
+        let spans = self.values.iter().map(|(start, value)| (*start, start + value.text().len()));
+        for (start, after) in spans.chain(end).skip_while(|(_, after)| *after <= range.start) {
+            let gap = from..start.min(range.end);
+            let what = text.get(gap.clone()).unwrap_or_default();
+            let word = what.trim();
+            if !word.is_empty() {
+                let start = gap.start + (what.len() - what.trim_start().len());
+                parts.push(ReplaceablePart { at: start..start + word.len(), is_number: false });
+            }
+            from = from.max(after);
+            if from >= range.end {
+                break;
+            }
+        }
+        parts
     }
 }
 
@@ -126,24 +151,27 @@ fn string_length(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
+/// Longest escape: two halves of one character.
+const LONGEST_ESCAPE: usize = 12;
+
 /// A range within a string, extended to whole escapes.
 fn whole_escapes(text: &str, string: &Range<usize>, range: Range<usize>) -> Range<usize> {
-    let (mut start, mut end) = (range.start, range.end);
-    let mut at = string.start;
-    while at < range.end {
-        let rest = text.get(at..string.end).unwrap_or_default();
-        let Some(next) = rest.find('\\') else { break };
-        let from = at + next;
-        let until = from + escape_length(text.get(from..string.end).unwrap_or_default());
-        if from < start && start < until {
-            start = from;
-        }
-        if from < end && end < until {
-            end = until;
-        }
-        at = until;
-    }
+    let start = escape_over(text, string, range.start).map_or(range.start, |escape| escape.start);
+    let end = escape_over(text, string, range.end).map_or(range.end, |escape| escape.end);
     start..end.max(start)
+}
+
+/// The escape of a string that begins before `at` and ends behind it.
+fn escape_over(text: &str, string: &Range<usize>, at: usize) -> Option<Range<usize>> {
+    let first = at.saturating_sub(LONGEST_ESCAPE - 1).max(string.start);
+    let before = text.as_bytes().get(string.start..at)?;
+    (first..at).find_map(|from| {
+        let before = before.get(..=from - string.start)?;
+        // Of a run of `\`, every second one is escaped itself.
+        let run = before.iter().rev().take_while(|byte| **byte == b'\\').count();
+        let until = from + escape_length(text.get(from..string.end)?);
+        (run % 2 == 1 && at < until).then_some(from..until)
+    })
 }
 
 /// The length of the escape at the beginning of a text; two halves of one character are one escape.
@@ -244,6 +272,10 @@ mod tests {
             (r#"["a\\"]"#, r"a\", vec![r"a\\"]),
             (r#"{"a":true}"#, "true", vec![]),
             ("{\"a\":1}\n{\"b\":2}\n", "2", vec!["2#"]),
+            ("# a word\n{}", "a word", vec!["a word"]),
+            ("// a\n{\"b\":\"c\"}", "a\n{\"b\":\"c", vec!["a", "c"]),
+            ("```json word\n{\"a\":1}\n```", "word", vec!["word"]),
+            (r#"["\\\\\n"]"#, r"\n", vec![r"\n"]),
         ] {
             assert_eq!(parts(text, what), expected, "{text}");
         }

@@ -315,6 +315,9 @@ impl StringScan<'_> {
         let plain = self.plain(text, &mut seen);
         let now = plain.as_ref().map_or(text, |(plain, _)| plain);
         let harmless = self.harmless(now, &mut seen);
+        if harmless.is_some() {
+            self.note_honeytokens(now, &mut seen);
+        }
         let redacted = self.redacted(harmless.as_deref().unwrap_or(now), &mut seen);
         let now = redacted.as_deref().or(harmless.as_deref()).unwrap_or(now);
         let obeyed = self.obeyed(now, &mut seen);
@@ -323,6 +326,18 @@ impl StringScan<'_> {
         let stripped = || plain.filter(|(_, hidden)| *hidden && strips);
         seen.text = redacted.or(harmless).or_else(|| stripped().map(|(plain, _)| plain));
         seen
+    }
+
+    /// Notes the honeytokens in a text of which parts are removed before values are searched.
+    fn note_honeytokens(&self, text: &str, seen: &mut ScanResult) {
+        if !self.planted.has_honeytokens() {
+            return;
+        }
+        for one in self.planted.find(text.as_bytes()) {
+            if matches!(one.class, ValueClass::Honeytoken(_)) {
+                seen.add((detector(one.class), self.of(one.class), self.note(&one)));
+            }
+        }
     }
 
     /// The text without hidden characters, if it has any; and whether those are more than colours,
@@ -424,9 +439,12 @@ impl StringScan<'_> {
             return None;
         }
         self.remember(text, &mut found);
-        // Of two overlapping findings, the one with the stricter handling counts.
+        // Of two overlapping findings, the one with the stricter handling counts. A honeytoken can look like a secret, and
+        // locks whoever touches it.
         found.sort_by_key(|one| {
-            (std::cmp::Reverse(self.of(one.class)), one.from, std::cmp::Reverse(one.end))
+            let is_planted = matches!(one.class, ValueClass::Honeytoken(_));
+            let handling = std::cmp::Reverse(self.of(one.class));
+            (!is_planted, handling, one.from, std::cmp::Reverse(one.end))
         });
         let mut kept: BTreeMap<usize, FoundValue> = BTreeMap::new();
         for one in found {

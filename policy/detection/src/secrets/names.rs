@@ -36,6 +36,9 @@ const WHEN: [&str; 11] = [
     "attempts",
 ];
 
+/// Words that make a token or a key one of a credential, whatever stands behind them.
+const OF_CREDENTIALS: [&str; 6] = ["password", "passwd", "email", "auth", "secret", "reset"];
+
 /// Verbs between a name and its value.
 const VERBS: [&str; 9] = ["is", "was", "are", "be", "to", "ist", "lautet", "est", "es"];
 
@@ -136,6 +139,10 @@ impl EndName {
     /// Whether one of `heads` stands before one of `nouns` at the end of the name, as a word or within the same one.
     fn is_of(&self, nouns: &[&str], heads: &[&str]) -> bool {
         let Some((last, before)) = self.last() else { return false };
+        // `password_change_token` changes a password.
+        if self.own.iter().any(|word| OF_CREDENTIALS.contains(&word.as_str())) {
+            return false;
+        }
         // Within a word other words may stand before it: `nextpagetoken`.
         let ends = |text: &str| {
             heads.iter().any(|head| text == *head || head.len() > 3 && text.ends_with(head))

@@ -4,7 +4,7 @@ use json::{JsonKind, Value};
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::uri::ResourceUri;
 
-use super::JsonEdit;
+use super::{JsonEdit, TEXT};
 
 /// The roots that a server may know of. The default is all of them.
 #[derive(Clone, Debug, Default)]
@@ -18,11 +18,15 @@ impl RootsPolicy {
     /// `roots/list`, a modern one an object with a result for each request (SPEC 2026-07-28 `inputResponses`).
     pub(super) fn edits(&self, answer: Value<'_>) -> Vec<JsonEdit> {
         let Some(only) = &self.only else { return Vec::new() };
-        let members = answer.members().map(|(_, member)| member);
-        // A result has members of other types: `roots`, `action`, `role`.
-        let results: Vec<_> = match answer.members().all(|(_, member)| member.is_object()) {
-            true => members.collect(),
-            false => vec![answer],
+        // The members of an object with results are objects, whatever they are called; those of a result are not.
+        let has = |name, kinds: &[JsonKind]| {
+            answer.get(name).is_some_and(|member| kinds.contains(&member.kind()))
+        };
+        let is_result =
+            has("roots", &[JsonKind::Array]) || has("action", TEXT) || has("role", TEXT);
+        let results: Vec<_> = match is_result {
+            true => vec![answer],
+            false => answer.members().map(|(_, member)| member).collect(),
         };
         results.into_iter().filter_map(|result| edit(only, result.get("roots")?)).collect()
     }
