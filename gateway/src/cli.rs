@@ -742,7 +742,7 @@ fn serve_alone(
     }
     let begin = async |mut settings: Settings| {
         for number in 2..=PROCESSES + 1 {
-            match run::start_inside(settings).await {
+            match Box::pin(run::start_inside(settings)).await {
                 // Another process holds this log: try the next number.
                 Err(StartError::Sink { cause, .. })
                     if cause.kind() == io::ErrorKind::ResourceBusy => {}

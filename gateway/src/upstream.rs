@@ -691,20 +691,15 @@ impl Upstream {
         if options.inputs.as_ref().is_some_and(|inputs| *inputs.server() != self.name) {
             return Err(MISDIRECTED);
         }
-        let retries = options.retries.clone();
-        let deadline = Instant::now() + options.patience(self.limits.call_timeout);
-        let upstream_session = loop {
-            match self.reach(&on_behalf).await {
-                Err(error) if retries.again(&error, deadline).await => {}
-                reached => break reached?,
-            }
-        };
+        let patience = options.patience(self.limits.call_timeout);
+        let upstream_session =
+            self.reach_again(&on_behalf, &options.retries, Instant::now() + patience).await?;
         if let (Some(upstream_session), Some(level), None) =
             (&upstream_session, &options.level, &on_behalf.upstream_session)
         {
             Box::pin(self.lower(&on_behalf, upstream_session, level)).await;
         }
-        let upstream = Arc::clone(self);
+        let (upstream, deadline) = (Arc::clone(self), Instant::now() + patience);
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
         let mut answer = Box::new(CallAnswer {
             upstream,
@@ -729,14 +724,7 @@ impl Upstream {
             interim: None,
         });
         answer.aside = self.aside(&answer);
-        let mut started = answer.start().await;
-        while let Err(error) = &started
-            && retries.again(error, deadline).await
-        {
-            let (inputs, state) = (answer.options.inputs.clone(), answer.options.state.clone());
-            started = Box::pin(answer.again(inputs, state)).await;
-        }
-        match started {
+        match answer.start_again().await {
             Err(UpstreamError::SessionGone) if answer.on_behalf.upstream_session.is_none() => {
                 // The server forgot the gateway's own session and did not accept the call, so it is safe to repeat it
                 // once.
@@ -748,6 +736,21 @@ impl Upstream {
             started => self.noted(started)?,
         }
         Ok((expectation, answer))
+    }
+
+    /// Reaches the server for a call, again if the connection to it fails and the call may be repeated.
+    async fn reach_again(
+        self: &Arc<Self>,
+        on_behalf: &OnBehalfOf,
+        retries: &RetryCount,
+        deadline: Instant,
+    ) -> Result<Option<UpstreamSession>, UpstreamError> {
+        loop {
+            match self.reach(on_behalf).await {
+                Err(error) if retries.again(&error, deadline).await => {}
+                reached => return reached,
+            }
+        }
     }
 
     /// Forwards the notification of `permit`, whose intent is in the log. `share` is the part of the budget for request

@@ -286,6 +286,30 @@ fn a_honeytoken_is_sent_to_no_server_in_whatever_it_stands() {
 }
 
 #[test]
+fn a_honeytoken_in_a_call_that_leads_to_no_server_locks_as_well() {
+    for era in ERAS {
+        let (one, two) = (server(era), Server::echo(era, &["echo"]));
+        let servers =
+            format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
+        let mut config = Config::with(&servers, "[one, two]").policy(OPEN);
+        config.routes = "- {path: /mcp, servers: [one, two], prefix: always}".to_owned();
+        config.more = format!(
+            "decoys: {{honeytokens: [{{name: wiki-key, value: '{HONEY}', lock: {{principal: 1h}}}}]}}"
+        );
+        let gateway = config.start();
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        assert_eq!(bob.call("no_such_tool", &json!({ "text": "nothing" })).code(), -32602);
+        assert_eq!(bob.call("two__echo", &json!({})).status, 200, "no value, no lock");
+        assert_eq!(ana.call("no_such_tool", &json!({ "text": HONEY })).code(), -32602);
+        let last = gateway.last();
+        assert!(findings(&last).contains("wiki-key"), "{last}");
+        assert_eq!(ana.call("two__echo", &json!({})).status, 403);
+        assert_eq!(gateway.last()["reason"], "decoy-locked");
+        assert!(!gateway.said().contains(HONEY));
+    }
+}
+
+#[test]
 fn a_honeytoken_in_an_answer_is_withheld_and_locks_whom_it_was_for() {
     for era in ERAS {
         let (server, folder) = (server(era), Folder::new());

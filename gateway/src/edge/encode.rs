@@ -162,21 +162,26 @@ pub fn list(
         result.raw(&key, value.raw());
     }
     if !missing.is_empty() {
-        let mut meta = Object::open(result.key("_meta"));
-        let names = meta.key(meta::PARTIAL);
-        names.push(b'[');
-        for (n, server) in missing.iter().enumerate() {
-            if n > 0 {
-                names.push(b',');
-            }
-            json::write_string(names, server.as_str());
-        }
-        names.push(b']');
-        meta.close();
+        partial(&mut result, missing);
     }
     out.extend_from_slice(b"}}");
     parts.push_back(out.into());
     json(Body::Parts(parts))
+}
+
+/// Writes the names of the servers whose items are missing in a list.
+fn partial(result: &mut Object<'_>, missing: &[ServerName]) {
+    let mut meta = Object::open(result.key("_meta"));
+    let names = meta.key(meta::PARTIAL);
+    names.push(b'[');
+    for (n, server) in missing.iter().enumerate() {
+        if n > 0 {
+            names.push(b',');
+        }
+        json::write_string(names, server.as_str());
+    }
+    names.push(b']');
+    meta.close();
 }
 
 /// Whether a result has the members that tell clients how long to keep it.

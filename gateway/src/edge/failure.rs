@@ -461,15 +461,7 @@ impl Failure {
                 "too many requests at once; try again",
             )),
             Self::Share(quota) => self.with_reason(over_share(*quota)),
-            Self::ServerBusy(none) => {
-                let (status, whose) = match none {
-                    ShareError::All { .. } => (StatusCode::SERVICE_UNAVAILABLE, ""),
-                    ShareError::Holder { .. } => (StatusCode::TOO_MANY_REQUESTS, " of this caller"),
-                };
-                let message =
-                    format!("too many calls{whose} of this server are under way; try again");
-                self.with_reason(plain(of_request(status), code::INTERNAL, &message))
-            }
+            Self::ServerBusy(none) => self.with_reason(server_busy(*none, era)),
             Self::Rate(wait) => {
                 self.with_reason(over_rate("too many calls of this tool", *wait, era))
             }
@@ -624,6 +616,16 @@ impl AuthnFailure {
 /// so they get status 200.
 fn status_of_request(status: StatusCode, era: Option<Era>) -> StatusCode {
     if era == Some(Era::Legacy) { StatusCode::OK } else { status }
+}
+
+/// The error for a call of a server that has no place for another one.
+fn server_busy(none: ShareError, era: Option<Era>) -> PublicError {
+    let (status, whose) = match none {
+        ShareError::All { .. } => (StatusCode::SERVICE_UNAVAILABLE, ""),
+        ShareError::Holder { .. } => (StatusCode::TOO_MANY_REQUESTS, " of this caller"),
+    };
+    let message = format!("too many calls{whose} of this server are under way; try again");
+    PublicError::new(status_of_request(status, era), code::INTERNAL, &message)
 }
 
 /// The error for a body that is not one message.

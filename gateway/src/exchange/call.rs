@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use super::cancellation::CancellationEntry;
 use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
-use super::in_flight_call::{UpstreamCall, WaitingExchange};
+use super::in_flight_call::{HeldByUse, UpstreamCall, WaitingExchange};
 use super::server_requests::edited;
 use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
@@ -68,12 +68,7 @@ pub(super) struct PermittedUse<P> {
     /// The request state that the client returned, after it was opened.
     state: Option<RequestState>,
     mirrored: Vec<HeaderArgument>,
-    /// What a person has approved of it.
-    approved: Option<ApprovalDemand>,
-    /// The budgets that it was taken from.
-    debit: BudgetDebit,
-    /// The place among the calls of the server.
-    place: Option<Share<Holder>>,
+    held: HeldByUse,
 }
 
 /// Why no permit was given for a request.
@@ -244,21 +239,11 @@ impl Gateway {
         entry: &mut ReadEntry,
     ) -> Result<Box<PermittedUse<Cleared>>, UseStopped> {
         let mut admitted = self.admit(arrived, ask, entry).await?;
-        admitted.place = entered(arrived, &admitted)?;
+        admitted.held.place = entered(arrived, &admitted)?;
         let (rate, debit) = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
-        let PermittedUse {
-            server_index,
-            server,
-            permit,
-            verb,
-            name,
-            state,
-            mirrored,
-            approved,
-            place,
-            ..
-        } = admitted;
+        let PermittedUse { server_index, server, permit, verb, name, state, mirrored, held } =
+            admitted;
         let permit = Cleared::new(permit, rate, agreed);
         // Boxed, because the futures of the next steps hold it, and are copied when they begin.
         Ok(Box::new(PermittedUse {
@@ -269,9 +254,7 @@ impl Gateway {
             name,
             state,
             mirrored,
-            approved,
-            debit,
-            place,
+            held: HeldByUse { debit, ..held },
         }))
     }
 
@@ -421,18 +404,8 @@ impl Gateway {
         let timeout = known.and_then(|known| known.timeout);
         let idempotent = known.filter(|known| known.idempotent);
         let retries = RetryCount::new(idempotent.map_or(0, |known| known.retries));
-        let PermittedUse {
-            server_index,
-            server,
-            permit,
-            name,
-            verb,
-            mirrored,
-            approved,
-            debit,
-            place,
-            ..
-        } = *admitted;
+        let PermittedUse { server_index, server, permit, name, verb, mirrored, held, .. } =
+            *admitted;
         let options = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
@@ -479,9 +452,7 @@ impl Gateway {
             asked: None,
             rounds: 0,
             flow: self.flow_of(arrived, &frame.entry),
-            approved,
-            debit,
-            _place: place,
+            held,
             gateway: Arc::clone(self),
         })
     }
@@ -662,7 +633,8 @@ impl Gateway {
             return Err(denied.into());
         }
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
-            let (decision, denial) = self.without_target(arrived, kind, record);
+            let (mut decision, denial) = self.without_target(arrived, kind, record);
+            decision.findings.extend(self.honeytokens_in(arrived, &ask).await);
             record.decision = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial).into());
         };
@@ -707,19 +679,8 @@ impl Gateway {
         let state = state.transpose()?;
         let RequestTarget { server_index, server, name } = target;
         let server = Arc::clone(server);
-        let debit = BudgetDebit::default();
-        Ok(PermittedUse {
-            server_index,
-            server,
-            permit,
-            verb,
-            name,
-            state,
-            mirrored,
-            approved,
-            debit,
-            place: None,
-        })
+        let held = HeldByUse { approved, ..HeldByUse::default() };
+        Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored, held })
     }
 
     /// The request as the policy decides about it.

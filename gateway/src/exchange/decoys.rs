@@ -9,8 +9,9 @@ use detection::inspect::{Detector, Finding};
 use json::write_string;
 use policy::definition::decoy::DecoyTool;
 use policy::definition::offer::ItemKind;
-use policy::engine::message::RequestOperation;
-use policy::engine::pipeline::Policy;
+use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::pipeline::{Facts, Policy};
+use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::{RESERVED, ServerName};
 use policy_core::subject::principal::Principal;
 
@@ -137,6 +138,34 @@ impl Gateway {
             Some(out)
         };
         shown.filter_map(written).collect()
+    }
+
+    /// The honeytokens in a call that leads to no server, and is denied for that.
+    pub(super) async fn honeytokens_in(
+        &self,
+        arrived: &DecodedRequest,
+        ask: &UseOperation,
+    ) -> Vec<Finding> {
+        let Some(server) = arrived.route.servers.first() else { return Vec::new() };
+        if !self.policy.contents().has_honeytokens() {
+            return Vec::new();
+        }
+        let call = ItemRequest {
+            arguments: ask.arguments.clone(),
+            extra: ask.extra.clone(),
+            meta: ask.meta.clone(),
+            ..ItemRequest::bare(server.name(), ask.verb, &ask.name)
+        };
+        let caller = &arrived.caller.principal;
+        let look =
+            move |policy: &Policy, _: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                policy.honeytokens_in(caller, &call, budget)
+            };
+        let bytes = ask.arguments.as_ref().map_or(0, |given| given.value().raw().len());
+        // The call is denied also where nothing can be inspected now.
+        let found = self.inspect(caller, bytes, look).await.unwrap_or_default();
+        self.note_findings(caller, &found);
+        found
     }
 
     /// Counts the findings in a message of or to `caller`. A honeytoken among them is a touched decoy.

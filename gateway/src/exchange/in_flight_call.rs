@@ -103,12 +103,19 @@ pub(super) struct UpstreamCall {
     pub(super) rounds: usize,
     /// The flow to which the answer is shown; `None` if no flow is remembered.
     pub(super) flow: Option<ExchangeFlow>,
-    /// What a person has approved of the call.
+    /// What the request holds until the call is over.
+    pub(super) held: HeldByUse,
+}
+
+/// What a request holds until its call is over.
+#[derive(Debug, Default)]
+pub(super) struct HeldByUse {
+    /// What a person has approved of it.
     pub(super) approved: Option<ApprovalDemand>,
-    /// The budgets that the call was taken from.
+    /// The budgets that it was taken from.
     pub(super) debit: BudgetDebit,
-    /// The place among the calls of the server, until the call is over.
-    pub(super) _place: Option<Share<Holder>>,
+    /// The place among the calls of the server.
+    pub(super) place: Option<Share<Holder>>,
 }
 
 /// The exchange that currently waits for a call.
@@ -260,7 +267,7 @@ impl UpstreamCall {
 
     /// Remembers that a person has approved the call, for the client that continues it with `state`.
     pub(super) fn interrupted(&self, state: &str) {
-        if let Some(demand) = &self.approved {
+        if let Some(demand) = &self.held.approved {
             let until = self.gateway.clock.instant() + self.gateway.limits.input_timeout;
             self.gateway.approvals.interrupt(state, demand, until);
         }
@@ -886,7 +893,7 @@ impl InFlightCall {
         let Self { call, frame, parked, .. } = *self;
         let WaitingExchange { mut entry, cancelled, started, .. } = *frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
-        gateway.call_budgets.answered(&call.debit, bytes_out, gateway.clock.instant());
+        gateway.call_budgets.answered(&call.held.debit, bytes_out, gateway.clock.instant());
         match parked {
             Some((name, share)) => gateway.park(name, call, share),
             None => drop(call),

@@ -19,7 +19,11 @@ const DIGITS: usize = 16;
 
 /// The id of a gateway process, which says nothing about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayId(Arc<str>);
+pub struct GatewayId {
+    id: Arc<str>,
+    /// The path of a request that begins at this gateway.
+    path: HeaderValue,
+}
 
 /// Why a request is not taken any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +38,8 @@ impl Default for GatewayId {
     /// A new id.
     fn default() -> Self {
         // Without random bytes every gateway has the same id, and refuses what another one sends.
-        Self(hex::encode(&random::bytes::<8>().unwrap_or_default()).into())
+        let id = hex::encode(&random::bytes::<8>().unwrap_or_default());
+        Self { path: path(&[&id]), id: id.into() }
     }
 }
 
@@ -42,7 +47,7 @@ impl GatewayId {
     /// The path of a request that begins at this gateway.
     #[must_use]
     pub fn path(&self) -> HeaderValue {
-        self.after(&[])
+        self.path.clone()
     }
 
     /// The path of a request that came with these headers, and that this gateway sends on.
@@ -50,22 +55,28 @@ impl GatewayId {
     /// # Errors
     /// If the request has passed this gateway before, or more than `most` others.
     pub fn follow(&self, headers: &HeaderMap, most: usize) -> Result<HeaderValue, PathError> {
+        if !headers.contains_key(VIA) {
+            return Ok(self.path());
+        }
         let values = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok());
-        let passed: Vec<&str> =
+        let mut passed: Vec<&str> =
             values.flat_map(|value| value.split(',')).filter_map(gateway).collect();
-        if passed.contains(&&*self.0) {
+        if passed.contains(&&*self.id) {
             return Err(PathError::Loop);
         }
-        if passed.len() > most { Err(PathError::TooLong) } else { Ok(self.after(&passed)) }
+        if passed.len() > most {
+            return Err(PathError::TooLong);
+        }
+        passed.push(&self.id);
+        Ok(path(&passed))
     }
+}
 
-    fn after(&self, passed: &[&str]) -> HeaderValue {
-        let entries = passed.iter().copied().chain([&*self.0]);
-        let entries: Vec<_> = entries.map(|id| format!("1.1 {NAME}{id}")).collect();
-        // INVARIANT: ids are hexadecimal digits.
-        HeaderValue::try_from(entries.join(", "))
-            .unwrap_or(HeaderValue::from_static("1.1 portcullis"))
-    }
+/// The value of `Via` for these ids, in the order of the gateways.
+fn path(ids: &[&str]) -> HeaderValue {
+    let entries: Vec<_> = ids.iter().map(|id| format!("1.1 {NAME}{id}")).collect();
+    // INVARIANT: ids are hexadecimal digits.
+    HeaderValue::try_from(entries.join(", ")).unwrap_or(HeaderValue::from_static("1.1 portcullis"))
 }
 
 /// The id of the gateway in an entry of `Via`; `None` for another kind of intermediary.

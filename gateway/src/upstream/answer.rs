@@ -437,6 +437,19 @@ impl CallAnswer {
         started
     }
 
+    /// Like [`Self::start`], again if the connection to the server fails and the call may be repeated.
+    pub(super) async fn start_again(&mut self) -> Result<(), UpstreamError> {
+        let retries = self.options.retries.clone();
+        let mut started = self.start().await;
+        while let Err(error) = &started
+            && retries.again(error, self.deadline).await
+        {
+            let (inputs, state) = (self.options.inputs.clone(), self.options.state.clone());
+            started = Box::pin(self.again(inputs, state)).await;
+        }
+        started
+    }
+
     /// Like [`Self::start`], while messages on the session's stream are read at the same time.
     async fn start_pending(&mut self, pass: BreakerPass) -> Result<(), UpstreamError> {
         let (upstream, id) = (Arc::clone(&self.upstream), self.id);

@@ -44,7 +44,8 @@ impl RetryCount {
         if Instant::now() + pause >= deadline {
             return false;
         }
-        sleep(pause).await;
+        // Boxed, because few calls are repeated, and the futures of all would have room for it.
+        Box::pin(sleep(pause)).await;
         self.made.fetch_add(1, Ordering::AcqRel);
         true
     }

@@ -77,12 +77,10 @@ pub(super) fn settings(
     let mut compiled = compiler.sections(raw, context, key);
     compiler.clashes(&compiled.files(file));
     let policy = compiler.policy(policy, registry, &compiled, context);
-    let (decoys, budgets) = {
-        let servers: Vec<_> = compiled.servers.iter().map(|server| server.name.clone()).collect();
-        let identity = &compiled.identity;
-        let names = DecoyNames { identity, servers: &servers, policy: policy.as_ref() };
-        (compiler.decoys(decoys, &names), compiler.budgets(budgets, identity, &servers))
-    };
+    let servers: Vec<_> = compiled.servers.iter().map(|server| server.name.clone()).collect();
+    let names = DecoyNames::new(&compiled.identity, &servers, policy.as_ref());
+    let decoys = compiler.decoys(decoys, &names);
+    let budgets = compiler.budgets(budgets, &compiled.identity, &servers);
     let policy = policy.map(|policy| policy.with_decoys(decoys.tools.clone()));
     let own = compiler.own_resources(file, &mut compiled.servers);
     // A server without a valid name was dropped, so that the indices no longer match the file.

@@ -55,6 +55,16 @@ pub(super) struct DecoyNames<'a> {
     pub(super) policy: Option<&'a Policy>,
 }
 
+impl<'a> DecoyNames<'a> {
+    pub(super) const fn new(
+        identity: &'a IdentitySettings,
+        servers: &'a [ServerName],
+        policy: Option<&'a Policy>,
+    ) -> Self {
+        Self { identity, servers, policy }
+    }
+}
+
 impl SettingsCompiler<'_> {
     pub(super) fn decoys(&mut self, raw: RawDecoys, names: &DecoyNames<'_>) -> DecoySettings {
         let mut settings = DecoySettings::default();

@@ -165,14 +165,6 @@ impl SettingsCompiler<'_> {
             }
             digest
         });
-        let rate = raw.rate.as_deref().and_then(|text| {
-            let rate = rate(text);
-            if rate.is_none() {
-                let message = format!("`{}` is not a rate", text.escape_debug());
-                self.report(&format!("{at}/rate"), message, "write `5/s`, `60/m` or `100/h`");
-            }
-            rate
-        });
         let mut labels = Labels::default();
         for (pointer, label) in &raw.fields {
             if !pointer.is_empty() && !pointer.starts_with('/') {
@@ -192,7 +184,7 @@ impl SettingsCompiler<'_> {
             timeout: self.time(&format!("{at}/timeout"), raw.timeout.as_deref()),
             retries: raw.retries,
             idempotent: raw.idempotent,
-            rate,
+            rate: self.call_rate(at, raw.rate.as_deref()),
             cost: raw.cost,
             may_repeat: raw.may_repeat,
             schema: digest,
@@ -202,6 +194,16 @@ impl SettingsCompiler<'_> {
             let message = format!("`{}` is registered twice", raw.tool.escape_debug());
             self.report(at, message, "keep one of them");
         }
+    }
+
+    fn call_rate(&mut self, at: &str, text: Option<&str>) -> Option<RateLimit> {
+        let text = text?;
+        let rate = rate(text);
+        if rate.is_none() {
+            let message = format!("`{}` is not a rate", text.escape_debug());
+            self.report(&format!("{at}/rate"), message, "write `5/s`, `60/m` or `100/h`");
+        }
+        rate
     }
 }
 

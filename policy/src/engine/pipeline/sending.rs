@@ -188,7 +188,7 @@ impl Policy {
     }
 
     /// The honeytokens in a call that is denied for another reason.
-    pub(super) fn honeytokens_in(
+    pub fn honeytokens_in(
         &self,
         principal: &Principal,
         call: &ItemRequest,
