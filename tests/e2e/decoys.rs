@@ -310,7 +310,7 @@ fn a_honeytoken_in_a_call_that_leads_to_no_server_locks_as_well() {
 }
 
 #[test]
-fn a_honeytoken_in_an_answer_is_withheld_and_locks_whom_it_was_for() {
+fn a_honeytoken_in_an_answer_is_withheld_and_locks_nobody() {
     for era in ERAS {
         let (server, folder) = (server(era), Folder::new());
         let decoys = format!(
@@ -323,6 +323,10 @@ fn a_honeytoken_in_an_answer_is_withheld_and_locks_whom_it_was_for() {
         assert!(!answer.body.contains(HONEY), "{answer:?}");
         let last = gateway.last();
         assert!(findings(&last).contains("wiki-key"), "{last}");
+        gateway.says("a server has shown a honeytoken");
+        assert!(is_served(&ana), "a server locks nobody out");
+        // Who sends the value is locked.
+        assert!(ana.call("read", &json!({ "text": HONEY })).denial().is_some());
         assert!(!is_served(&ana));
         assert!(is_served(&gateway.client(era, BOB)));
         let listed = verb(&config, &gateway, &["revocations", "list"]);

@@ -168,7 +168,7 @@ impl Gateway {
         found
     }
 
-    /// Counts the findings in a message of or to `caller`. A honeytoken among them is a touched decoy.
+    /// Counts the findings in a message of `caller`. A honeytoken among them is a touched decoy.
     pub(super) fn note_findings<'a>(
         &self,
         caller: &Principal,
@@ -178,6 +178,26 @@ impl Gateway {
         self.metrics.content(found.clone());
         for finding in found.filter(|finding| finding.detector == Detector::Honeytokens) {
             self.touched(caller, TouchedDecoy::Honeytoken(&finding.note));
+        }
+    }
+
+    /// Counts the findings in a message of a server to `caller`. A honeytoken among them is counted and logged, and nobody
+    /// is locked for it: a server could lock out whom it wants.
+    pub(super) fn note_shown<'a>(
+        &self,
+        caller: &Principal,
+        found: impl IntoIterator<Item = &'a Finding, IntoIter: Clone>,
+    ) {
+        let found = found.into_iter();
+        self.metrics.content(found.clone());
+        for finding in found.filter(|finding| finding.detector == Detector::Honeytokens) {
+            let decoy = TouchedDecoy::Honeytoken(&finding.note);
+            self.metrics.decoy(decoy.kind());
+            let (principal, what) = (&caller.id, decoy.named());
+            tracing::warn!(
+                event = "decoy.leaked", %principal, decoy = %what,
+                "a server has shown a honeytoken"
+            );
         }
     }
 

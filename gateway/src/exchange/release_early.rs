@@ -98,7 +98,7 @@ impl Gateway {
     ) -> VisibleReply {
         self.metrics.ran(released.ran());
         let (shown, findings) = released.into_parts();
-        self.note_findings(caller, &findings);
+        self.note_shown(caller, &findings);
         found.extend(findings);
         shown
     }

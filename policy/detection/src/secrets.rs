@@ -94,6 +94,54 @@ const CALLED: [&str; 18] = [
 /// The automaton for the names of secrets.
 static LISTS: Compiled<AhoCorasick> = Compiled::new(|| Ok(AhoCorasick::new(CALLED)?));
 
+/// Ordinary words, and beginnings of such, in which one of [`CALLED`] stands by chance.
+const ORDINARY: [&str; 25] = [
+    "author",
+    "secretar",
+    "secretion",
+    "keyword",
+    "keyboard",
+    "keynote",
+    "keystone",
+    "keyframe",
+    "keypad",
+    "keyhole",
+    "monkey",
+    "donkey",
+    "turkey",
+    "hockey",
+    "jockey",
+    "hotkey",
+    "whiskey",
+    "tokeniz",
+    "tokenis",
+    "accessor",
+    "accessib",
+    "accession",
+    "capita",
+    "rapid",
+    "therap",
+];
+
+/// The automaton for ordinary words.
+static ORDINARY_WORDS: Compiled<AhoCorasick> = Compiled::new(|| Ok(AhoCorasick::new(ORDINARY)?));
+
+/// The names of secrets in a text in lower case without signs: their numbers in [`CALLED`].
+fn names_in(plain: &str) -> Vec<usize> {
+    let Some(lists) = LISTS.get() else { return Vec::new() };
+    let mut found = lists.find_overlapping_iter(plain).peekable();
+    if found.peek().is_none() {
+        return Vec::new();
+    }
+    let ordinary = ORDINARY_WORDS.get().into_iter();
+    let ordinary = ordinary.flat_map(|words| words.find_overlapping_iter(plain));
+    let ordinary: Vec<Range<usize>> = ordinary.map(|word| word.range()).collect();
+    let is_within = |name: &Range<usize>| {
+        ordinary.iter().any(|word| word.start <= name.start && name.end <= word.end)
+    };
+    found.filter(|name| !is_within(&name.range())).map(|name| name.pattern().as_usize()).collect()
+}
+
 /// The beginning of a PEM block (RFC 7468).
 static BEGIN: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new("-----BEGIN"));
@@ -211,7 +259,7 @@ pub(crate) fn find_named(name: &str, value: &str, out: &mut Vec<FoundValue>) {
 fn says_secret(name: &str) -> bool {
     let plain: String =
         name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    LISTS.get().is_some_and(|lists| lists.is_match(&plain)) || vendors::names(&plain).is_some()
+    !names_in(&plain).is_empty() || vendors::names(&plain).is_some()
 }
 
 /// The rule of a JSON object in base64 that has a secret.
@@ -556,8 +604,7 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     let segment = plain.trim_end_matches(['=', ':']);
     let segment =
         if assigned { segment.rsplit(['=', ':']).next().unwrap_or(segment) } else { segment };
-    let names = LISTS.get()?.find_overlapping_iter(segment);
-    let name = CALLED.get(names.map(|name| name.pattern().as_usize()).min()?)?;
+    let name = CALLED.get(names_in(segment).into_iter().min()?)?;
     if SHOWN.iter().any(|shown| segment.contains(shown)) || names::is_id(line) {
         return None;
     }
@@ -693,10 +740,11 @@ fn is_placeholder(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::LISTS;
+    use super::{LISTS, ORDINARY_WORDS};
 
     #[test]
     fn the_lists_compile() {
         assert!(LISTS.error().is_none());
+        assert!(ORDINARY_WORDS.error().is_none());
     }
 }

@@ -15,9 +15,9 @@ const DIGESTS: &[&str] = &[
 /// Last words of names of what is said about a credential.
 #[rustfmt::skip]
 const ABOUT: &[&str] = &[
-    "alg", "algorithm", "alias", "arn", "budget", "count", "counts", "days", "description", "endpoint", "expiration", "expires", "expiry", "file",
-    "filename", "format", "index", "issuer", "label", "length", "level", "limit", "limits", "max", "min", "name", "names", "path",
-    "policy", "prefix", "provider", "ring", "rotation", "scope", "scopes", "score", "size", "source", "status", "strength", "suffix", "total", "ttl",
+    "address", "alg", "algorithm", "alias", "arn", "budget", "count", "counts", "days", "description", "endpoint", "expiration", "expires", "expiry", "file",
+    "filename", "format", "hint", "index", "issuer", "label", "length", "level", "limit", "limits", "max", "min", "mint", "name", "names", "path",
+    "policy", "prefix", "provider", "required", "ring", "rotation", "scope", "scopes", "score", "size", "source", "status", "strength", "suffix", "symbol", "total", "ttl",
     "type", "types", "uri", "url", "usage", "used", "version", "versions",
 ];
 
@@ -67,11 +67,11 @@ const CREDENTIALS: [&str; 13] = [
 #[rustfmt::skip]
 const OF_RECORDS: &[&str] = &[
     "aggregate", "attribute", "blob", "board", "bucket", "business", "cache", "candidate", "child", "column", "component", "composite", "compound",
-    "config", "correlation", "dedup", "dedupe", "deduplication", "entity", "entry", "epic", "event", "experiment", "feature", "field",
+    "config", "correlation", "dedup", "dedupe", "deduplication", "entity", "entry", "end", "epic", "evaluated", "event", "experiment", "feature", "field",
     "file", "flag", "folder", "foreign", "group", "grouping", "hash", "header", "i18n", "idempotency", "index", "issue", "item", "label", "locale",
     "localization", "lookup", "map", "message", "metadata", "metric", "natural", "node", "object", "order", "ordering", "page", "parent", "partition",
     "path", "primary", "project", "prop", "property", "pub", "public", "publishable", "range", "react", "record", "row", "s3", "set", "setting", "shard",
-    "sort", "sorting", "space", "sprint", "style", "surrogate", "tag", "task", "team", "ticket", "translation", "unique", "variant",
+    "sort", "sorting", "space", "sprint", "start", "style", "surrogate", "tag", "task", "team", "thread", "ticket", "translation", "unique", "variant",
     // German, Dutch, Polish, Russian, Chinese, Japanese, Korean.
     "primär", "fremd", "sortier", "partitions", "öffentlicher", "öffentliche", "öffentlichen", "idempotenz", "publieke", "primaire", "openbare",
     "publiczny", "główny", "публичный", "открытый", "первичный", "внешний", "主", "公", "公开", "公開", "分区", "排序", "缓存", "幂等", "主要",
@@ -81,7 +81,7 @@ const OF_RECORDS: &[&str] = &[
 /// Words before `token` that make it a position in a list, a unit of text, or a guard against repetition.
 #[rustfmt::skip]
 const OF_LISTS: &[&str] = &[
-    "cached", "change", "changes", "completion", "continuation", "continue", "cursor", "delta", "design", "idempotency", "input", "last", "lexer", "list",
+    "cached", "change", "changes", "completion", "continuation", "continue", "cursor", "delta", "design", "ack", "fencing", "idempotency", "input", "last", "lease", "lexer", "list", "lock",
     "max", "min", "next", "nextpage", "num", "offset", "output", "page", "pagination", "paging", "position", "prev", "previous", "progress", "prompt",
     "reasoning", "resume", "resumption", "scroll", "skip", "special", "start", "starting", "stop", "sync", "syntax", "total", "watch",
     // The same in other languages.
