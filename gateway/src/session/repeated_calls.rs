@@ -167,9 +167,17 @@ mod tests {
         assert!((0..10 * PER_CALLER).all(|n| take("ana", n) == Ok(())));
         assert_eq!(calls.state().length, PER_CALLER);
         assert_eq!(take("bob", 0), Ok(()));
-        assert_eq!(take("carl", 0), Err(RepeatRefusal::Full));
+        assert_eq!(take("carl", 0), Ok(()), "the busiest caller makes room");
         assert_eq!([take("ana", 0), take("bob", 1)], [Ok(()), Ok(())]);
         assert_eq!(calls.state().length, PER_CALLER + 1);
         assert_eq!([take("bob", 1), take("bob", 1)].map(|taken| taken.is_ok()), [true, false]);
+    }
+
+    #[test]
+    fn where_each_caller_has_one_call_another_caller_is_refused() {
+        let (calls, start) = (RepeatedCalls::new(2), SystemClock.instant());
+        let take = |who: &str| calls.take(who, [b"up", b"t", b"{}"], RATE, start);
+        assert_eq!([take("ana"), take("bob")], [Ok(()), Ok(())]);
+        assert_eq!(take("carl"), Err(RepeatRefusal::Full));
     }
 }

@@ -8,7 +8,6 @@
 mod planted;
 mod carried;
 mod handling;
-mod honest;
 mod fence;
 mod host;
 mod imperative;
@@ -25,6 +24,7 @@ mod size;
 mod solicit;
 mod rules;
 pub mod stretch;
+mod honest;
 mod orders;
 mod encoded;
 mod lens;
