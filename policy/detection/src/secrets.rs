@@ -11,8 +11,8 @@ mod randomness;
 mod placeholder;
 mod forms;
 mod places;
-mod labels;
 mod names;
+mod labels;
 mod commands;
 
 use std::ops::Range;
