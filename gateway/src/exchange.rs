@@ -173,9 +173,9 @@ pub struct Gateway {
     pub rate_limiter: Arc<RateLimiter>,
     /// What calls use up of the budgets.
     pub call_budgets: Arc<CallBudgets>,
-    /// The budgets.
+    /// The budgets that calls take from.
     pub budgets: Vec<CallBudget>,
-    /// Identical calls.
+    /// How often each caller makes the same call.
     pub repeated_calls: Arc<RepeatedCalls>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,

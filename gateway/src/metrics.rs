@@ -296,7 +296,7 @@ pub struct Metrics {
     definition_findings: [Counter; Detector::OF_DEFINITIONS.len()],
     /// Refused credentials, by the check that failed.
     credentials: [Counter; CredentialCheck::ALL.len()],
-    /// Steps of approvals.
+    /// What has happened to approvals, by step.
     approvals: [Counter; ApprovalStep::ALL.len()],
     /// Questions about calls that wait for an answer.
     pub approvals_waiting: AtomicU64,

@@ -593,7 +593,7 @@ pub struct DefinitionSubject<'a> {
 pub struct ApprovalEvent<'a> {
     /// The id of the approval.
     pub id: &'a str,
-    /// What happened.
+    /// What happened to the question.
     pub step: ApprovalStep,
     /// The keyed digest of the arguments in canonical form.
     pub argument_digest: &'a str,

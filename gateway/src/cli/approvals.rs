@@ -63,7 +63,7 @@ struct AnswerArgs {
     reason: Option<String>,
 }
 
-/// Runs `portcullis approvals`.
+/// Runs `portcullis approvals` and its verbs.
 pub(super) fn run(approvals: &ApprovalsArgs) -> ExitCode {
     let done = match &approvals.verb {
         ApprovalsCommand::List(reached) => list(reached),

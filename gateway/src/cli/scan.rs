@@ -572,7 +572,7 @@ impl FindingGroup {
         if severity.0 < Severity::High {
             return Ok(());
         }
-        // One command for each definition, whatever the number of its findings.
+        // One command for each definition with any number of findings.
         let commands: BTreeSet<&str> =
             open.iter().filter_map(|one| one.accept.as_deref()).collect();
         for command in commands.into_iter().take(PLACES) {

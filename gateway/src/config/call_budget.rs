@@ -1,4 +1,4 @@
-//! Budgets of calls: what they count, and for whom.
+//! Budgets of calls: what they count, and for which callers.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetSubject {
-    /// Each principal.
+    /// Each principal has its own counter.
     Principal,
     /// Each OAuth client, together with its principal.
     Client,
-    /// Each server.
+    /// Each server has its own counter.
     Server,
     /// Each tool of a server.
     Tool,
@@ -40,27 +40,27 @@ pub struct CallBudget {
     pub calls: Option<u64>,
     /// Maximum bytes of arguments and answers.
     pub bytes: Option<u64>,
-    /// Maximum cost.
+    /// Maximum cost of the calls, in units.
     pub cost: Option<u64>,
 }
 
 /// The calls that a budget counts. `None` stands for all.
 #[derive(Clone, Debug, Default)]
 pub struct BudgetScope {
-    /// The principals.
+    /// The principals whose calls count; `None` for all.
     pub principals: Option<Vec<PrincipalSelector>>,
-    /// The servers.
+    /// The servers whose calls count; `None` for all.
     pub servers: Option<Vec<Pattern>>,
     /// The tools; then nothing else counts.
     pub tools: Option<Vec<Pattern>>,
 }
 
-/// What is called, and by whom.
+/// What is called, and by which caller.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetedCall<'a> {
-    /// The caller.
+    /// The principal that makes the call.
     pub principal: &'a Principal,
-    /// The server.
+    /// The upstream server that is called.
     pub server: &'a ServerName,
     /// What kind of thing is used.
     pub kind: ItemKind,
@@ -68,7 +68,7 @@ pub struct BudgetedCall<'a> {
     pub name: &'a str,
     /// Bytes of the arguments.
     pub bytes: u64,
-    /// The cost.
+    /// What the call costs, in units.
     pub cost: u64,
 }
 

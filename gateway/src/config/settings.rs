@@ -358,9 +358,9 @@ pub struct CircuitBreaker {
 /// How many calls of a server may be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConcurrency {
-    /// Of all callers.
+    /// Most calls of all callers.
     pub all: usize,
-    /// Of one caller.
+    /// Most calls of one caller.
     pub per_caller: usize,
 }
 

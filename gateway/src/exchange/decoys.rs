@@ -182,7 +182,7 @@ impl Gateway {
     }
 
     /// Counts the findings in a message of a server to `caller`. A honeytoken among them is counted and logged, and nobody
-    /// is locked for it: a server could lock out whom it wants.
+    /// is locked for it: a server could lock out any caller.
     pub(super) fn note_shown<'a>(
         &self,
         caller: &Principal,

@@ -48,7 +48,7 @@ impl Gateway {
     }
 }
 
-/// Whom a flow belongs to: the principal with its client. The key with which it proves possession is no part of it, or a
+/// The owner of a flow: the principal with its client. The key with which it proves possession is no part of it, or a
 /// client would begin a clean flow with a new key.
 fn owner(principal: &Principal) -> Box<str> {
     match &principal.claims.client {

@@ -48,7 +48,7 @@ pub struct Webhook {
 /// What became of one request to the service.
 #[derive(Debug)]
 enum RequestEnd {
-    /// It was taken.
+    /// The service took the notice.
     Taken,
     /// The service wants no more notices (HTTP status 410).
     Gone,

@@ -35,7 +35,7 @@ pub use question::{ApprovalBinding, ApprovalId, ApprovalQuestion, BoundCall};
 /// Who answered a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalAnswer {
-    /// What was answered.
+    /// Whether the call may be made.
     pub verdict: ApprovalVerdict,
     /// Through which way the answer came.
     pub source: AnswerSource,
@@ -66,7 +66,7 @@ impl ApprovalVerdict {
 /// The way through which an answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerSource {
-    /// The admin API.
+    /// The admin API, by an operator.
     Operator,
     /// An elicitation of the client that called.
     Client,
@@ -86,7 +86,7 @@ impl AnswerSource {
 /// The state of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalState {
-    /// Nobody has answered.
+    /// Nobody has answered it yet.
     Waiting,
     /// A person approved the call, and no call has used that.
     Approved,
@@ -112,7 +112,7 @@ impl ApprovalState {
 /// A question that can be answered, or was.
 #[derive(Clone, Debug)]
 pub struct OpenApproval {
-    /// What is asked.
+    /// The question that is asked.
     pub question: Arc<ApprovalQuestion>,
     /// The state, and every later one.
     pub state: watch::Receiver<ApprovalState>,
@@ -417,7 +417,7 @@ pub enum ApprovalFailure {
 }
 
 impl ApprovalFailure {
-    /// The reason code.
+    /// The reason code of the denial.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

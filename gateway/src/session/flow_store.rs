@@ -41,7 +41,7 @@ pub enum FlowPart {
 /// The bounds of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowBounds {
-    /// Most flows.
+    /// Most flows of all callers.
     pub flows: usize,
     /// Most values of one flow.
     pub values: usize,

@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 pub struct PrincipalLock {
     /// When it ends, on the monotonic clock.
     until: Instant,
-    /// When it ends.
+    /// When the lock ends, for people.
     pub expires: SystemTime,
     /// Which decoy the principal touched, without any content.
     pub cause: Arc<str>,
@@ -22,7 +22,7 @@ pub struct PrincipalLock {
 /// A time in both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct LockTime {
-    /// The monotonic time.
+    /// The monotonic time, which decides.
     pub instant: Instant,
     /// The time of day.
     pub now: SystemTime,

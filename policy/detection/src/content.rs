@@ -273,7 +273,7 @@ impl ContentPolicy {
         Ok(Self { planted: self.planted.with_canaries(canaries)?, ..self })
     }
 
-    /// This policy with honeytokens. A message with one of them is withheld, whatever the profiles say.
+    /// This policy with honeytokens. A message with one of them is withheld under every profile.
     ///
     /// # Errors
     /// When no automaton can be built for them.

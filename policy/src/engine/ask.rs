@@ -224,7 +224,7 @@ pub struct SamplingPolicy {
 /// user pays for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelHintAction {
-    /// They are removed.
+    /// The hints are removed.
     #[default]
     Drop,
     /// They are passed on.

@@ -25,7 +25,7 @@ pub enum FlowMode {
     Observe,
     /// Asks a person about what `deny` refuses.
     Ask,
-    /// Refuses.
+    /// Refuses the call.
     Deny,
 }
 
@@ -227,7 +227,7 @@ pub struct FlowPolicy {
 }
 
 impl FlowPolicy {
-    /// Compiles the section.
+    /// Compiles the section `policy.flow`.
     #[must_use]
     pub fn new(settings: FlowSettings) -> Self {
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
@@ -430,7 +430,7 @@ pub struct SentValues<'a> {
     pub operation: SentOperation,
     /// The tool, prompt, URI or method.
     pub name: &'a str,
-    /// The arguments.
+    /// The arguments of the call.
     pub arguments: Option<Value<'a>>,
     /// Members of `params` that the gateway does not know.
     pub extra: &'a [(Box<str>, Fragment)],
@@ -569,7 +569,7 @@ struct SeenArgument {
     texts: usize,
     /// One of them was neither given as a whole nor in all its parts.
     has_unendorsed: bool,
-    /// It holds `true`.
+    /// Whether it holds the value `true`.
     has_switch: bool,
     /// A word or an address that only untrusted results have shown.
     has_untrusted_word: bool,

@@ -25,14 +25,14 @@ pub enum Integrity {
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Confidentiality {
-    /// Everybody.
+    /// Everybody may read it.
     #[default]
     Public,
     /// Everybody inside the organisation.
     Internal,
     /// Only some people: it must not leave.
     Confidential,
-    /// Only few people.
+    /// Only few people may read it.
     Restricted,
 }
 
@@ -66,7 +66,7 @@ impl Confidentiality {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "FlowSink")]
 pub enum Sink {
-    /// It only reads.
+    /// It only reads, and sends nothing.
     None,
     /// It changes something that stays inside.
     Write,

@@ -68,7 +68,7 @@ impl ValueMarks {
 /// What is known of a result that a flow is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultSource<'a> {
-    /// Its labels.
+    /// The labels of what showed it.
     pub labels: FlowLabels,
     /// The members of `structuredContent` that the server vouches for, although others write the rest.
     pub vouched: &'a [Box<str>],

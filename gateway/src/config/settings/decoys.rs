@@ -41,7 +41,7 @@ pub struct HoneytokenSettings {
     pub name: Box<str>,
     /// The JSON Pointer of the entry, for errors.
     pub at: Box<str>,
-    /// The value.
+    /// The value, or where it is read.
     pub value: VariableValue,
     /// How long a principal is locked that sends or gets it; `None` if it is not locked.
     pub lock: Option<Duration>,

@@ -303,9 +303,9 @@ pub(super) enum RawOrigin {
     /// Where a route of the server has others as well.
     #[default]
     Auto,
-    /// Always.
+    /// Every message has it.
     Always,
-    /// Never.
+    /// No message has it.
     Never,
 }
 

@@ -34,7 +34,7 @@ const NONE: (StatusCode, &str) = (
 struct AnswerWords {
     /// The name of the person.
     by: Option<Box<str>>,
-    /// The reason.
+    /// The reason that the person gives.
     reason: Option<Box<str>>,
 }
 

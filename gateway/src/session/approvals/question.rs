@@ -39,7 +39,7 @@ impl ApprovalId {
         (text.len() == 32 && text.bytes().all(digit)).then(|| Self(text.into()))
     }
 
-    /// The text.
+    /// The text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -141,7 +141,7 @@ pub struct ApprovalQuestion {
     pub origins: Vec<(Box<str>, Origin)>,
     /// When it was asked.
     pub asked: SystemTime,
-    /// When it expires.
+    /// When it can no longer be answered.
     pub expires: SystemTime,
     /// The version of the configuration under which it was asked.
     pub config_digest: Arc<str>,

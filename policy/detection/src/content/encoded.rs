@@ -35,7 +35,7 @@ pub(super) type Recall<'a> = &'a dyn Fn(&str, &mut Vec<FoundValue>);
 /// The context in which encodings are searched.
 #[derive(Clone, Copy)]
 pub(super) struct DecodeContext<'a> {
-    /// Canaries and honeytokens.
+    /// The canaries and honeytokens of the policy.
     pub(super) planted: &'a PlantedValues,
     /// The budget of the search.
     pub(super) budget: &'a WorkBudget,

@@ -58,7 +58,7 @@ pub(super) struct RuleMatch<'a> {
     pub(super) note: &'a str,
     /// Where it begins in the text.
     pub(super) from: usize,
-    /// Where it ends.
+    /// Where the match ends in the text.
     pub(super) end: usize,
 }
 

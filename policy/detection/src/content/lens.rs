@@ -76,7 +76,7 @@ pub(super) struct StringScan<'a> {
     pub(super) types: &'a [Pattern],
     /// Whether texts of results are wrapped in a fence.
     pub(super) fences: bool,
-    /// Canaries and honeytokens.
+    /// The canaries and honeytokens of the policy.
     pub(super) planted: &'a PlantedValues,
     /// The handling of honeytokens, which no profile sets.
     pub(super) honeytokens: Handling,
@@ -440,7 +440,7 @@ impl StringScan<'_> {
         }
         self.remember(text, &mut found);
         // Of two overlapping findings, the one with the stricter handling counts. A honeytoken can look like a secret, and
-        // locks whoever touches it.
+        // who sends it is locked.
         found.sort_by_key(|one| {
             let is_planted = matches!(one.class, ValueClass::Honeytoken(_));
             let handling = std::cmp::Reverse(self.of(one.class));

@@ -48,7 +48,7 @@ const LONGEST: usize = 64;
 /// What names a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NamedBy<'a> {
-    /// Nothing.
+    /// Nothing gives it a name.
     Nothing,
     /// This name, as it does for each item where the value is a list.
     Name(&'a str),

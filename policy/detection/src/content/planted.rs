@@ -14,7 +14,7 @@ const HONEYTOKEN: &str = "honeytoken";
 pub struct Honeytoken {
     /// Its name in findings. The value itself is in no finding.
     pub name: Box<str>,
-    /// The value.
+    /// The value that is searched for.
     pub value: Box<str>,
 }
 

@@ -36,7 +36,7 @@ const WHEN: [&str; 11] = [
     "attempts",
 ];
 
-/// Words that make a token or a key one of a credential, whatever stands behind them.
+/// Words that make a token or a key one of a credential, also with other words behind them.
 const OF_CREDENTIALS: [&str; 6] = ["password", "passwd", "email", "auth", "secret", "reset"];
 
 /// Verbs between a name and its value.

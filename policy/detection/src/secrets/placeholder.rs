@@ -101,9 +101,9 @@ static KNOWN: Compiled<AhoCorasick> =
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Likeness {
-    /// Generated.
+    /// It was generated at random.
     Random,
-    /// Made of words.
+    /// It is made of words.
     Words,
     /// What stands in place of a value.
     Placeholder,

@@ -18,7 +18,7 @@ impl RootsPolicy {
     /// `roots/list`, a modern one an object with a result for each request (SPEC 2026-07-28 `inputResponses`).
     pub(super) fn edits(&self, answer: Value<'_>) -> Vec<JsonEdit> {
         let Some(only) = &self.only else { return Vec::new() };
-        // The members of an object with results are objects, whatever they are called; those of a result are not.
+        // The members of an object with results are objects under any name; those of a result are not.
         let has = |name, kinds: &[JsonKind]| {
             answer.get(name).is_some_and(|member| kinds.contains(&member.kind()))
         };

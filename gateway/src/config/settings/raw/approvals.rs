@@ -55,6 +55,6 @@ pub(in crate::config::settings) struct RawWebhook {
 pub(in crate::config::settings) enum Approver {
     /// The user of the client that calls.
     Client,
-    /// An operator.
+    /// An operator, through the admin API.
     Operator,
 }
