@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use json::{Document, JsonKind, Value};
+use json::{Document, JsonBounds, JsonKind, Value};
 
 use super::members::{NamedBy, NamesWithin};
 use crate::labels::form;
@@ -65,6 +65,17 @@ impl JsonText {
             add_named(document.root(), NamedBy::Nothing, *from, find, &mut out);
         }
         out
+    }
+
+    /// The strings and names that have escapes, each with its place and decoded.
+    pub(super) fn escaped(&self, text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
+        let strings = self.tokens.iter().filter(|token| token.kind != TokenKind::Number);
+        strings.filter_map(move |token| {
+            let written = text.get(token.at.clone()).filter(|text| text.contains('\\'))?;
+            let string = format!("\"{written}\"").into();
+            let string = Document::parse(string, &JsonBounds::ANSWER).ok()?;
+            Some((token.at.clone(), string.root().as_str()?.into_owned()))
+        })
     }
 
     /// The parts of a range of the text that can be replaced: what of it lies within strings, with whole escapes, and whole
@@ -279,6 +290,9 @@ mod tests {
         ] {
             assert_eq!(parts(text, what), expected, "{text}");
         }
+        let text = r#"{"a\u0062":"c","d":["\n"]}"#;
+        let escaped: Vec<_> = JsonText::of(text).unwrap().escaped(text).collect();
+        assert_eq!(escaped, [(2..9, "ab".to_owned()), (21..23, "\n".to_owned())]);
         assert!(JsonText::of("no JSON").is_none() && JsonText::of("{\"a\":").is_none());
     }
 }

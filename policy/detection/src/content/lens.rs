@@ -488,6 +488,12 @@ impl StringScan<'_> {
             let named = json.named(&mut find).into_iter();
             found.extend(named.filter(|one| self.keeps(text, one)));
         }
+        if let Some(json) = json.filter(|_| !self.planted.is_empty()) {
+            for (at, decoded) in json.escaped(text) {
+                let planted = self.planted.find(decoded.as_bytes()).into_iter();
+                found.extend(planted.map(|one| FoundValue { from: at.start, end: at.end, ..one }));
+            }
+        }
         let found = found.into_iter();
         let parts = |one: FoundValue| {
             let parts = marks.around(text, one.from..one.end).into_iter();
