@@ -697,7 +697,7 @@ impl Gateway {
             verb: ask.verb,
             name: target.name.clone(),
             arguments: ask.arguments,
-            extra: granted(&target.server, ask.extra),
+            extra: granted(target.server, ask.extra),
             meta: target.server.sendable_meta(ask.meta),
         };
         let client = arrived.on_behalf(target.server_index).client;
