@@ -149,9 +149,9 @@ fn answers_with(client: &Client, era: Era, roots: &Value) {
 fn a_server_gets_only_the_roots_that_it_is_granted() {
     let root = |uri: &str| json!({ "uri": uri, "name": "a folder" });
     let (work, private, up) = (
-        root("file:///srv/work/one"),
+        root("file:///srv/projects/one"),
         root("file:///home/ana"),
-        root("file:///srv/work/../../home/ana"),
+        root("file:///srv/projects/../../home/ana"),
     );
     for era in ERAS {
         let script = Script::default();
@@ -159,9 +159,9 @@ fn a_server_gets_only_the_roots_that_it_is_granted() {
         let server = asking(Era::Modern, &script);
         for (setting, given, got) in [
             ("", json!([work, private]), json!([work, private])),
-            ("only: ['file:///srv/work/*']", json!([work, private, up]), json!([work])),
-            ("only: ['file:///srv/work/*']", json!([private]), json!([])),
-            ("only: ['file:///srv/work/*']", json!([work]), json!([work])),
+            ("only: ['file:///srv/projects/*']", json!([work, private, up]), json!([work])),
+            ("only: ['file:///srv/projects/*']", json!([private]), json!([])),
+            ("only: ['file:///srv/projects/*']", json!([work]), json!([work])),
         ] {
             let gateway = start(&server, &format!("{{roots: {{{setting}}}}}"), None);
             answers_with(&able(&gateway, era), era, &given);

@@ -402,7 +402,7 @@ pub(super) enum RawSamplingOver {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawRoots {
-    /// Patterns of the URIs of roots that the server may know of, such as `file:///srv/work/*`. Others are removed from
+    /// Patterns of the URIs of roots that the server may know of, such as `file:///srv/projects/*`. Others are removed from
     /// the answer. Without it the server gets all.
     pub(super) only: Option<Vec<String>>,
 }

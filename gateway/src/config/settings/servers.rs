@@ -216,7 +216,7 @@ impl SettingsCompiler<'_> {
 
     /// Compiles the patterns of the roots that a server may know of.
     fn granted_roots(&mut self, at: &str, list: &[String]) -> Vec<Pattern> {
-        self.filled(at, list, "name the roots, such as `file:///srv/work/*`");
+        self.filled(at, list, "name the roots, such as `file:///srv/projects/*`");
         let mut patterns = Vec::with_capacity(list.len());
         for (n, text) in list.iter().enumerate() {
             match Pattern::resource(text) {
