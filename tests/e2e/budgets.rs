@@ -153,6 +153,8 @@ fn an_agent_that_repeats_itself_is_told_so() {
         let told = ana.call("read", &same).text();
         assert!(told.contains("You repeat yourself") && told.contains("same arguments"), "{told}");
         assert_eq!(gateway.last()["reason"], "repeated-call");
+        let number = json!({ "text": "again", "n": 1.0 });
+        assert!(refusal(&ana, "read", &number).is_some(), "the same number in another spelling");
         // Another session of the same principal is no way out; others are not affected.
         assert!(refusal(&gateway.client(era, ANA), "read", &same).is_some());
         for (client, tool, arguments) in [

@@ -48,6 +48,30 @@ fn both(value: &Value) -> Value {
 }
 
 #[test]
+fn what_stands_before_json_in_a_text_is_redacted_too() {
+    const KEY: &str = "AKIAQ3EGRZ7XK2MWPLVT";
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let (gateway, off) = (
+            start(&server, ""),
+            start(&server, "content: [{servers: ['*'], results: {secrets: 'off'}}]"),
+        );
+        for text in [
+            format!("# the key is {KEY}\n{{\"a\": 1}}"),
+            format!("// {KEY}\n[1]"),
+            format!("```json {KEY}\n{{}}\n```"),
+        ] {
+            let content = json!([{ "type": "text", "text": text }]);
+            *told.lock().unwrap() = json!({ "resultType": "complete", "content": content });
+            let shown = result(&gateway, era, &json!({})).to_string();
+            assert!(!shown.contains(KEY) && shown.contains("[REDACTED:"), "{era:?}: {shown}");
+            assert!(result(&off, era, &json!({})).to_string().contains(KEY));
+        }
+    }
+}
+
+#[test]
 fn a_credential_is_known_by_the_name_of_its_member_and_an_id_is_not_taken_for_one() {
     for era in ERAS {
         let told = Said::default();

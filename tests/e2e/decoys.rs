@@ -309,6 +309,26 @@ fn a_honeytoken_in_a_call_that_leads_to_no_server_locks_as_well() {
     }
 }
 
+/// With the form of a key: the detector of secrets finds it as well.
+#[test]
+fn a_honeytoken_that_looks_like_a_secret_locks_as_well() {
+    const KEY: &str = "AKIAQ3EGRZ7XK2MWPLVT";
+    for era in ERAS {
+        let server = server(era);
+        let decoys =
+            format!("honeytokens:\n- {{name: cloud-key, value: {KEY}, lock: {{principal: 1h}}}}");
+        let mut config = config(&server, &decoys);
+        config.policy =
+            format!("{OPEN}\ncontent: [{{servers: [up], arguments: {{secrets: block}}}}]");
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("read", &json!({ "text": KEY })).denial().is_some());
+        let found = findings(&gateway.last());
+        assert!(found.contains("cloud-key"), "{era:?}: {found}");
+        assert!(!is_served(&ana), "{era:?}");
+    }
+}
+
 #[test]
 fn a_honeytoken_in_an_answer_is_withheld_and_locks_nobody() {
     for era in ERAS {

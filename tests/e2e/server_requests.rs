@@ -93,6 +93,12 @@ fn a_server_does_not_choose_the_model_that_the_user_pays_for() {
             let expected = json!({ "hints": hints, "costPriority": 0.5 });
             assert_eq!(wanted, expected, "{era:?} {setting}");
         }
+        // Some clients read this as `hints`.
+        let gateway = start(&server, "{sampling: {}}", None);
+        asked["params"]["modelPreferences"] = json!({ "Hints": [{ "name": "the-dearest" }] });
+        let (answer, record) = called(&gateway, era, &script, asked);
+        assert!(!answer.body.contains("the-dearest"), "{era:?}: {answer:?}");
+        assert!(record["found"].to_string().contains("server-request-malformed"), "{record}");
     }
 }
 
@@ -114,6 +120,60 @@ fn a_server_that_asks_too_often_is_refused_for_the_caller_whom_it_asks() {
         let answer = bob.call("work", &json!({}));
         assert!(answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
     }
+}
+
+#[test]
+fn a_form_without_a_message_cannot_hide_who_asks() {
+    for era in ERAS {
+        let script = Script::default();
+        let (server, other) = (asking(era, &script), quiet(era));
+        let gateway = start(&server, "{formElicitation: {}}", Some(&other));
+        let mut asked = form(&json!({ "name": { "type": "string", "title": "from the bank" } }));
+        asked["params"].as_object_mut().unwrap().remove("message");
+        let (answer, record) = called(&gateway, era, &script, asked);
+        assert!(!answer.body.contains("from the bank"), "{era:?}: {answer:?}");
+        assert!(record["found"].to_string().contains("server-request-malformed"), "{record}");
+    }
+}
+
+/// A task of a modern server that waits for answers to these requests.
+fn working(requests: Value) -> Server {
+    let offers = json!({ "tools": [e2e::server::tool("work")] });
+    Server::offering(Era::Modern, offers, move |call| {
+        let kind = if call.method() == "tools/call" { "task" } else { "complete" };
+        json!({ "resultType": kind, "taskId": "t", "status": "input_required", "ttlMs": 60_000,
+            "createdAt": "x", "inputRequests": requests })
+    })
+}
+
+/// A client that can be asked, and the id of a task of `server`.
+fn tasked(gateway: &Gateway) -> (Client, Value) {
+    let can = json!({ "elicitation": { "form": {} }, "roots": {},
+        "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let client = Client::able(gateway.address, "/mcp", Era::Modern, Some(e2e::gateway::ANA), &can);
+    let answer = client.ask("tools/call", json!({ "name": "work", "task": {} })).json();
+    let id = answer["result"]["taskId"].clone();
+    assert!(id.is_string(), "{answer}");
+    (client, id)
+}
+
+/// Such tasks are those of the modern era.
+#[test]
+fn a_task_gets_only_the_roots_that_are_granted_and_its_polling_uses_no_rate_up() {
+    let roots = json!({ "q": { "method": "roots/list", "params": {} } });
+    let server = working(roots);
+    let gateway = start(&server, "{roots: {only: ['file:///srv/projects/*']}, rate: 2/h}", None);
+    let (client, id) = tasked(&gateway);
+    for _ in 0..5 {
+        let state = client.ask("tasks/get", json!({ "taskId": id })).json();
+        assert_eq!(state["result"]["inputRequests"]["q"]["method"], "roots/list", "{state}");
+    }
+    let given = json!({ "q": { "roots": [{ "uri": "file:///home/ana" }, { "uri": "file:///srv/projects/a" }] } });
+    let update = json!({ "taskId": id, "inputResponses": given });
+    assert_eq!(client.ask("tasks/update", update).code(), 0);
+    let last = server.calls().into_iter().rfind(|call| call.method() == "tasks/update").unwrap();
+    let got = &last.body["params"]["inputResponses"]["q"]["roots"];
+    assert_eq!(*got, json!([{ "uri": "file:///srv/projects/a" }]));
 }
 
 /// Answers the question for roots of a call that this begins, and waits for the end of the call.

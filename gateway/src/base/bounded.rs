@@ -68,6 +68,25 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
         Ok(None)
     }
 
+    /// Sets an entry to what `next` makes of its value, which is `None` for a new one. Nobody sees the map in between.
+    ///
+    /// # Errors
+    /// [`MapFull`] if the entry is new and there is no room.
+    pub fn set(&self, key: K, next: impl FnOnce(Option<&V>) -> V) -> Result<(), MapFull> {
+        let full = MapFull { limit: self.limit };
+        let Some(mut shard) = self.shard(&key) else { return Err(full) };
+        if let Some(known) = shard.get_mut(&key) {
+            *known = next(Some(known));
+            return Ok(());
+        }
+        let another = |length: usize| Some(length + 1).filter(|length| *length <= self.limit);
+        if self.length.fetch_update(Ordering::AcqRel, Ordering::Acquire, another).is_err() {
+            return Err(full);
+        }
+        shard.insert(key, next(None));
+        Ok(())
+    }
+
     /// Removes an entry and returns its value.
     pub fn remove(&self, key: &K) -> Option<V> {
         let removed = self.shard(key)?.remove(key);

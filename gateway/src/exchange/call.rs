@@ -565,8 +565,14 @@ impl Gateway {
             admitted.verb == RequestOperation::Call && !known.is_some_and(|known| known.may_repeat);
         let Some(rate) = self.repeat_limit.filter(|_| is_counted) else { return Ok(()) };
         let mut arguments = Vec::new();
-        if let Some(given) = admitted.permit.arguments() {
-            json::write_plain(&mut arguments, given.value());
+        match admitted.permit.arguments().map(Fragment::value) {
+            // Numbers of one value are one number; those without an exact form are compared as they are written.
+            Some(given) if json::write_canonical(&mut arguments, given).is_err() => {
+                arguments.clear();
+                json::write_plain(&mut arguments, given);
+            }
+            Some(_) => {}
+            None => arguments.extend_from_slice(b"{}"),
         }
         let (caller, now) = (arrived.caller.principal.id.as_str(), self.clock.instant());
         // A call that goes on after questions of its server is another one each time.

@@ -1,7 +1,7 @@
 //! What happens to a caller that touches a decoy: it calls a tool that no server has, or sends or gets a value that
 //! nobody has a reason to send (control C35).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,16 +168,25 @@ impl Gateway {
         found
     }
 
+    /// Counts findings, and returns the name of each honeytoken among them once.
+    fn honeytokens_among<'a>(
+        &self,
+        found: impl IntoIterator<Item = &'a Finding, IntoIter: Clone>,
+    ) -> BTreeSet<&'a str> {
+        let found = found.into_iter();
+        self.metrics.content(found.clone());
+        let honeytokens = found.filter(|finding| finding.detector == Detector::Honeytokens);
+        honeytokens.map(|finding| &*finding.note).collect()
+    }
+
     /// Counts the findings in a message of `caller`. A honeytoken among them is a touched decoy.
     pub(super) fn note_findings<'a>(
         &self,
         caller: &Principal,
         found: impl IntoIterator<Item = &'a Finding, IntoIter: Clone>,
     ) {
-        let found = found.into_iter();
-        self.metrics.content(found.clone());
-        for finding in found.filter(|finding| finding.detector == Detector::Honeytokens) {
-            self.touched(caller, TouchedDecoy::Honeytoken(&finding.note));
+        for name in self.honeytokens_among(found) {
+            self.touched(caller, TouchedDecoy::Honeytoken(name));
         }
     }
 
@@ -188,10 +197,8 @@ impl Gateway {
         caller: &Principal,
         found: impl IntoIterator<Item = &'a Finding, IntoIter: Clone>,
     ) {
-        let found = found.into_iter();
-        self.metrics.content(found.clone());
-        for finding in found.filter(|finding| finding.detector == Detector::Honeytokens) {
-            let decoy = TouchedDecoy::Honeytoken(&finding.note);
+        for name in self.honeytokens_among(found) {
+            let decoy = TouchedDecoy::Honeytoken(name);
             self.metrics.decoy(decoy.kind());
             let (principal, what) = (&caller.id, decoy.named());
             tracing::warn!(
@@ -223,7 +230,9 @@ impl Gateway {
         let (id, at) =
             (caller.id.as_str(), LockTime { instant: self.clock.instant(), now: self.clock.now() });
         let lock = match self.locks.add(id, time, at, cause) {
-            Ok(lock) => lock,
+            Ok(Some(lock)) => lock,
+            // It is locked for as long already.
+            Ok(None) => return,
             Err(error) => {
                 tracing::error!(
                     event = "decoy.lock_failed", principal = %caller.id, %error,

@@ -74,6 +74,17 @@ fn has_misspelled_elicitations(error: Value<'_>) -> bool {
         || data.is_some_and(|data| wire::is_misspelled(data, &["elicitations"]))
 }
 
+/// Elicitation requests with these params, each with the edits that the policy requires.
+fn elicitations(
+    params: impl Iterator<Item = (Fragment, Vec<JsonEdit>)>,
+) -> Result<Vec<InputRequest>, Refusal> {
+    let question = |(n, (params, edits)): (usize, (Fragment, Vec<JsonEdit>))| {
+        let (key, params) = (format!("elicitation-{n}").into(), Some(edited(&params, edits)?));
+        Ok(InputRequest { key, id: None, method: method::ELICIT.into(), params })
+    };
+    params.enumerate().map(question).collect()
+}
+
 /// Whether the code of an error says that it requires URL elicitation.
 fn is_elicitation_required(error: Value<'_>) -> bool {
     error.get("code").and_then(Value::as_i64) == Some(i64::from(code::URL_ELICITATION))
@@ -449,13 +460,8 @@ impl InFlightCall {
         if self.era() == Era::Legacy {
             return None;
         }
-        let question = |(n, (params, edits)): (usize, (Value<'_>, Vec<JsonEdit>))| {
-            let params = Some(edited(&params.fragment(&document), edits)?);
-            let key = format!("elicitation-{n}").into();
-            Ok(InputRequest { key, id: None, method: method::ELICIT.into(), params })
-        };
-        let questions = items.into_iter().zip(edits).enumerate().map(question);
-        let questions = match questions.collect::<Result<Vec<_>, Refusal>>() {
+        let fragments = items.into_iter().map(|params| params.fragment(&document));
+        let questions = match elicitations(fragments.zip(edits)) {
             Ok(questions) => questions,
             Err(refusal) => return Some(Err(Failure::Refused(refusal))),
         };

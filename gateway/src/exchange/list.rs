@@ -77,6 +77,15 @@ struct SeenCatalog<'a> {
 const GRACE: Duration = Duration::from_millis(100);
 
 impl Gateway {
+    /// Logs and counts that a list lacks the definitions of a server.
+    fn note_missing(&self, server: &ServerName, kind: ItemKind) {
+        tracing::warn!(
+            event = "list.incomplete", %server, kind = kind.as_str(),
+            "a list was returned without the definitions of this server"
+        );
+        self.metrics.partial_lists.add(1);
+    }
+
     /// Lists what the caller may see of every server on the route.
     pub(super) async fn list(
         &self,
@@ -130,11 +139,7 @@ impl Gateway {
             *seen += decoys.len();
         }
         for server in &missing {
-            tracing::warn!(
-                event = "list.incomplete", %server, kind = kind.as_str(),
-                "a list was returned without the definitions of this server"
-            );
-            self.metrics.partial_lists.add(1);
+            self.note_missing(server, kind);
         }
         let mut found = Vec::new();
         let extra = self.beside(&arrived, &shown, &mut found).await;

@@ -49,7 +49,7 @@ impl LockStore {
         self.locks.length() > 0 && self.locks.get(&id.into()).is_some_and(|lock| now < lock.until)
     }
 
-    /// Locks the principal with this id for `time`. A lock that ends later stays as it is.
+    /// Locks the principal with this id for `time`. `None` if it was locked for as long before.
     ///
     /// # Errors
     /// If there is no room for it.
@@ -59,21 +59,27 @@ impl LockStore {
         time: Duration,
         at: LockTime,
         cause: &Arc<str>,
-    ) -> Result<PrincipalLock, MapFull> {
+    ) -> Result<Option<PrincipalLock>, MapFull> {
         let lock = PrincipalLock {
             until: at.instant + time,
             expires: at.now + time,
             cause: Arc::clone(cause),
         };
-        if let Some(known) = self.locks.get(&id.into()) {
-            if known.until >= lock.until {
-                return Ok(known);
-            }
-            self.locks.remove(&id.into());
+        let mut is_new = true;
+        let mut set = || {
+            self.locks.set(id.into(), |known| {
+                let longer = known.filter(|known| known.until >= lock.until);
+                is_new = longer.is_none();
+                longer.unwrap_or(&lock).clone()
+            })
+        };
+        if set().is_err() {
+            // Locks that have ended make room.
+            self.sweep(at.instant);
+            set()?;
         }
-        self.locks.insert(id.into(), lock.clone())?;
         self.measure();
-        Ok(lock)
+        Ok(is_new.then_some(lock))
     }
 
     /// Lifts the lock of the principal with this id; returns whether there was one.

@@ -387,6 +387,18 @@ impl PageCollector {
         taken.unwrap_or(Err(UpstreamError::Protocol("the list could not be read")))
     }
 
+    /// Logs that a definition is dropped because it is invalid.
+    fn log_invalid(&self, definition: Value<'_>, error: &(dyn std::error::Error + 'static)) {
+        let error = crate::base::error_chain::ErrorChain(error);
+        let name = definition.get(self.kind.key()).and_then(Value::as_str).unwrap_or_default();
+        let name = masking::secrets(&name);
+        let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default().escape_debug();
+        tracing::warn!(
+            event = "definition.dropped", server = %self.server, kind = self.kind.as_str(), %name, %error,
+            "definition dropped: invalid"
+        );
+    }
+
     fn read(
         &mut self,
         result: &Fragment,
@@ -425,18 +437,7 @@ impl PageCollector {
             let former = self.former.as_deref();
             match CatalogItem::read_again(self.kind, definition, &document, former, budget) {
                 Ok(offer) => self.offers.push(offer),
-                Err(error) => {
-                    let error = crate::base::error_chain::ErrorChain(&error);
-                    let name = definition.get(self.kind.key()).and_then(Value::as_str);
-                    let name = name.unwrap_or_default();
-                    let name = masking::secrets(&name);
-                    let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default();
-                    let name = name.escape_debug();
-                    tracing::warn!(
-                        event = "definition.dropped", server = %self.server, kind, %name, %error,
-                        "definition dropped: invalid"
-                    );
-                }
+                Err(error) => self.log_invalid(definition, &error),
             }
         }
         if self.count == 1 {

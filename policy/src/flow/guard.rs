@@ -340,9 +340,12 @@ impl FlowPolicy {
         if !guarded && !self.compares_origins {
             return FlowFacts { labels, ..FlowFacts::default() };
         }
-        let compares_runs = self.compares_origins || labels.is_confidential();
+        let runs = match self.compares_origins || labels.is_confidential() {
+            true => RunComparison::Compared,
+            false => RunComparison::Skipped,
+        };
         let seen = |(name, role, part): (_, _, SentPart<'_>)| {
-            let seen = SeenArgument::of(key, memory, part, compares_runs);
+            let seen = SeenArgument::of(key, memory, part, runs);
             JudgedArgument { name, role, seen }
         };
         let seen: Vec<_> = sent.parts(tool.targets).map(seen).collect();
@@ -581,9 +584,18 @@ struct SeenArgument {
     worst: Option<Origin>,
 }
 
+/// Whether runs of words are looked up besides values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunComparison {
+    /// They are looked up.
+    Compared,
+    /// They are skipped, because no clause needs them.
+    Skipped,
+}
+
 impl SeenArgument {
     /// Looks at each text by itself: one that was given says nothing of another in the same list.
-    fn of(key: &ValueKey, memory: &FlowMemory, part: SentPart<'_>, compares_runs: bool) -> Self {
+    fn of(key: &ValueKey, memory: &FlowMemory, part: SentPart<'_>, runs: RunComparison) -> Self {
         let text = Cell::new(SeenText::default());
         let visitor = ValueVisitor::new(key, ValueReading::Judged, |kind, hash| {
             let mut seen = text.get();
@@ -591,7 +603,10 @@ impl SeenArgument {
             text.set(seen);
             true
         });
-        let mut visitor = if compares_runs { visitor } else { visitor.without_runs() };
+        let mut visitor = match runs {
+            RunComparison::Compared => visitor,
+            RunComparison::Skipped => visitor.without_runs(),
+        };
         let (mut seen, mut has_switch) = (Self::default(), false);
         let mut look = |said: &str| {
             let extent = visitor.text(said);

@@ -124,6 +124,28 @@ pub struct Constraint {
     pattern: Option<Regex>,
 }
 
+/// Checks the hosts that are admitted besides every public one.
+///
+/// # Errors
+/// What is wrong with them.
+fn additional_hosts_fit(limits: &ArgumentLimits) -> Result<(), &'static str> {
+    let hosts = &limits.additional_hosts;
+    if hosts.is_empty() {
+        return Ok(());
+    }
+    if limits.kind != ArgumentType::Url {
+        return Err("this is for `type: url`");
+    }
+    if !limits.hosts.is_empty() || limits.private_hosts {
+        return Err("this goes with every public host, not with `hosts` or `privateHosts`");
+    }
+    let is_any = |host: &String| host.chars().all(|c| matches!(c, '*' | '?' | '.'));
+    if hosts.iter().any(is_any) {
+        return Err("this names every host, also inside a network");
+    }
+    Ok(())
+}
+
 impl Constraint {
     /// Compiles a constraint.
     ///
@@ -168,23 +190,7 @@ impl Constraint {
                 "without `hosts` this admits every internal address, metadata services included",
             ));
         }
-        if only(!limits.additional_hosts.is_empty(), ArgumentType::Url) {
-            return Err(("additionalHosts", "this is for `type: url`"));
-        }
-        if !limits.additional_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts)
-        {
-            return Err((
-                "additionalHosts",
-                "this goes with every public host, not with `hosts` or `privateHosts`",
-            ));
-        }
-        if limits
-            .additional_hosts
-            .iter()
-            .any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.')))
-        {
-            return Err(("additionalHosts", "this names every host, also inside a network"));
-        }
+        additional_hosts_fit(&limits).map_err(|wrong| ("additionalHosts", wrong))?;
         if only(!limits.domains.is_empty(), ArgumentType::Email) {
             return Err(("domains", "this is for `type: email`"));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use policy::definition::registry::RateLimit;
-use policy_core::subject::name::{RuleId, ServerName};
+use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 
 use super::IdentitySettings;
@@ -32,15 +32,7 @@ impl SettingsCompiler<'_> {
         let (mut seen, mut budgets) = (BTreeSet::new(), Vec::new());
         for (n, raw) in raws.into_iter().enumerate() {
             let at = format!("/budgets/{n}");
-            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
-            if let Err(error) = RuleId::parse(&raw.name) {
-                let message = format!("`{}` {error}", raw.name.escape_debug());
-                self.report(
-                    &format!("{at}/name"),
-                    message,
-                    "it stands in records: give a plain one",
-                );
-            }
+            self.recorded_name(&at, &raw.name, &mut seen);
             if raw.calls.is_none() && raw.bytes.is_none() && raw.cost.is_none() {
                 let help = "give `calls`, `bytes` or `cost`";
                 self.report(&at, "this budget limits nothing", help);

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use policy_core::subject::name::RuleId;
+
 use super::problem::ConfigProblem;
 use super::unserved::UnneededServers;
 use super::yaml::YamlNode;
@@ -214,6 +216,16 @@ impl SettingsCompiler<'_> {
                 "give each its own name"
             };
             self.report(at, message, help);
+        }
+    }
+
+    /// Checks the name of the item at `at`, which stands in records and is not in `seen`.
+    pub(super) fn recorded_name(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
+        let at = format!("{at}/name");
+        self.unique(&at, name, seen);
+        if let Err(error) = RuleId::parse(name) {
+            let message = format!("`{}` {error}", name.escape_debug());
+            self.report(&at, message, "it stands in records: give a plain one");
         }
     }
 

@@ -92,17 +92,9 @@ impl SettingsCompiler<'_> {
         let mut seen = BTreeSet::new();
         for (n, raw) in raw.honeytokens.into_iter().enumerate() {
             let at = format!("/decoys/honeytokens/{n}");
-            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            self.recorded_name(&at, &raw.name, &mut seen);
             let lock = self.lock(&format!("{at}/lock"), raw.lock.as_ref()).or(usual);
             let name: Box<str> = raw.name.as_str().into();
-            if let Err(error) = RuleId::parse(&raw.name) {
-                let message = format!("`{}` {error}", raw.name.escape_debug());
-                self.report(
-                    &format!("{at}/name"),
-                    message,
-                    "it stands in records: give a plain one",
-                );
-            }
             if let Some(value) = self.honeytoken(&at, raw) {
                 let at = at.into();
                 settings.honeytokens.push(HoneytokenSettings { name, at, value, lock });

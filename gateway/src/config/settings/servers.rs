@@ -46,6 +46,22 @@ const SAMPLING: usize = 64 * 1024;
 /// The default rate of a server's requests to each caller.
 const REQUEST_RATE: &str = "60/m";
 
+/// Whether elicitations of the server `name` begin with its name.
+fn is_named(origin: RawOrigin, name: &String, routes: &[RawRoute]) -> bool {
+    match origin {
+        RawOrigin::Auto => {
+            routes.iter().any(|route| route.servers.len() > 1 && route.servers.contains(name))
+        }
+        RawOrigin::Always => true,
+        RawOrigin::Never => false,
+    }
+}
+
+/// The patterns that these texts are.
+fn patterns(texts: &[String]) -> Vec<Pattern> {
+    texts.iter().map(|text| Pattern::new(text)).collect()
+}
+
 impl SettingsCompiler<'_> {
     /// `routes` decide which servers users have to be told apart from others.
     pub(super) fn servers(
@@ -83,19 +99,11 @@ impl SettingsCompiler<'_> {
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
             let concurrency = self.concurrency(&at, &raw);
             let server_requests = std::mem::take(&mut raw.server_requests);
-            let is_named = match server_requests.origin {
-                RawOrigin::Auto => routes
-                    .iter()
-                    .any(|route| route.servers.len() > 1 && route.servers.contains(&raw.name)),
-                RawOrigin::Always => true,
-                RawOrigin::Never => false,
-            };
+            let is_named = is_named(server_requests.origin, &raw.name, routes);
             let mut server_requests =
                 self.server_requests(&format!("{at}/serverRequests"), server_requests);
             server_requests.named = Some(name.clone()).filter(|_| is_named);
-            let client_meta = raw.client_meta.take();
-            let client_meta =
-                client_meta.map(|list| list.iter().map(|key| Pattern::new(key)).collect());
+            let client_meta = raw.client_meta.take().map(|keys| patterns(&keys));
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
@@ -243,7 +251,7 @@ impl SettingsCompiler<'_> {
                 self.report(&format!("{at}/{n}"), message, help);
             }
         }
-        list.iter().map(|host| Pattern::new(host)).collect()
+        patterns(list)
     }
 
     /// Compiles the networks that connections to the server may go to.

@@ -7,10 +7,10 @@ use json::{JsonKind, Value};
 use crate::secrets;
 
 /// Members that hold the value that another member names, in lower case.
-const VALUES: [&str; 9] =
+pub(super) const VALUES: [&str; 9] =
     ["value", "values", "val", "v", "content", "data", "default", "text", "plaintext"];
 /// Members that name such a value, in lower case.
-const NAMING: [&str; 14] = [
+pub(super) const NAMING: [&str; 14] = [
     "name",
     "key",
     "field",
@@ -43,7 +43,7 @@ const ROWS: [&str; 8] = ["rows", "data", "values", "records", "results", "items"
 /// Most columns of a table whose names are read.
 const MOST: usize = 256;
 /// Longest text that is taken for a name, in bytes.
-const LONGEST: usize = 64;
+pub(super) const LONGEST: usize = 64;
 
 /// What names a value.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +168,7 @@ impl<'a> NamesWithin<'a> {
 }
 
 /// Whether a name is one of these, which are in lower case.
-fn is_one_of(name: &str, names: &[&str]) -> bool {
+pub(super) fn is_one_of(name: &str, names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 

@@ -9,6 +9,7 @@ use json::{
 use policy_core::base::work::WorkBudget;
 use unicode_normalization::UnicodeNormalization as _;
 
+use super::members;
 use crate::labels::encoded::{self, DecodedInspector};
 use crate::labels::form::{self, TextForm};
 
@@ -70,25 +71,6 @@ const WORDS: [&str; 18] = [
     "pass", "pin", "pins", "otp", "totp", "mfa", "pw", "key", "keys", "auth", "bearer", "cookie",
     "cookies", "jwt", "sas", "sig", "cvv", "senha",
 ];
-/// Members that name the value in another member of the same object.
-const NAMING: [&str; 12] = [
-    "name",
-    "key",
-    "field",
-    "header",
-    "id",
-    "label",
-    "param",
-    "parameter",
-    "property",
-    "variable",
-    "var",
-    "k",
-];
-/// Members that hold the value that such a member names.
-const VALUE: [&str; 8] = ["value", "values", "val", "v", "content", "data", "default", "text"];
-/// Longest text that is taken for such a name, in bytes.
-const LONGEST_NAMED: usize = 64;
 /// Longest part of a member's name that is tested, in characters.
 const LONGEST: usize = 256;
 /// Greatest nesting of JSON or base64 within strings: deeper content is replaced.
@@ -138,14 +120,14 @@ fn has_word(name: &str) -> bool {
 
 /// Whether a value is a text that is nothing but the name of a secret.
 fn names_one(value: Value<'_>) -> bool {
-    value.as_str().is_some_and(|name| name.len() <= LONGEST_NAMED && says_so(&name))
+    value.as_str().is_some_and(|name| name.len() <= members::LONGEST && says_so(&name))
 }
 
 /// Whether an object has a member that names its secret value, as in `{"name": "password", "value": …}`.
 fn is_named_within(object: Value<'_>) -> bool {
     object
         .members()
-        .any(|(name, member)| NAMING.contains(&&*name.to_ascii_lowercase()) && names_one(member))
+        .any(|(name, member)| members::is_one_of(&name, &members::NAMING) && names_one(member))
 }
 
 /// `value` with a mark in place of every string and number in such members; `None` if there are none.
@@ -209,7 +191,7 @@ impl NamedSecretMasker<'_> {
                 let is_named = is_named_within(value);
                 write_members(out, value.members(), |out, (name, member)| {
                     write_name(out, &name);
-                    let is_value = is_named && VALUE.contains(&&*name.to_ascii_lowercase());
+                    let is_value = is_named && members::is_one_of(&name, &members::VALUES);
                     if is_value || says_so(&name) {
                         self.write_secret(out, member);
                     } else {

@@ -50,7 +50,8 @@ impl<'t> Canonical<'t> {
             place.rsplit_once(':').filter(|(_, port)| is_port(port)).unwrap_or((place, ""));
         let host = host.trim_end_matches('.');
         let host = host.strip_prefix("www.").unwrap_or(host);
-        let known = ipv4(host, scheme.is_some()).map(Cow::Owned);
+        let place = if scheme.is_some() { HostPlace::Url } else { HostPlace::Text };
+        let known = ipv4(host, place).map(Cow::Owned);
         let known = known.or_else(|| is_host(host).then_some(Cow::Borrowed(host)));
         let Some(known) = known else {
             let text = if mail.is_some() { authority } else { bare };
@@ -114,14 +115,23 @@ pub(super) fn is_host(token: &str) -> bool {
     !name.is_empty() && (is_last() || is_punycode()) && name.chars().all(inside)
 }
 
+/// Where a host stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HostPlace {
+    /// In a URL with a scheme.
+    Url,
+    /// In other text.
+    Text,
+}
+
 /// An IPv4 address in its usual form; in the host of a URL also one that is written as one to three numbers, or in
 /// another base, as browsers read it.
-fn ipv4(host: &str, is_in_url: bool) -> Option<String> {
+fn ipv4(host: &str, place: HostPlace) -> Option<String> {
     if !host.as_bytes().first()?.is_ascii_digit() {
         return None;
     }
     let parts = host.split('.').count();
-    if !(parts == 4 || is_in_url && parts < 4) {
+    if !(parts == 4 || place == HostPlace::Url && parts < 4) {
         return None;
     }
     let number = |part: &str| match part.strip_prefix("0x") {
@@ -429,7 +439,7 @@ fn bare_host(host: &str) -> &str {
 fn host_in(piece: &str) -> Option<&str> {
     let mut host = piece.split(['+', '@']).next()?;
     for _ in 0..CUTS {
-        if is_host(host) || ipv4(host, false).is_some() {
+        if is_host(host) || ipv4(host, HostPlace::Text).is_some() {
             return Some(host);
         }
         let (name, last) = host.rsplit_once('.')?;
