@@ -348,7 +348,14 @@ fn a_reload_ends_the_wait_and_a_rule_that_is_gone_allows_nothing() {
 fn the_end_of_the_gateway_ends_the_wait() {
     for era in ERAS {
         let (server, folder) = (server(era), Folder::new());
-        let mut gateway = config(&server, &folder, "").start();
+        let secret = folder.path().join("signing");
+        fs::write(&secret, SIGNING).unwrap();
+        // What is still told of the question does not delay the end either.
+        let webhook = format!(
+            ", webhook: {{url: 'http://127.0.0.1:1/', secret: {{fromFile: '{}'}}}}",
+            secret.display()
+        );
+        let mut gateway = config(&server, &folder, &webhook).start();
         let call = calling(&gateway.client(era, ANA), &to("bob"));
         question(&gateway);
         gateway.terminate();

@@ -19,10 +19,15 @@ const AFTER_THE_END: Duration = Duration::from_secs(60);
 impl Gateway {
     /// Tells the configured service of a new question, and of its end. The number of these tasks is that of questions.
     pub(super) fn notify_of(&self, open: &OpenApproval) {
-        if let Some(webhook) = &self.approval_webhook {
-            // The end of a question is told after a reload too: the reload is what ended it.
-            self.tasks.spawn_service(notices(Arc::clone(webhook), open.clone()));
-        }
+        let Some(webhook) = self.approval_webhook.clone() else { return };
+        let (open, tasks) = (open.clone(), self.tasks.clone());
+        self.tasks.spawn_service(async move {
+            tokio::select! {
+                () = notices(webhook, open) => {}
+                // Neither the end of the gateway nor that of a configuration waits for a service.
+                () = tasks.halting() => {}
+            }
+        });
     }
 }
 
