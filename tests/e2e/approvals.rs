@@ -158,6 +158,21 @@ fn a_call_waits_for_an_operator_and_is_made_once_it_is_approved() {
 }
 
 #[test]
+fn a_wider_rule_takes_no_approval_away_also_if_it_comes_first() {
+    let mut rules: Vec<_> = RULES.split("\n- ").collect();
+    rules.swap(1, 2);
+    for era in ERAS {
+        let (server, folder) = (server(era), Folder::new());
+        let gateway = config(&server, &folder, "").policy(&rules.join("\n- ")).start();
+        let call = calling(&gateway.client(era, ANA), &to("bob"));
+        let id = question(&gateway);
+        assert!(server.tool_calls().is_empty());
+        assert_eq!(approve(&gateway, &id), 200);
+        assert!(call.join().unwrap().text().contains("done"));
+    }
+}
+
+#[test]
 fn what_a_person_denies_is_denied_and_nobody_is_asked_about_it_again() {
     for era in ERAS {
         let (server, folder) = (server(era), Folder::new());
