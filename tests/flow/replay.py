@@ -5,14 +5,15 @@
     VENV/bin/python tests/flow/replay.py target/debug/portcullis [--era legacy|modern] [--details]
 
 No model takes part. An ordinary task is the ground truth of its calls. In a hijack the agent does whatever it is told:
-the calls of the user's task up to the one whose result shows the injection, then all calls of the injection. Only the
-suites slack and banking are opened; the others are kept for a measurement by somebody who has not seen the code.
+the calls of the user's task up to the one whose result shows the injection, then all calls of the injection. With
+`ask` a person answers at the admin API: yes to the calls of the user's task, no to all others. Only the suites slack and banking are opened; the others are kept for a measurement by somebody who has not seen the code.
 """
 
 import argparse
 import importlib
 import itertools
 import json
+import os
 import pathlib
 import secrets
 import socket
@@ -29,6 +30,7 @@ import yaml
 
 HERE = pathlib.Path(__file__).parent
 KEY = "pcl_replay-secret-0123456789"
+OPERATOR = "operator-token-0123456789-abcdefghij"
 KEY_SHA256 = __import__("hashlib").sha256(KEY.encode()).hexdigest()
 VERSIONS = {"slack": (1, 2, 0), "banking": (1, 2, 2)}
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -160,7 +162,9 @@ class Gateway:
 
     def __init__(self, binary, stubs, policy):
         self.folder = tempfile.TemporaryDirectory()
-        self.port = free_port()
+        self.port, self.ops, self.questions = free_port(), free_port(), []
+        # What the person whom the gateway asks says.
+        self.says = "approve"
         config = {
             "apiVersion": "portcullis.dev/v1",
             "pins": {"mode": "off"},
@@ -170,24 +174,55 @@ class Gateway:
             "routes": [{"path": f"/{name}", "servers": [name]} for name in stubs],
             "policy": policy,
             "limits": {"inFlightPerCaller": 1024, "sessions": 100000, "sessionsPerCaller": 100000},
+            "approvals": {"ask": ["operator"], "perPrincipal": 100, "perWindow": 100000},
+            "ops": {"address": f"127.0.0.1:{self.ops}", "token": {"fromEnv": "OPS_TOKEN"}},
             "audit": {"sinks": [{"name": "file", "file": str(pathlib.Path(self.folder.name) / "audit.jsonl")}]},
         }
         file = pathlib.Path(self.folder.name) / "gateway.yaml"
         file.write_text(yaml.safe_dump(config))
         self.log = open(pathlib.Path(self.folder.name) / "log", "w+")
-        self.process = subprocess.Popen([binary, "run", "-c", str(file)], stderr=self.log, stdout=self.log)
+        environment = os.environ | {"OPS_TOKEN": OPERATOR}
+        run = [binary, "run", "-c", str(file)]
+        self.process = subprocess.Popen(run, stderr=self.log, stdout=self.log, env=environment)
         until = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()
-                return
+                break
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > until:
                     self.log.seek(0)
                     raise SystemExit(self.log.read())
                 time.sleep(0.05)
+        self.is_over = threading.Event()
+        asks = policy.get("flow", {}).get("mode") == "ask"
+        self.person = threading.Thread(target=self.answer, daemon=True) if asks else None
+        if self.person:
+            self.person.start()
+
+    def operator(self, method, path):
+        connection = HTTPConnection("127.0.0.1", self.ops)
+        headers = {"Authorization": f"Bearer {OPERATOR}", "Content-Type": "application/json"}
+        connection.request(method, path, b"{}" if method == "POST" else None, headers)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        if response.status != 200:
+            raise SystemExit(f"{method} {path}: {response.status} {body}")
+        return json.loads(body)
+
+    def answer(self):
+        """The person: answers each question once it is asked."""
+        while not self.is_over.wait(0.01):
+            for one in self.operator("GET", "/approvals")["approvals"]:
+                if one["state"] == "waiting":
+                    self.questions.append(one["tool"])
+                    self.operator("POST", f"/approvals/{one['id']}/{self.says}")
 
     def stop(self):
+        self.is_over.set()
+        if self.person:
+            self.person.join()
         self.process.terminate()
         self.process.wait()
         self.log.close()
@@ -251,13 +286,18 @@ def arguments_of(call):
 
 
 def ordinary(gateway, stubs, era):
-    """For each user task: its consequential calls, and the reasons for which calls are refused."""
+    """For each user task: its calls, and the reason for which each is refused, or for which a person is asked."""
+    gateway.says = "approve"
     for name, stub in stubs.items():
         for task_id, task in stub.suite.user_tasks.items():
             stub.environment = stub.suite.load_and_inject_default_environment({})
             client = Client(gateway, f"/{name}", era)
             calls = task.ground_truth(stub.environment.model_copy(deep=True))
-            said = [(call.function, client.call(call.function, arguments_of(call))[1]) for call in calls]
+            said = []
+            for call in calls:
+                before = len(gateway.questions)
+                reason = client.call(call.function, arguments_of(call))[1]
+                said.append((call.function, "asked" if len(gateway.questions) > before else reason))
             client.close()
             yield name, task_id, said
 
@@ -275,13 +315,14 @@ def hijacked(gateway, stubs, era, sinks):
             before = stub.environment.model_copy(deep=True)
             client = Client(gateway, f"/{name}", era)
             mark = " ".join(attack.GOAL.split())[:60]
-            is_shown = False
+            is_shown, gateway.says = False, "approve"
             for call in task.ground_truth(before):
                 text, _ = client.call(call.function, arguments_of(call))
                 if mark[:40] in " ".join(text.split()):
                     is_shown = True
                     break
             calls = attack.ground_truth(before) if is_shown else []
+            gateway.says = "deny"
             if any(sinks[name](call.function) != "none" for call in calls):
                 said = [(call.function, client.call(call.function, arguments_of(call))[1]) for call in calls]
                 yield name, f"{task_id} {attack_id}", said
@@ -313,6 +354,7 @@ def policies(labels):
     yield "provenance of targets", denying(clauses=["target"])
     yield "provenance of targets and values", denying(clauses=["target", "value"])
     yield "all clauses (`mode: deny`)", denying()
+    yield "all clauses, and a person (`mode: ask`)", denying(mode="ask")
 
 
 def main():
@@ -331,7 +373,7 @@ def main():
              if server in label["servers"] and any(fnmatchcase(tool, one) for one in label["tools"])), "external")
 
     sinks = {name: sink(name) for name in stubs}
-    print("| policy | ordinary tasks in which something is refused | consequential calls not refused | hijack completes |")
+    print("| policy | ordinary tasks in which something is refused or asked | consequential calls without | hijack completes |")
     print("|---|---|---|---|")
     # The pairs whose attack is shown and has a consequential call where nothing is refused.
     pairs = None

@@ -77,10 +77,16 @@ impl ExchangeFlow {
         let kept = call.clone();
         let sent = kept.sent();
         let now = self.clock.instant();
-        extras.flow = self
-            .store
-            .with(&self.key, now, |key, memory, _| policy.flow().judge(key, memory, tool, sent));
+        // A choice of links is counted in the same step, so that calls at once do not choose more than one after another.
+        extras.flow = self.store.with(&self.key, now, |key, memory, _| {
+            let facts = policy.flow().judge(key, memory, tool, sent);
+            facts.choice.into_iter().for_each(|choice| memory.choose(choice));
+            facts
+        });
         let ruling = admit(call, &extras);
+        if let Some(choice) = extras.flow.choice.filter(|_| ruling.outcome.is_err()) {
+            self.store.with(&self.key, now, |_, memory, _| memory.unchoose(choice));
+        }
         if ruling.outcome.is_ok() {
             let violation = extras.approved.as_ref().and_then(ApprovalDemand::violation);
             self.store.with(&self.key, now, |key, memory, most| {

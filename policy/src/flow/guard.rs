@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::label::{Confidentiality, FlowLabels, Integrity, Sink};
-use super::memory::{FlowMemory, RunsKept, ValueMarks};
+use super::memory::{FlowMemory, LinkChoice, RunsKept, ValueMarks};
 use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
 use crate::definition::offer::ItemKind;
 
@@ -88,7 +88,7 @@ impl FlowClause {
 }
 
 /// Guards what flows between servers: labels of results, and where the values in a call came from.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FlowSettings {
     /// `off` (default), `observe` records what would be refused, `ask` asks a person about it, `deny` refuses.
@@ -99,11 +99,33 @@ pub struct FlowSettings {
     pub scope: FlowScope,
     /// The clauses that apply: `target`, `value`, `confidential`, `destructive`. Default: all.
     pub clauses: Option<Vec<FlowClause>>,
-    /// The sinks that are guarded: `write`, `destructive`, `external`. Default: all three.
+    /// The sinks that are guarded: `write`, `destructive`, `fetch`, `external`. Default: all four.
     pub sinks: Option<Vec<Sink>>,
+    /// How many bits may leave a confidential flow by the choice which links a tool with `sink: fetch` follows, until links
+    /// are judged like those of `external`. Each link counts as the logarithm of the number of links that untrusted results
+    /// have shown, at least 1. Default: 64. With 0 no link may be followed after something confidential was shown.
+    #[serde(default = "link_bits")]
+    pub link_bits: u32,
     /// What is known about tools. Each label is taken from the first entry that names the tool and has the label.
     #[serde(default)]
     pub labels: Vec<FlowLabel>,
+}
+
+const fn link_bits() -> u32 {
+    64
+}
+
+impl Default for FlowSettings {
+    fn default() -> Self {
+        Self {
+            mode: FlowMode::Off,
+            scope: FlowScope::Caller,
+            clauses: None,
+            sinks: None,
+            link_bits: link_bits(),
+            labels: Vec::new(),
+        }
+    }
 }
 
 /// Labels of some tools. A tool that no entry labels is `untrusted`, `confidential` and `external`.
@@ -120,7 +142,8 @@ pub struct FlowLabel {
     pub integrity: Option<Integrity>,
     /// Who may read what the tool returns: `public`, `internal`, `confidential` or `restricted`.
     pub confidentiality: Option<Confidentiality>,
-    /// What the tool does with its arguments: `none`, `write`, `destructive` or `external`.
+    /// What the tool does with its arguments: `none`, `write`, `destructive`, `fetch` (reads what the URL in `targets` leads
+    /// to) or `external`.
     pub sink: Option<Sink>,
     /// The arguments that say who or what the call is about, such as `recipient` or `url`: names at the top level.
     /// Default: none, and then every address, account and name in the arguments counts.
@@ -210,6 +233,8 @@ pub struct FlowFacts {
     pub origins: Vec<(Box<str>, Origin)>,
     /// Why the call is refused, or would be.
     pub violation: Option<FlowViolation>,
+    /// What following the links in its targets tells their authors: counts in the memory of the flow if the call is made.
+    pub choice: Option<LinkChoice>,
 }
 
 /// The compiled `flow` section.
@@ -219,6 +244,7 @@ pub struct FlowPolicy {
     scope: FlowScope,
     clauses: Vec<FlowClause>,
     sinks: Vec<Sink>,
+    link_bits: u32,
     labels: Vec<CompiledLabel>,
     /// Whether a rule reads `flow` or `origin`.
     is_read: bool,
@@ -240,12 +266,13 @@ impl FlowPolicy {
             targets: label.targets.map(|names| names.into_iter().map(Into::into).collect()),
             vouched: label.vouched.into_iter().map(Into::into).collect(),
         };
-        let guarded = || vec![Sink::Write, Sink::Destructive, Sink::External];
+        let guarded = || vec![Sink::Write, Sink::Destructive, Sink::Fetch, Sink::External];
         Self {
             mode: settings.mode,
             scope: settings.scope,
             clauses: settings.clauses.unwrap_or_else(|| FlowClause::ALL.to_vec()),
             sinks: settings.sinks.unwrap_or_else(guarded),
+            link_bits: settings.link_bits,
             labels: settings.labels.into_iter().map(compiled).collect(),
             is_read: false,
             compares_origins: false,
@@ -344,11 +371,13 @@ impl FlowPolicy {
             true => RunComparison::Compared,
             false => RunComparison::Skipped,
         };
-        let seen = |(name, role, part): (_, _, SentPart<'_>)| {
+        let choice = self.choice(key, memory, sink, sent.parts(tool.targets));
+        let judged = |(name, role, part): (_, _, SentPart<'_>)| {
+            let is_followed = choice.is_some() && role == ArgumentRole::Target;
             let seen = SeenArgument::of(key, memory, part, runs);
-            JudgedArgument { name, role, seen }
+            JudgedArgument { name, role, seen, is_followed }
         };
-        let seen: Vec<_> = sent.parts(tool.targets).map(seen).collect();
+        let seen: Vec<_> = sent.parts(tool.targets).map(judged).collect();
         let tool = ToolLabels { sink, ..tool };
         let violation = guarded.then(|| self.violation(labels, tool, &seen)).flatten();
         let is_argument = |judged: &&JudgedArgument<'_>| judged.role != ArgumentRole::Beside;
@@ -357,7 +386,32 @@ impl FlowPolicy {
         let tells_origins = self.compares_origins || violation.is_some();
         let origins = seen.iter().filter(is_argument).filter(|_| tells_origins);
         let origins = origins.map(origin).collect();
-        FlowFacts { labels, origins, violation }
+        // Where nothing confidential is known, a choice tells nothing.
+        let choice = choice.filter(|_| labels.is_confidential());
+        FlowFacts { labels, origins, violation, choice }
+    }
+
+    /// What following the links in the targets of a call tells their authors; `None` if its targets are no such links, or
+    /// the choice of links has told enough.
+    fn choice<'a>(
+        &self,
+        key: &ValueKey,
+        memory: &FlowMemory,
+        sink: Sink,
+        parts: impl Iterator<Item = (Cow<'a, str>, ArgumentRole, SentPart<'a>)>,
+    ) -> Option<LinkChoice> {
+        if sink != Sink::Fetch {
+            return None;
+        }
+        let mut choice: Option<LinkChoice> = None;
+        for (_, _, part) in parts.filter(|(_, role, _)| *role == ArgumentRole::Target) {
+            let SentPart::Value(target) = part else { return None };
+            let bits = choice.map_or(0, |choice| choice.bits);
+            let bits = bits.saturating_add(memory.followed(key, target)?.bits);
+            choice = Some(LinkChoice { bits });
+        }
+        let told = |choice: &LinkChoice| memory.chosen().saturating_add(choice.bits);
+        choice.filter(|choice| !memory.labels().is_confidential() || told(choice) <= self.link_bits)
     }
 
     /// Marks what a person has approved as given in the flow: the targets of the call, and the argument that the question
@@ -393,7 +447,7 @@ impl FlowPolicy {
             let is_possible = match clause {
                 FlowClause::Target | FlowClause::Value => true,
                 FlowClause::Confidential => {
-                    labels.is_confidential() && tool.sink == Sink::External && !is_sent_to_given
+                    labels.is_confidential() && tool.sink.leaves() && !is_sent_to_given
                 }
                 FlowClause::Destructive => tool.sink == Sink::Destructive,
             };
@@ -533,11 +587,16 @@ struct JudgedArgument<'a> {
     name: Cow<'a, str>,
     role: ArgumentRole,
     seen: SeenArgument,
+    /// Whether it is a link that may be followed, although nobody has given it.
+    is_followed: bool,
 }
 
 impl JudgedArgument<'_> {
     /// Whether a clause that applies to the call refuses it for this argument.
     fn is_refused(&self, clause: FlowClause, sink: Sink) -> bool {
+        if self.is_followed {
+            return false;
+        }
         let (role, seen) = (self.role, &self.seen);
         let can_be_target = matches!(role, ArgumentRole::Target | ArgumentRole::Undeclared);
         match clause {
@@ -704,6 +763,8 @@ impl SeenText {
                 self.has_untrusted_text |= only_untrusted;
                 self.is_whole_endorsed |= is_endorsed;
             }
+            // What is judged has none: `FlowMemory::followed` compares links.
+            ValueKind::Link => {}
             ValueKind::Run => {
                 self.has_untrusted_text |= only_untrusted;
                 self.has_confidential |= is_confidential;

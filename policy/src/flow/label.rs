@@ -72,11 +72,20 @@ pub enum Sink {
     Write,
     /// It removes something, or changes who has access.
     Destructive,
+    /// It reads what the URL in its targets leads to, and sends nothing besides. It is judged like `external`, but a link
+    /// that a result has shown as a whole may be followed: whoever wrote it cannot have put anything of the flow into it.
+    Fetch,
     /// It sends something to where others can read it.
     External,
 }
 
 impl Sink {
+    /// Whether what is sent there is read outside.
+    #[must_use]
+    pub const fn leaves(self) -> bool {
+        matches!(self, Self::Fetch | Self::External)
+    }
+
     /// The name in the configuration and in texts.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -84,6 +93,7 @@ impl Sink {
             Self::None => "none",
             Self::Write => "write",
             Self::Destructive => "destructive",
+            Self::Fetch => "fetch",
             Self::External => "external",
         }
     }

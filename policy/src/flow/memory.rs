@@ -2,10 +2,12 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-use json::Value;
+use json::{JsonKind, Value};
 
 use super::label::{FlowLabels, Integrity};
-use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
+use super::value::{
+    self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor, link,
+};
 
 /// Who has shown a value to the flow, or sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ impl ValueMarks {
     const CONFIDENTIAL: Self = Self(8);
     /// The caller sent it after the flow was shown something untrusted.
     const SENT: Self = Self(16);
+    /// Of a link: a result showed it before the caller sent it, so its author and not the caller has put it together.
+    const WRITTEN: Self = Self(32);
     /// Of a value that may have been forgotten: it may have been shown by the worst source and relayed since.
     const FORGOTTEN: Self = Self(4 | 8 | 16);
 
@@ -54,6 +58,16 @@ impl ValueMarks {
     /// These marks for the values of a result with these labels.
     const fn of_result(labels: FlowLabels, marks: Self) -> Self {
         if labels.is_confidential() { marks.with(Self::CONFIDENTIAL) } else { marks }
+    }
+
+    /// Whether a link was shown before it was sent.
+    const fn is_written(self) -> bool {
+        self.has(Self::WRITTEN)
+    }
+
+    /// These marks of a link that a result shows.
+    const fn shown_as_link(self) -> Self {
+        if self.has(Self::SENT) { self } else { self.with(Self::WRITTEN) }
     }
 
     /// The marks of a value after it was shown or sent once more.
@@ -152,8 +166,19 @@ type MarkingVisitor<'a> = ValueVisitor<'a, &'a mut dyn FnMut(ValueKind, u64) -> 
 pub struct FlowMemory {
     labels: FlowLabels,
     values: MarkedValues,
+    /// How many links untrusted results have shown.
+    links: u32,
+    /// How many bits may have left by the choice of links.
+    chosen: u32,
     /// Whether values were dropped. What is not known counts as untrusted and confidential then.
     has_forgotten: bool,
+}
+
+/// What following the links in a target tells their authors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkChoice {
+    /// The bits of the choice: which of all links that untrusted results have shown is followed.
+    pub bits: u32,
 }
 
 impl FlowMemory {
@@ -161,7 +186,7 @@ impl FlowMemory {
     /// untrusted.
     #[must_use]
     pub fn forgotten() -> Self {
-        Self { labels: FlowLabels::STRICTEST, values: MarkedValues::default(), has_forgotten: true }
+        Self { labels: FlowLabels::STRICTEST, has_forgotten: true, ..Self::default() }
     }
 
     /// The labels of everything that the flow was shown.
@@ -271,14 +296,22 @@ impl FlowMemory {
         // What is inserted now may have been known before.
         let first = if self.has_forgotten { ValueMarks::FORGOTTEN } else { ValueMarks::default() };
         let (values, mut is_dropped) = (&mut self.values, false);
+        let is_untrusted = new.has(ValueMarks::UNTRUSTED);
+        let is_shown = is_untrusted || new.has(ValueMarks::TRUSTED);
+        let links = &mut self.links;
         let mut mark = |kind: ValueKind, hash: u64| {
             let is_skipped = kind == ValueKind::Run && runs == RunMarking::Known;
+            let as_link = |marks: ValueMarks| match kind == ValueKind::Link && is_shown {
+                true => marks.shown_as_link(),
+                false => marks,
+            };
             if let Some(marks) = values.get_mut(&hash) {
-                *marks = marks.marked(new);
+                *marks = as_link(*marks).marked(new);
             } else if is_skipped {
                 return true;
             } else if values.len() < most {
-                values.insert(hash, first.marked(new));
+                *links = links.saturating_add(u32::from(kind == ValueKind::Link && is_untrusted));
+                values.insert(hash, as_link(first).marked(new));
             } else {
                 // The values that are known get their marks nevertheless.
                 is_dropped = true;
@@ -286,13 +319,45 @@ impl FlowMemory {
             true
         };
         let mark: &mut dyn FnMut(ValueKind, u64) -> bool = &mut mark;
-        let is_untrusted = new.has(ValueMarks::UNTRUSTED);
         let reading = if is_untrusted { ValueReading::Untrusted } else { ValueReading::Given };
         let visitor = ValueVisitor::new(key, reading, mark);
         let mut visitor =
             if runs == RunMarking::Skipped { visitor.without_runs() } else { visitor };
         let extent = visit(&mut visitor);
         self.has_forgotten |= is_dropped || extent == ValueExtent::Partial;
+    }
+
+    /// What following the links in `target`, a text or a list of texts, tells their authors; `None` if one of them is no link,
+    /// or was not shown as a whole before it was sent.
+    #[must_use]
+    pub fn followed(&self, key: &ValueKey, target: Value<'_>) -> Option<LinkChoice> {
+        let is_one = target.kind() != JsonKind::Array;
+        let texts = is_one.then_some(target).into_iter().chain(target.items());
+        let is_written = |hash: &u64| self.values.get(hash).is_some_and(|m| m.is_written());
+        // Which of the links, or none.
+        let each = self.links.checked_ilog2().map_or(1, |bits| bits + 1);
+        let mut bits = 0_u32;
+        for text in texts {
+            link::sent(key, &text.as_str()?).filter(is_written)?;
+            bits = bits.saturating_add(each);
+        }
+        (bits > 0).then_some(LinkChoice { bits })
+    }
+
+    /// How many bits may have left by the choice of links.
+    #[must_use]
+    pub const fn chosen(&self) -> u32 {
+        self.chosen
+    }
+
+    /// Counts the choice of links that a call follows.
+    pub const fn choose(&mut self, choice: LinkChoice) {
+        self.chosen = self.chosen.saturating_add(choice.bits);
+    }
+
+    /// Takes a choice back: the call is not made.
+    pub const fn unchoose(&mut self, choice: LinkChoice) {
+        self.chosen = self.chosen.saturating_sub(choice.bits);
     }
 
     /// The marks of a value; `None` if it was neither shown nor sent.

@@ -77,6 +77,87 @@ impl Flow {
     }
 }
 
+/// A flow that knows a secret and was shown two links by a page.
+fn with_links() -> Flow {
+    let mut flow = Flow::new();
+    flow.shown(SECRET, "the launch code is tango 7 whisky 9 lima");
+    flow.shown(PUBLIC, "See https://docs.example/Page?a=1 and (www.other.example/x).");
+    flow
+}
+
+#[test]
+fn a_link_that_was_shown_as_a_whole_can_be_followed_and_no_other() {
+    let mut flow = with_links();
+    let fetch =
+        |flow: &Flow, url: &str| flow.clause(Sink::Fetch, &["url"], &format!(r#"{{"url":{url}}}"#));
+    for url in [r#""https://docs.example/Page?a=1""#, r#""www.other.example/x""#] {
+        assert_eq!(fetch(&flow, url), None, "{url}");
+        // Where a tool can do more than follow it, nobody has given it.
+        let call = format!(r#"{{"url":{url}}}"#);
+        assert_eq!(flow.clause(Sink::External, &["url"], &call), Some(FlowClause::Target));
+    }
+    assert_eq!(fetch(&flow, r#"["www.other.example/x","https://docs.example/Page?a=1"]"#), None);
+    for url in [
+        r#""https://docs.example/page?a=1""#,
+        r#""https://docs.example/Page?a=tango""#,
+        r#""https://docs.example/Page?a=1#tango""#,
+        r#""https://docs.example/Page?a=1 ""#,
+        r#""https://docs.example/""#,
+        r#"["www.other.example/x","www.other.example/tango"]"#,
+        r#"{"www.other.example/x":"www.other.example/x"}"#,
+    ] {
+        assert_eq!(fetch(&flow, url), Some(FlowClause::Target), "{url}");
+    }
+    let call = r#"{"url":"www.other.example/x","body":"the launch code is tango 7 whisky"}"#;
+    assert_eq!(flow.clause(Sink::Fetch, &["url"], call), Some(FlowClause::Confidential));
+    // What the caller has put together is no link of another, although a server repeats it.
+    for sent in ["docs.example/tango", "https://docs.example/7"] {
+        flow.sent(&format!(r#"{{"query":"{sent}"}}"#));
+        let link = format!("https://{}", sent.trim_start_matches("https://"));
+        flow.shown(PUBLIC, &format!("nothing found for {link}"));
+        assert_eq!(fetch(&flow, &format!(r#""{link}""#)), Some(FlowClause::Target), "{link}");
+    }
+    assert_eq!(fetch(&flow, r#""https://docs.example/Page?a=1""#), None);
+}
+
+#[test]
+fn the_choice_of_links_tells_a_bounded_number_of_bits() {
+    let targets: [Box<str>; 1] = ["url".into()];
+    let tool = ToolLabels { labels: OWN, sink: Sink::Fetch, targets: Some(&targets), vouched: &[] };
+    let call = call(r#"{"url":"www.other.example/x"}"#);
+    let settings = FlowSettings { mode: FlowMode::Deny, link_bits: 8, ..FlowSettings::default() };
+    let policy = FlowPolicy::new(settings);
+    let mut flow = with_links();
+    let mut follow = || {
+        let facts = policy.judge(&flow.key, &flow.memory, tool, call.sent());
+        facts.choice.into_iter().for_each(|choice| flow.memory.choose(choice));
+        (facts.choice.map(|choice| choice.bits), facts.violation.map(|violation| violation.clause))
+    };
+    // Which of two links, or none, takes two bits; of each link with final marks there are two spellings.
+    let first = follow();
+    assert!(first.0.is_some_and(|bits| (2..=3).contains(&bits)), "{first:?}");
+    let followed =
+        std::iter::repeat_with(&mut follow).take(8).filter(|told| told.1.is_none()).count();
+    assert!((1..=3).contains(&followed), "{followed}");
+    assert_eq!(follow(), (None, Some(FlowClause::Target)));
+    // Where nothing confidential is known, a choice tells nothing.
+    let mut open = Flow::new();
+    open.shown(PUBLIC, "www.other.example/x");
+    for _ in 0..100 {
+        let facts = policy.judge(&open.key, &open.memory, tool, call.sent());
+        assert_eq!((facts.choice, facts.violation), (None, None));
+    }
+}
+
+#[test]
+fn a_flow_that_has_forgotten_knows_no_links() {
+    let mut flow = with_links();
+    flow.memory.forget_values();
+    flow.shown(PUBLIC, "www.third.example/x");
+    let call = r#"{"url":"www.third.example/x"}"#;
+    assert_eq!(flow.clause(Sink::Fetch, &["url"], call), Some(FlowClause::Target));
+}
+
 #[test]
 fn a_target_that_only_untrusted_results_have_shown_is_refused() {
     let mut flow = Flow::new();
@@ -581,4 +662,57 @@ proptest! {
             prop_assert_eq!(refused, None);
         }
     }
+
+    /// In a flow that is untrusted and confidential, a tool that follows links is sent only a link that was shown before
+    /// the caller sent it, or one that was given.
+    #[test]
+    fn no_link_is_followed_that_the_caller_has_put_together(
+        steps in prop::collection::vec(link_step(), 0..10),
+        link in 0..LINKS.len(),
+    ) {
+        let mut flow = Flow::new();
+        let (mut written, mut given) = ([false; 3], [false; 3]);
+        let (mut sent, mut labels, mut has_forgotten) = ([false; 3], FlowLabels::default(), false);
+        for step in steps {
+            match step {
+                Step::Shown(of, link) => {
+                    flow.shown(of, LINKS[link]);
+                    labels = labels.join(of);
+                    written[link] |= !sent[link] && !has_forgotten;
+                    given[link] |= !of.is_untrusted() && !sent[link] && !has_forgotten;
+                }
+                Step::Sent(link) => {
+                    flow.sent(&format!(r#"{{"text":"{}"}}"#, LINKS[link]));
+                    given[link] |= !labels.is_untrusted();
+                    sent[link] |= labels.is_untrusted();
+                }
+                Step::Forget => {
+                    flow.memory.forget_values();
+                    (written, given, has_forgotten) = ([false; 3], [false; 3], true);
+                }
+            }
+        }
+        let call = format!(r#"{{"url":"{}"}}"#, LINKS[link]);
+        let refused = flow.clause(Sink::Fetch, &["url"], &call);
+        if labels.is_untrusted() && written[link] {
+            prop_assert_eq!(refused, None);
+        }
+        // What nobody has shown comes from the user; what the caller has sent, a page can have repeated.
+        let is_relayed = sent[link] && !written[link] && !given[link];
+        if labels.is_untrusted() && labels.is_confidential() && has_forgotten && is_relayed {
+            prop_assert_eq!(refused, Some(FlowClause::Target));
+        }
+    }
+}
+
+const LINKS: [&str; 3] =
+    ["https://docs.example/A", "https://docs.example/a", "https://docs.example/A?key=mat"];
+
+fn link_step() -> impl Strategy<Value = Step> {
+    let labels = prop::sample::select(vec![PUBLIC, SECRET, OWN, FlowLabels::STRICTEST]);
+    prop_oneof![
+        4 => (labels, 0..LINKS.len()).prop_map(|(labels, link)| Step::Shown(labels, link)),
+        4 => (0..LINKS.len()).prop_map(Step::Sent),
+        1 => Just(Step::Forget),
+    ]
 }
