@@ -15,11 +15,13 @@ use serde_json::Value;
 use crate::peers::{Http, peers};
 
 /// The capabilities, and what a user sees of each.
-const CAPABILITIES: [(&str, &str); 23] = [
+const CAPABILITIES: [(&str, &str); 25] = [
     ("tools", "`tools/list`"),
     ("echo", "`tools/call`"),
     ("form", "elicitation in mid-call, a form, accepted"),
     ("decline", "the same, declined"),
+    ("approve", "approval of a call by the user of the client, by elicitation of the gateway"),
+    ("disapprove", "the same, not approved: the call is denied"),
     ("url", "elicitation in mid-call, a URL"),
     ("twice", "two elicitations, one after the other"),
     ("no_capability", "elicitation of a client that does not offer it: an error, not silence"),
@@ -156,9 +158,12 @@ fn every_capability_in_every_cell() {
     });
     let mut config = Config::with(&items.collect::<Vec<_>>().join("\n"), "[py1]").policy(
         "rules:
+- {id: careful, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [echo], requireApproval: true,
+   when: 'arguments.text.startsWith(\"careful\")'}
 - {id: open, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*'], prompts: ['*'], resources: ['*']}",
     );
     let routes = SERVERS.iter().map(|s| format!("- {{path: /{0}, servers: [{0}]}}", s.name));
+    config.more = "approvals: {ask: [client]}".to_owned();
     config.routes = routes.collect::<Vec<_>>().join("\n");
     let gateway = config.start();
     // What one client does to a server another would notice, so each server has one at a time.

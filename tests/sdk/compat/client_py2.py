@@ -26,15 +26,18 @@ CANNOT = {"ping": "the modern era has no ping"} if MODERN else {}
 
 
 @asynccontextmanager
-async def connect(action="accept", asks=True, log_level=None):
+async def connect(action="accept", asks=True, approves=True, log_level=None):
     """A client, and what the user at this client saw. With `asks` false it declares no elicitation."""
-    seen = SimpleNamespace(logs=[], urls=[], tools_changed=asyncio.Event(), updated=asyncio.Queue())
+    seen = SimpleNamespace(logs=[], urls=[], asked=[], tools_changed=asyncio.Event(), updated=asyncio.Queue())
     stream_open = asyncio.Event()
 
     async def elicit(_, params):
         if params.mode == "url":
             seen.urls.append(params.url)
             return types.ElicitResult(action=action)
+        if "approve" in params.requested_schema["properties"]:
+            seen.asked.append(params.message)
+            return types.ElicitResult(action=action, content={"approve": approves})
         answers = {"who are you?": {"name": "ana", "age": 7}, "first?": {"value": "1"}, "second?": {"value": "2"}}
         return types.ElicitResult(action=action, content=answers[params.message] if action == "accept" else None)
 
@@ -104,6 +107,15 @@ async def call(tool, arguments=None, **options):
 async def url():
     async with connect() as (client, seen):
         return [text(await client.call_tool("ask_url", {})), *seen.urls]
+
+
+async def approval(approves):
+    """What comes of a call that the gateway asks this user about, and whether the question shows its arguments."""
+    said = f"careful {approves} {EXTRA}"
+    async with connect(approves=approves) as (session, seen):
+        result = text(await session.call_tool("echo", {"text": said}))
+    shown = [said in question for question in seen.asked]
+    return ["called" if result == said else result.split(" ")[0], *shown]
 
 
 async def tools():
@@ -233,6 +245,8 @@ CHECK = {
     "tools": (tools, True),
     "form": (lambda: call("ask_form"), "accept:ana:7"),
     "decline": (lambda: call("ask_form", action="decline"), "decline"),
+    "approve": (lambda: approval(True), ["called", True]),
+    "disapprove": (lambda: approval(False), ["denied:", True]),
     "url": (url, ["url:accept", "https://example.com/consent"]),
     "twice": (lambda: call("ask_twice"), "1+2"),
     "sample": (lambda: call("sample"), "sampled:hi"),

@@ -20,8 +20,8 @@ const BOARD = "note://board";
 const cannot = {};
 
 // Connects, runs `use` with the client and what its user saw, and disconnects.
-async function connected(use, { action = "accept", asks = true } = {}) {
-  const seen = { logs: [], urls: [], updated: [], toolsChanged: false, streamOpen: false };
+async function connected(use, { action = "accept", asks = true, approves = true } = {}) {
+  const seen = { logs: [], urls: [], asked: [], updated: [], toolsChanged: false, streamOpen: false };
   const watched = async (input, init) => {
     const response = await fetch(input, init);
     if (init?.method === "GET") seen.streamOpen = true;
@@ -37,6 +37,10 @@ async function connected(use, { action = "accept", asks = true } = {}) {
   if (asks) {
     client.setRequestHandler(ElicitRequestSchema, ({ params }) => {
       if (params.mode === "url") seen.urls.push(params.url);
+      else if (params.requestedSchema.properties.approve) {
+        seen.asked.push(params.message);
+        return { action, content: { approve: approves } };
+      }
       return { action, ...(action === "accept" && params.mode !== "url" && { content: answers[params.message] }) };
     });
   }
@@ -71,6 +75,16 @@ async function until(condition, seconds = 10) {
 const call = (name, args = {}, options = {}) =>
   connected(async (client) => text(await client.callTool({ name, arguments: args })), options);
 
+// What comes of a call that the gateway asks this user about, and whether the question shows its arguments.
+const approval = (approves) => {
+  const said = `careful ${approves} ${extra}`;
+  const ask = async (client, seen) => {
+    const result = text(await client.callTool({ name: "echo", arguments: { text: said } }));
+    return [result === said ? "called" : result.split(" ")[0], ...seen.asked.map((question) => question.includes(said))];
+  };
+  return connected(ask, { approves });
+};
+
 const diary = () => (existsSync(extra) ? readFileSync(extra, "utf8").split("\n").filter(Boolean) : []);
 
 const complete = (ref, value) =>
@@ -82,6 +96,8 @@ const check = {
   tools: [() => connected(async (c) => (await c.listTools()).tools.some((tool) => tool.name === "echo")), true],
   form: [() => call("ask_form"), "accept:ana:7"],
   decline: [() => call("ask_form", {}, { action: "decline" }), "decline"],
+  approve: [() => approval(true), ["called", true]],
+  disapprove: [() => approval(false), ["denied:", true]],
   url: [
     () => connected(async (c, seen) => [text(await c.callTool({ name: "ask_url", arguments: {} })), ...seen.urls]),
     ["url:accept", "https://example.com/consent"],
