@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -377,6 +378,53 @@ fn the_end_of_the_gateway_ends_the_wait() {
         assert_eq!(reason(&call.join().unwrap()), "approval-interrupted");
         assert_eq!(gateway.ended(), Some(0));
         assert!(server.tool_calls().is_empty());
+    }
+}
+
+#[test]
+fn questions_and_approvals_in_a_file_survive_a_gateway_that_is_killed() {
+    for era in ERAS {
+        let (server, folder) = (server(era), Folder::new());
+        let file = folder.path().join("approvals");
+        let more = format!(", file: '{}'", file.display());
+        let mut config = config(&server, &folder, &more);
+        config.audit = Some(folder.path().join("audit.jsonl"));
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        let first = abandoned(&gateway, &ana, &to("bob"));
+        assert_eq!(approve(&gateway, &first), 200);
+        let second = abandoned(&gateway, &ana, &to("eve"));
+        // A file is for one process.
+        let said = printed(&config.refused());
+        assert!(
+            said.contains("the file of approvals") && said.contains("cannot be used"),
+            "{said}"
+        );
+        gateway.kill();
+
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(question(&gateway), second, "only this one waits");
+        assert!(ana.call("send", &to("bob")).denial().is_none(), "{era:?}");
+        assert_eq!(approve(&gateway, &first), 404, "it is used");
+        let denied = operator(&gateway, "POST", &format!("/approvals/{second}/deny"), "");
+        assert_eq!(denied.status, 200);
+        gateway.kill();
+
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(reason(&ana.call("send", &to("eve"))), "approval-denied");
+        // What was used is asked again.
+        let again = abandoned(&gateway, &ana, &to("bob"));
+        assert_ne!(again, first);
+        assert_eq!(server.tool_calls().len(), 1, "{era:?}");
+        gateway.kill();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        let said = printed(&config.refused());
+        assert!(
+            said.contains("every user of this machine can change the file of approvals"),
+            "{said}"
+        );
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// Maximum number of items, and of bytes, that are read before other tasks run. An item may be a message, which costs more
 /// than its bytes: it is parsed, inspected and handed on.
-const ITEMS: usize = 8;
+const ITEMS: usize = 2;
 const BYTES: usize = 16 * 1024;
 /// Maximum number of lines without content in [`WINDOW`] while no message comes: more than 60 comments a second.
 const LINES: usize = 8192;

@@ -125,6 +125,8 @@ pub struct Settings {
     pub approvals: ApprovalSettings,
     /// The service that is told of questions whether a call may be made.
     pub approval_webhook: Option<WebhookSettings>,
+    /// The file in which questions and approvals are kept; in memory without one.
+    pub approval_file: Option<PathBuf>,
     /// What calls may use up in a time.
     pub budgets: Vec<CallBudget>,
     /// How often one caller may make the same call; `None` for as often as it wants.

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +59,9 @@ use crate::outbound::webhook::Webhook;
 use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
 use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
-use crate::session::approvals::{Approvals, MemoryApprovals};
+use crate::session::approvals::{
+    ApprovalFileError, ApprovalStore, Approvals, FileApprovals, MemoryApprovals,
+};
 use crate::session::call_budgets::CallBudgets;
 use crate::session::flow_store::{FlowBounds, FlowStore};
 use crate::session::lock_store::LockStore;
@@ -147,6 +150,9 @@ pub enum StartError {
     /// The file of revocations cannot be read.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
+    /// The file of approvals cannot be used.
+    #[error(transparent)]
+    Approvals(#[from] ApprovalFileError),
     /// A honeytoken cannot be searched for.
     #[error("the honeytoken `{0}` has to have 16 to 1,024 bytes")]
     Honeytoken(Box<str>),
@@ -248,6 +254,8 @@ pub struct ProcessState {
     flow_store: Arc<FlowStore>,
     /// Questions to people, and their answers.
     pub approvals: Arc<Approvals>,
+    /// The file in which they are kept.
+    pub approval_file: Option<PathBuf>,
     locks: Arc<LockStore>,
     quotas: Arc<Quotas>,
     /// Cache of compiled schemas of tools.
@@ -384,11 +392,14 @@ pub fn lasting(
         ConnectionOwner::Application => (unbound_listeners(settings)?, Vec::new()),
     };
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
+    let approvals: Box<dyn ApprovalStore> = match &settings.approval_file {
+        None => Box::new(MemoryApprovals::default()),
+        Some(file) => Box::new(FileApprovals::open(file, &settings.approvals, &*clock)?),
+    };
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &environment, &metrics, observers)?;
-    let store = Box::new(MemoryApprovals::default());
     let (recorded, counted) = (Arc::clone(&journal), Arc::clone(&metrics));
-    let approvals = Approvals::new(store, recorded, counted, Arc::clone(&clock));
+    let approvals = Approvals::new(approvals, recorded, counted, Arc::clone(&clock));
     let locks = LockStore::new(limits.sessions, Arc::clone(&metrics));
     let lasting = ProcessState {
         tasks,
@@ -408,6 +419,7 @@ pub fn lasting(
         )),
         flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
         approvals: Arc::new(approvals),
+        approval_file: settings.approval_file.clone(),
         locks: Arc::new(locks),
         quotas,
         compiled,

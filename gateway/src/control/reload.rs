@@ -337,7 +337,9 @@ impl Reloader {
     fn fixed(&self, settings: &Settings) -> Vec<String> {
         let held = self.held();
         let other = |name: &&&str| settings.sections.get(**name) != held.sections.get(**name);
-        FIXED.iter().filter(other).map(|name| (*name).to_owned()).collect()
+        let file = settings.approval_file != self.lasting.approval_file;
+        let file = file.then(|| "approvals.file".to_owned());
+        FIXED.iter().filter(other).map(|name| (*name).to_owned()).chain(file).collect()
     }
 
     /// The configuration in force and the error of the last rejected one, as JSON.

@@ -6,9 +6,11 @@
 
 mod document;
 mod drawing;
+mod file;
 mod memory;
 mod question;
 mod form;
+mod stored;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -28,6 +30,7 @@ use crate::metrics::approval_step::ApprovalStep;
 
 pub use document::{details, summary};
 pub use drawing::{drawn, drawn_members};
+pub use file::{ApprovalFileError, FileApprovals};
 pub use form::{ApprovalForm, FORM_KEY, form_answer};
 pub use memory::MemoryApprovals;
 pub use question::{ApprovalBinding, ApprovalId, ApprovalQuestion, BoundCall};
@@ -55,6 +58,14 @@ pub enum ApprovalVerdict {
 }
 
 impl ApprovalVerdict {
+    /// The state of a question that was answered so.
+    const fn state(self) -> ApprovalState {
+        match self {
+            Self::Approve => ApprovalState::Approved,
+            Self::Deny => ApprovalState::Denied,
+        }
+    }
+
     const fn step(self) -> ApprovalStep {
         match self {
             Self::Approve => ApprovalStep::Approved,
@@ -132,6 +143,9 @@ pub enum QuestionLimit {
     /// There are too many questions, or their arguments are too long together.
     #[error("too many questions wait for an answer")]
     All,
+    /// The question cannot be written to the file of approvals.
+    #[error("questions cannot be kept")]
+    Store,
 }
 
 /// Why an answer was not taken.
@@ -256,6 +270,9 @@ impl Approvals {
         metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let all = store.all(clock.instant());
+        let waiting = all.iter().filter(|open| *open.state.borrow() == ApprovalState::Waiting);
+        metrics.approvals_waiting.fetch_add(waiting.count() as u64, Ordering::AcqRel);
         Self {
             store,
             journal,

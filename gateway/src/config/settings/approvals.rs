@@ -1,5 +1,6 @@
 //! Compiles the `approvals` section: who is asked about calls that need an approval, and within which bounds.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::compiler::SettingsCompiler;
@@ -64,6 +65,10 @@ impl Default for ApprovalSettings {
 }
 
 impl SettingsCompiler<'_> {
+    pub(super) fn approval_file(&mut self, raw: Option<&str>) -> Option<PathBuf> {
+        raw.map(|file| self.of_process(file))
+    }
+
     pub(super) fn webhook(
         &mut self,
         raw: RawWebhook,

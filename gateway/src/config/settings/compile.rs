@@ -105,6 +105,7 @@ pub(super) fn settings(
             routes: compiled.routes,
             policy,
             approvals: compiled.approvals,
+            approval_file: compiled.approval_file,
             approval_webhook: compiled.approval_webhook,
             budgets,
             repeated_calls,
@@ -138,6 +139,7 @@ struct CompiledSections {
     /// Number of servers in the file, including those that were dropped.
     written: usize,
     approvals: ApprovalSettings,
+    approval_file: Option<PathBuf>,
     approval_webhook: Option<WebhookSettings>,
     routes: Vec<RouteSettings>,
     audit: AuditSettings,
@@ -214,6 +216,7 @@ impl SettingsCompiler<'_> {
         let listeners = self.listeners(&listeners, &identity);
         let ops = ops.and_then(|raw| self.ops(raw));
         let approvals = self.approvals(&raw.approvals, ops.as_ref());
+        let approval_file = self.approval_file(raw.approvals.file.as_deref());
         let webhook = raw.approvals.webhook;
         let approval_webhook = webhook.and_then(|raw| self.webhook(raw, &approvals));
         self.ports_differ(&listeners, ops.as_ref(), sockets);
@@ -237,6 +240,7 @@ impl SettingsCompiler<'_> {
             servers,
             written,
             approvals,
+            approval_file,
             approval_webhook,
             routes,
             audit,

@@ -57,6 +57,24 @@ impl ApprovalTable {
         self.kept.get(self.ids.get(binding)?).filter(|kept| kept.lives(now))
     }
 
+    fn keep(
+        &mut self,
+        question: ApprovalQuestion,
+        state: ApprovalState,
+        until: Instant,
+    ) -> OpenApproval {
+        let (id, binding) = (question.id.clone(), question.binding.clone());
+        let number = self.next;
+        self.next += 1;
+        self.bytes = self.bytes.saturating_add(question.bytes());
+        let (question, state) = (Arc::new(question), watch::Sender::new(state));
+        let kept = KeptApproval { question, state, until, number };
+        let open = kept.open();
+        self.kept.insert(id.clone(), kept);
+        self.ids.insert(binding, id);
+        open
+    }
+
     fn remove(&mut self, id: &ApprovalId) -> Option<KeptApproval> {
         let kept = self.kept.remove(id)?;
         if self.ids.get(&kept.question.binding) == Some(id) {
@@ -105,6 +123,11 @@ impl MemoryApprovals {
         // No operation leaves the table half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes a question in that was asked before the process began. Bounds do not apply: it was within them.
+    pub(super) fn restore(&self, question: ApprovalQuestion, state: ApprovalState, until: Instant) {
+        self.table().keep(question, state, until);
+    }
 }
 
 impl ApprovalStore for MemoryApprovals {
@@ -123,19 +146,7 @@ impl ApprovalStore for MemoryApprovals {
             return Ok(KeptQuestion { open: kept.open(), is_new: false });
         }
         table.check_bounds(&question, settings, now)?;
-        let (id, binding) = (question.id.clone(), question.binding.clone());
-        let number = table.next;
-        table.next += 1;
-        table.bytes = table.bytes.saturating_add(question.bytes());
-        let kept = KeptApproval {
-            question: Arc::new(question),
-            state: watch::Sender::new(ApprovalState::Waiting),
-            until: now + settings.timeout,
-            number,
-        };
-        let open = kept.open();
-        table.kept.insert(id.clone(), kept);
-        table.ids.insert(binding, id);
+        let open = table.keep(question, ApprovalState::Waiting, now + settings.timeout);
         Ok(KeptQuestion { open, is_new: true })
     }
 
@@ -162,10 +173,7 @@ impl ApprovalStore for MemoryApprovals {
         if !kept.is(&ApprovalState::Waiting) {
             return Err(AnswerError::Answered);
         }
-        kept.state.send_replace(match verdict {
-            ApprovalVerdict::Approve => ApprovalState::Approved,
-            ApprovalVerdict::Deny => ApprovalState::Denied,
-        });
+        kept.state.send_replace(verdict.state());
         Ok(())
     }
 
@@ -205,7 +213,7 @@ impl ApprovalStore for MemoryApprovals {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::{Duration, Instant, UNIX_EPOCH};
 
     use policy::flow::label::FlowLabels;
@@ -221,7 +229,7 @@ mod tests {
     use crate::config::settings::ApprovalSettings;
     use policy::engine::message::{ItemRequest, RequestOperation};
 
-    const SETTINGS: ApprovalSettings = ApprovalSettings {
+    pub(in crate::session::approvals) const SETTINGS: ApprovalSettings = ApprovalSettings {
         asks_client: false,
         asks_operator: true,
         timeout: Duration::from_secs(60),
@@ -233,7 +241,11 @@ mod tests {
         argument_bytes: 100,
     };
 
-    fn question(principal: &str, server: &str, tool: &str) -> ApprovalQuestion {
+    pub(in crate::session::approvals) fn question(
+        principal: &str,
+        server: &str,
+        tool: &str,
+    ) -> ApprovalQuestion {
         let who = Principal::new(PrincipalId::parse(principal).unwrap(), [].into());
         let call =
             ItemRequest::bare(&ServerName::parse(server).unwrap(), RequestOperation::Call, tool);

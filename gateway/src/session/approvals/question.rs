@@ -56,6 +56,20 @@ impl fmt::Display for ApprovalId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApprovalBinding([u8; 32]);
 
+impl ApprovalBinding {
+    /// The digest in hexadecimal.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        hex::encode(&self.0)
+    }
+
+    /// Reads what [`Self::hex`] wrote; `None` if it is not 32 bytes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        hex::decode(text)?.try_into().ok().map(Self)
+    }
+}
+
 /// A call that needs an approval.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundCall<'a> {

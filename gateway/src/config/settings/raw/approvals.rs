@@ -29,6 +29,9 @@ pub(in crate::config::settings) struct RawApprovals {
     /// Most bytes of the arguments in one question, as they are shown, such as `16KiB`. A call with more is denied,
     /// because a question is never shown in part. Default `16KiB`.
     pub(in crate::config::settings) argument_bytes: Option<String>,
+    /// A file in which questions and approvals are kept, so that they survive the end of the gateway. One process uses it,
+    /// and other users must not be able to change it: who can write it can approve calls. Default: memory.
+    pub(in crate::config::settings) file: Option<String>,
     /// A web service that is told of each question and of its end, for example to write to a chat. It answers through
     /// the admin API.
     pub(in crate::config::settings) webhook: Option<RawWebhook>,
