@@ -100,8 +100,10 @@ impl Gateway {
         let client = arrived.client.as_ref().unwrap_or(&gateway);
         let on_record = &entry;
         let opening = self.granted(&arrived).map(|(server_index, server, permit)| {
-            let on_behalf =
-                OnBehalfOf { client: server.introduced(client.clone()), ..arrived.on_behalf(server_index) };
+            let on_behalf = OnBehalfOf {
+                client: server.introduced(client.clone()),
+                ..arrived.on_behalf(server_index)
+            };
             async move {
                 (server_index, server, server.open(permit, on_record, version, &on_behalf).await)
             }

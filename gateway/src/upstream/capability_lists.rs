@@ -18,8 +18,8 @@ use super::handshake::{ServerInfo, ServerState};
 use super::listing::Listing;
 use super::on_behalf_of::OnBehalfOf;
 use super::{Transport, Upstream, UpstreamError};
-use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::mcp::client_info::AppUse;
+use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::session::disclosed_client::DisclosedClient;
 
 /// The catalogs of a server for clients that can answer all requests it may send, one for each era.

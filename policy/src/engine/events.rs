@@ -28,7 +28,8 @@ const PLACE: usize = 256;
 #[must_use]
 pub fn is_of_events(method: &str) -> bool {
     let words = method.split(|c: char| !c.is_ascii_alphanumeric());
-    let is_word = |word: &str| ["event", "events"].iter().any(|known| word.eq_ignore_ascii_case(known));
+    let is_word =
+        |word: &str| ["event", "events"].iter().any(|known| word.eq_ignore_ascii_case(known));
     let letters: String = method.chars().filter(char::is_ascii_alphanumeric).collect();
     let letters = letters.to_ascii_lowercase();
     let is_known = |known: &&str| letters.ends_with(&known.replace('/', ""));
@@ -100,7 +101,10 @@ fn names_webhook(name: &str, value: Value<'_>) -> bool {
 fn is_word(text: &str) -> bool {
     let letters = letters(text);
     matches!(letters.as_str(), "webhook" | "webhooks" | "callback")
-        || text.trim_start().get(..SECRET.len()).is_some_and(|head| head.eq_ignore_ascii_case(SECRET))
+        || text
+            .trim_start()
+            .get(..SECRET.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(SECRET))
 }
 
 /// The letters and digits of a text in lower case.
@@ -191,10 +195,14 @@ mod tests {
         for method in ["vendor/method", "eventual/list", "prevents/x"] {
             assert!(!is_of_events(method), "{method}");
         }
-        for method in ["events/list", "events/poll", "events/stream", "events/subscribe", "events/x"] {
+        for method in
+            ["events/list", "events/poll", "events/stream", "events/subscribe", "events/x"]
+        {
             assert_eq!(form(method), Form::Extension, "{method}");
         }
-        for method in ["Events/subscribe", "events.subscribe", "events-poll", "events//poll", "eventspoll"] {
+        for method in
+            ["Events/subscribe", "events.subscribe", "events-poll", "events//poll", "eventspoll"]
+        {
             assert_eq!(form(method), Form::Malformed, "{method}");
         }
     }

@@ -34,8 +34,8 @@ use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestO
 use crate::engine::places::ResultKind;
 use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy};
 use crate::rules::access::{AccessDecision, RuleSet};
-use crate::rules::apps::AppPolicies;
 use crate::rules::approval::{ApprovalCause, ApprovalDemand};
+use crate::rules::apps::AppPolicies;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};

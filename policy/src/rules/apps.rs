@@ -158,17 +158,17 @@ impl AppViolation {
     pub fn note(&self) -> Cow<'static, str> {
         match self {
             Self::NotConfigured => {
-                "the server may show no apps (`ui://`): `apps` of the server is not configured".into()
+                "the server may show no apps (`ui://`): `apps` of the server is not configured"
+                    .into()
             }
             Self::Uri => "no pattern under `apps.resources` of the server matches its URI".into(),
             Self::Scheme => "an app must have a URI that begins with `ui://`".into(),
-            Self::MediaType => {
-                "an app must have the media type `text/html;profile=mcp-app`".into()
-            }
+            Self::MediaType => "an app must have the media type `text/html;profile=mcp-app`".into(),
             Self::Malformed(what) => format!("what the app declares is not valid: {what}").into(),
             Self::Spelling(list, named) => {
                 let (list, named) = (list.name(), plain(named));
-                format!("`{named}` in `{list}` of the app is not an origin in its plain form").into()
+                format!("`{named}` in `{list}` of the app is not an origin in its plain form")
+                    .into()
             }
             Self::Origin(list, named) => {
                 let (list, named) = (list.name(), plain(named));

@@ -13,8 +13,8 @@ use crate::definition::offer::ItemKind;
 use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
 use crate::flow::guard::{FlowClause, FlowViolation};
-use crate::rules::apps::AppViolation;
 use crate::rules::approval::ApprovalDemand;
+use crate::rules::apps::AppViolation;
 use crate::rules::control::ControlSet;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.

@@ -41,7 +41,8 @@ impl SettingsCompiler<'_> {
         self.filled(at, list, "name the apps, such as `ui://crm/*`");
         let mut patterns = Vec::with_capacity(list.len());
         for (n, text) in list.iter().enumerate() {
-            let help = "write a URI of apps in its usual form, with `*` for what differs: `ui://crm/*`";
+            let help =
+                "write a URI of apps in its usual form, with `*` for what differs: `ui://crm/*`";
             let at = format!("{at}/{n}");
             match Pattern::resource(text) {
                 Ok(pattern) if pattern.as_str().starts_with(SCHEME) => patterns.push(pattern),
@@ -65,7 +66,8 @@ impl SettingsCompiler<'_> {
                 Ok(origin) => origins.push(origin),
                 Err(error) => {
                     let message = format!("`{}` {error}", text.escape_debug());
-                    let help = "write an origin: `https://api.example.com` or `https://*.example.com`";
+                    let help =
+                        "write an origin: `https://api.example.com` or `https://*.example.com`";
                     self.report(&format!("{at}/{n}"), message, help);
                 }
             }

@@ -273,11 +273,11 @@ impl SettingsCompiler<'_> {
         }
         let registry = self.registry(registry, context.folder(), &names);
         let shared = shared(routes, servers);
-        let apps = servers.iter().filter_map(|server| Some((server.name.clone(), server.apps.clone()?)));
+        let apps =
+            servers.iter().filter_map(|server| Some((server.name.clone(), server.apps.clone()?)));
         let apps = AppPolicies::new(apps);
-        let policy = policy.map(|policy| {
-            policy.with_registry(registry).with_routes(shared).with_apps(apps)
-        });
+        let policy =
+            policy.map(|policy| policy.with_registry(registry).with_routes(shared).with_apps(apps));
         policy.map_err(|problems| self.report_policy(problems)).ok()
     }
 

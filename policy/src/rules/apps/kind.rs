@@ -55,12 +55,11 @@ pub fn is_exact_type(text: &str) -> bool {
     let is_essence = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case(ESSENCE));
     // A semicolon with nothing behind it is legal.
     let mut parameters = parts.filter(|part| !part.is_empty());
-    let is_profile = parameters.next().and_then(|part| part.split_once('=')).is_some_and(
-        |(name, value)| {
+    let is_profile =
+        parameters.next().and_then(|part| part.split_once('=')).is_some_and(|(name, value)| {
             let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
             name.eq_ignore_ascii_case(PROFILE.0) && quoted.unwrap_or(value) == PROFILE.1
-        },
-    );
+        });
     is_essence && is_profile && parameters.next().is_none()
 }
 

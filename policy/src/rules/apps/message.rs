@@ -109,10 +109,7 @@ fn refused_member(
     }
 }
 
-fn write_kept<'a>(
-    out: &mut Vec<u8>,
-    members: impl Iterator<Item = (Cow<'a, str>, Value<'a>)>,
-) {
+fn write_kept<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (Cow<'a, str>, Value<'a>)>) {
     write_members(out, members, |out, (name, value)| {
         write_name(out, &name);
         out.extend_from_slice(value.raw().as_bytes());
@@ -128,12 +125,7 @@ struct MessageEdits<'a> {
 
 impl MessageEdits<'_> {
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(
-        &mut self,
-        value: Value<'_>,
-        at: &mut String,
-        place: AppPlace,
-    ) -> Result<(), Finding> {
+    fn value(&mut self, value: Value<'_>, at: &mut String, place: AppPlace) -> Result<(), Finding> {
         let length = at.len();
         match value.kind() {
             JsonKind::Array => {
@@ -207,9 +199,8 @@ impl MessageEdits<'_> {
 
     /// Removes the members of `_meta` that are about apps and not allowed.
     fn meta(&mut self, meta: Value<'_>, at: &str) {
-        let refused = |(name, value): &(Cow<'_, str>, Value<'_>)| {
-            refused_member(self.policy, name, *value)
-        };
+        let refused =
+            |(name, value): &(Cow<'_, str>, Value<'_>)| refused_member(self.policy, name, *value);
         let Some(violation) = meta.members().find_map(|member| refused(&member)) else { return };
         let mut kept = Vec::new();
         write_kept(&mut kept, meta.members().filter(|member| refused(member).is_none()));

@@ -121,7 +121,8 @@ impl AppOrigin {
         if self.hosts == declared.hosts && self.host == declared.host {
             return true;
         }
-        let before = declared.host.strip_suffix(&*self.host).and_then(|host| host.strip_suffix('.'));
+        let before =
+            declared.host.strip_suffix(&*self.host).and_then(|host| host.strip_suffix('.'));
         self.hosts == OriginHosts::Subdomains
             && before.is_some_and(|labels| !labels.split('.').any(is_punycode))
     }

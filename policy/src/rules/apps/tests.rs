@@ -13,12 +13,19 @@ fn document(text: &str) -> Document {
 }
 
 fn policy() -> AppPolicy {
-    let origins = |texts: &[&str]| texts.iter().map(|text| AppOrigin::parse(text).unwrap()).collect();
+    let origins =
+        |texts: &[&str]| texts.iter().map(|text| AppOrigin::parse(text).unwrap()).collect();
     AppPolicy {
         resources: vec![Pattern::resource("ui://crm/*").unwrap()],
         origins: [
-            (OriginList::Connect, origins(&["https://api.example.com", "wss://live.example.com:8443"])),
-            (OriginList::Resource, origins(&["https://*.cdn.example.com", "https://xn--bcher-kva.example"])),
+            (
+                OriginList::Connect,
+                origins(&["https://api.example.com", "wss://live.example.com:8443"]),
+            ),
+            (
+                OriginList::Resource,
+                origins(&["https://*.cdn.example.com", "https://xn--bcher-kva.example"]),
+            ),
         ]
         .into(),
         permissions: vec![AppPermission::ClipboardWrite],
@@ -106,13 +113,27 @@ fn an_origin_allows_itself_and_a_wildcard_its_subdomains() {
 #[test]
 fn an_app_declares_only_what_the_policy_allows() {
     assert_eq!(declaring("{}"), None);
-    assert_eq!(declaring(r#"{"csp":{"connectDomains":["https://api.example.com"]},"prefersBorder":true}"#), None);
-    assert_eq!(declaring(r#"{"csp":{"resourceDomains":["https://a.cdn.example.com"]},"permissions":{"clipboardWrite":{}}}"#), None);
+    assert_eq!(
+        declaring(r#"{"csp":{"connectDomains":["https://api.example.com"]},"prefersBorder":true}"#),
+        None
+    );
+    assert_eq!(
+        declaring(
+            r#"{"csp":{"resourceDomains":["https://a.cdn.example.com"]},"permissions":{"clipboardWrite":{}}}"#
+        ),
+        None
+    );
     assert_eq!(declaring(r#"{"domain":"crm.apps.example","visibility":["app"]}"#), None);
     let evil = || "https://evil.example".into();
     for (ui, violation) in [
-        (r#"{"csp":{"connectDomains":["https://evil.example"]}}"#, AppViolation::Origin(OriginList::Connect, evil())),
-        (r#"{"csp":{"frameDomains":["https://evil.example"]}}"#, AppViolation::Origin(OriginList::Frame, evil())),
+        (
+            r#"{"csp":{"connectDomains":["https://evil.example"]}}"#,
+            AppViolation::Origin(OriginList::Connect, evil()),
+        ),
+        (
+            r#"{"csp":{"frameDomains":["https://evil.example"]}}"#,
+            AppViolation::Origin(OriginList::Frame, evil()),
+        ),
         // What one list allows another does not.
         (
             r#"{"csp":{"resourceDomains":["https://api.example.com"]}}"#,
@@ -181,7 +202,8 @@ fn an_app_is_known_by_its_uri_and_its_type() {
 /// What is left of a message; `Err` if it is withheld.
 fn left(policy: Option<&AppPolicy>, message: &str) -> Result<serde_json::Value, String> {
     let edit = edited(policy, document(message).root()).map_err(|finding| finding.to_string())?;
-    let text = edit.text.map_or_else(|| message.to_owned(), |text| String::from_utf8(text).unwrap());
+    let text =
+        edit.text.map_or_else(|| message.to_owned(), |text| String::from_utf8(text).unwrap());
     assert_eq!(edit.findings.is_empty(), text == message, "{text}");
     Ok(text.parse().unwrap())
 }
