@@ -606,3 +606,35 @@ fn a_notification_outside_of_a_call_is_inspected_and_recorded_and_goes_to_the_fl
     assert_eq!(refused.denial().unwrap()["reason"], "flow-target", "{refused:?}");
     assert_eq!(ana.call("send", &json!({ "to": "bob@corp.example" })).text(), "done");
 }
+
+/// Servers offer tools with an app only to clients that say that they show apps.
+#[test]
+fn a_tool_for_clients_that_show_apps_is_approved_like_every_other() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let offers = move |call: &Call| {
+            let params = &call.body["params"];
+            let is_able = match (era, call.method()) {
+                (Era::Modern, _) => params.to_string().contains(EXTENSION),
+                (Era::Legacy, "initialize") => params.to_string().contains(EXTENSION),
+                (Era::Legacy, _) => call.head.contains("-able"),
+            };
+            match is_able {
+                true => json!({ "tools": [shown_by("ui://crm/chart")], "session": "-able" }),
+                false => json!({ "tools": [tool("chart")] }),
+            }
+        };
+        let done = json!({ "resultType": "complete", "content": [] });
+        let server = Server::shifting(era, offers, move |_| done.clone());
+        let up =
+            format!("- {{name: up, url: '{}', apps: {{resources: ['ui://crm/*']}}}}", server.url());
+        let config = Config::with(&up, "[up]").policy(OPEN).approved(&lockfile(&folder));
+        let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+        assert_eq!(list.matches("approved up tools/chart").count(), 2, "{list}");
+        let gateway = config.start();
+        let able = Client::able(gateway.address, "/mcp", era, Some(ANA), &able());
+        assert_eq!(chart(&able)["_meta"]["ui"]["resourceUri"], "ui://crm/chart", "{era:?}");
+        assert!(chart(&gateway.client(era, ANA))["_meta"].is_null(), "{era:?}");
+        assert_eq!(able.call("chart", &json!({})).code(), 0);
+    }
+}

@@ -27,13 +27,16 @@ const PLACE: usize = 256;
 /// Whether a method is about events, in any spelling that a server could take for one.
 #[must_use]
 pub fn is_of_events(method: &str) -> bool {
-    let words = method.split(|c: char| !c.is_ascii_alphanumeric());
-    let is_word =
-        |word: &str| ["event", "events"].iter().any(|known| word.eq_ignore_ascii_case(known));
-    let letters: String = method.chars().filter(char::is_ascii_alphanumeric).collect();
-    let letters = letters.to_ascii_lowercase();
-    let is_known = |known: &&str| letters.ends_with(&known.replace('/', ""));
-    words.into_iter().any(is_word) || EVENT_METHODS.iter().any(|known| is_known(&known))
+    let mut words = method.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
+        // It stands before the names of all notifications.
+        !word.eq_ignore_ascii_case("notifications")
+    });
+    let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
+    let letters = letters(method);
+    let is_known = |known: &str| letters.ends_with(&known.replace('/', ""));
+    words.next().is_some_and(|word| is(word, "event") || is(word, "events"))
+        || words.any(|word| is(word, "events"))
+        || EVENT_METHODS.into_iter().any(is_known)
 }
 
 /// Where a request about events names an address for them, as a JSON Pointer; `None` if it names none, or is about
@@ -192,7 +195,7 @@ mod tests {
         ] {
             assert!(is_of_events(method), "{method}");
         }
-        for method in ["vendor/method", "eventual/list", "prevents/x"] {
+        for method in ["vendor/method", "eventual/list", "prevents/x", "calendar/event/create"] {
             assert!(!is_of_events(method), "{method}");
         }
         for method in
