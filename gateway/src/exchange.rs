@@ -19,8 +19,8 @@ mod flows;
 mod in_flight_call;
 mod shown_values;
 mod inspect;
-mod release_early;
 mod server_request_records;
+mod release_early;
 mod server_requests;
 mod client_responses;
 mod checked_clients;
@@ -884,10 +884,14 @@ impl DecodedRequest {
     fn on_behalf(&self, server_index: usize) -> OnBehalfOf {
         let known = self.session.as_ref().map(|session| &session.client);
         let client = self.client.as_ref().or(known);
+        let client = client.cloned().unwrap_or_else(DisclosedClient::gateway);
         OnBehalfOf {
             principal: Some(Arc::clone(&self.caller.principal)),
             route: Some(Arc::clone(&self.route.path)),
-            client: client.cloned().unwrap_or_else(DisclosedClient::gateway),
+            client: match self.route.servers.get(server_index) {
+                Some(server) => server.introduced(client),
+                None => client,
+            },
             upstream_session: self.upstream_session(server_index).cloned(),
             subject: self.subject(server_index),
             path: Some(self.path.clone()),

@@ -68,7 +68,7 @@ use crate::config::overrides::Overrides;
 use crate::config::settings::{
     Limits, Program, ServerProtocol, ServerSettings, ServerTransport, VariableValue,
 };
-use crate::mcp::client_info::Client;
+use crate::mcp::client_info::{AppUse, Client};
 use crate::mcp::protocol::{Era, ProtocolVersion, method};
 use crate::mcp::wire::{Id, Message, ResponseOutcome};
 use crate::metrics::{Metrics, ServerMetrics};
@@ -78,6 +78,7 @@ use crate::outbound::secrets::LiveSecret;
 use crate::pins::{FindingEffect, PinMonitor};
 use crate::process::sandbox::SandboxPlan;
 use crate::session::UpstreamSession;
+use crate::session::disclosed_client::DisclosedClient;
 
 pub use answer::{AnswerStep, CallAnswer, InputRequest, InputRequired, ReplySender, is_progress};
 use answer::{Incoming, IncomingMessages};
@@ -137,6 +138,8 @@ pub struct Upstream {
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
     overrides: Arc<Overrides>,
     client_meta: Option<Vec<Pattern>>,
+    /// Whether the server may show apps.
+    apps: AppUse,
     counts: Arc<ServerMetrics>,
     /// Limits the log lines that the gateway writes about the server.
     about: ServerLog,
@@ -307,6 +310,7 @@ impl Upstream {
         let sandbox_denials = sandbox(server).zip(server_log.clone()).map(|(plan, server_log)| {
             SandboxDenials::new(name.clone(), plan, server_log, tasks.clone())
         });
+        let apps = if server.apps.is_some() { AppUse::Allowed } else { AppUse::Denied };
         Ok(Self {
             name,
             protocol: server.protocol,
@@ -318,6 +322,7 @@ impl Upstream {
             server_requests: server.server_requests.clone(),
             overrides: Arc::clone(&server.overrides),
             client_meta: server.client_meta.clone(),
+            apps,
             calls: server.concurrency.map(|bounds| Shares::new(bounds.all, bounds.per_caller)),
             about: ServerLog::about(Arc::clone(&counts)),
             counts,
@@ -343,7 +348,7 @@ impl Upstream {
                 limits.response_memory_per_server,
             ),
             answers: Arc::clone(&environment.quotas.answers),
-            capable: CapableCatalogs::new(&server.server_requests),
+            capable: CapableCatalogs::new(&server.server_requests, apps),
             gateway_sessions: BoundedMap::new(limits.sessions),
             demuxes: BoundedMap::new(limits.sessions),
             watched: BoundedMap::new(limits.sessions),
@@ -378,6 +383,12 @@ impl Upstream {
             meta.retain(|(key, _)| listed.iter().any(|pattern| pattern.matches(key)));
         }
         meta
+    }
+
+    /// A client as the server gets to know it: that it can show apps is kept back from a server that may show none.
+    #[must_use]
+    pub fn introduced(&self, client: DisclosedClient) -> DisclosedClient {
+        client.for_server(self.apps)
     }
 
     /// Tool definitions of the configuration, shown to callers in place of the server's own.

@@ -3,6 +3,7 @@
 //!
 //! - [`places`]: the members of a message, and how each is inspected
 //! - [`message`]: requests and replies, independent of transport and protocol revision
+//! - [`events`]: subscriptions whose events would not come through the gateway
 //! - [`method`]: the methods of the protocol, as one table
 //! - [`ask`]: elicitation and sampling requests of servers
 //! - [`pipeline`]: runs all checks; the only module that mints a [`pipeline::Permit`]
@@ -10,6 +11,7 @@
 
 pub mod places;
 pub mod message;
+pub mod events;
 pub mod method;
 pub mod ask;
 pub mod pipeline;

@@ -6,6 +6,7 @@
 //! - [`control`]: the controls, and which of them ran
 //! - [`constraint`]: limits on arguments beyond their schema
 //! - [`definitions`]: how findings in definitions are treated
+//! - [`apps`]: apps of servers, which clients show to their users
 //! - [`approval`]: what needs the approval of a person
 //! - [`decision`]: decisions, denials and their reasons
 //! - [`condition`]: the `when` condition of a rule
@@ -15,6 +16,7 @@
 pub mod control;
 pub mod constraint;
 pub mod definitions;
+pub mod apps;
 pub mod approval;
 pub mod decision;
 pub mod condition;

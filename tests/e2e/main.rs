@@ -37,6 +37,7 @@ mod decoys;
 mod deputy;
 mod documents;
 mod egress;
+mod extensions;
 mod federation;
 mod first_hour;
 mod flooding;

@@ -52,7 +52,10 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
             format!("{code}: `{}` {}", violation.at, violation.clause.note())
         }
         Reason::Uri(error) => format!("{code}: {}", error.note()),
-        Reason::Unknown(_) | Reason::Revoked | Reason::Decoy => code.to_owned(),
+        Reason::App(violation) => format!("{code}: {}", violation.note()),
+        Reason::Unknown(_) | Reason::Revoked | Reason::Decoy | Reason::EventWebhook => {
+            code.to_owned()
+        }
         Reason::Approval(demand) => format!("{code}: rule `{}` allows it", demand.rule),
     }
 }

@@ -18,6 +18,7 @@ pub mod operator;
 mod unserved;
 mod compiler;
 mod approvals;
+mod apps;
 mod audit;
 mod bounds;
 mod budgets;
@@ -58,6 +59,7 @@ use policy::definition::pins::ResourcePins;
 use policy::definition::registry::RateLimit;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::pipeline::Policy;
+use policy::rules::apps::AppPolicy;
 use policy_core::base::work::WorkLimits;
 use policy_core::subject::name::{PrincipalId, Scope, ServerName};
 use policy_core::subject::pattern::Pattern;
@@ -329,6 +331,8 @@ pub struct ServerSettings {
     /// Patterns of the keys of clients' `_meta` that the server gets, of those that the protocol does not define; `None`
     /// for all.
     pub client_meta: Option<Vec<Pattern>>,
+    /// Which apps it may show; `None` for none.
+    pub apps: Option<AppPolicy>,
     /// Which of its resources may be read without an approval of their own.
     pub resources: ResourcePins,
     /// The titles and descriptions that callers see in place of the server's own.

@@ -201,7 +201,9 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::Arguments(_) => "the arguments are not as they have to be",
         Reason::Content(_) => "the input may not be sent",
         Reason::Flow(violation) => violation.clause.note(),
-        Reason::Unknown(_)
+        Reason::EventWebhook => super::failure::EVENT_WEBHOOK,
+        Reason::App(_)
+        | Reason::Unknown(_)
         | Reason::Definition(_)
         | Reason::Shadowed(_)
         | Reason::Revoked
@@ -232,6 +234,8 @@ const fn next_step(reason: &Reason) -> &'static str {
         | Reason::Approval(_)
         | Reason::Flow(_)
         | Reason::Decoy
+        | Reason::App(_)
+        | Reason::EventWebhook
         | Reason::Uri(_) => GO_ON,
     }
 }

@@ -381,6 +381,18 @@ pub fn resource_uri_spans(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacem
     found
 }
 
+/// The replacements for the URIs of apps to which a result points, by `rename`.
+pub fn app_uri_spans(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacement> {
+    let Some(meta) = result.get("_meta") else { return Vec::new() };
+    let nested = meta.get("ui").and_then(|ui| ui.get("resourceUri"));
+    let uris = [nested, meta.get("ui/resourceUri")].into_iter().flatten();
+    let renamed = uris.filter_map(|uri| {
+        let name = rename(ItemKind::Resource, &uri.as_str()?)?;
+        Some(Replacement::text(uri.span(), &name))
+    });
+    renamed.collect()
+}
+
 /// Writes `value` to `out` with those of the values `replaced` that it contains replaced.
 pub fn with_replacements(out: &mut Vec<u8>, value: Value<'_>, replaced: &[Replacement]) {
     let (whole, raw) = (value.span(), value.raw().as_bytes());

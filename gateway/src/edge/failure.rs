@@ -673,6 +673,8 @@ fn withheld(finding: &Finding) -> String {
     match finding.detector {
         // Its caller need not know what is watched for.
         Detector::Honeytokens => "the server's result was withheld".to_owned(),
+        // Its note has fixed words, and names of the app that can be read as nothing else.
+        Detector::Apps => format!("the server's result was withheld: {}", finding.note),
         detector => format!("the server's result was withheld: {}", detector.name()),
     }
 }
@@ -725,6 +727,9 @@ fn over_share(quota: Quota) -> PublicError {
     PublicError::new(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, &message)
 }
 
+/// Why a subscription with a webhook is refused, and what to use.
+pub(super) const EVENT_WEBHOOK: &str = "with a webhook the server would send the events past the gateway, where nothing \
+     inspects them; use `events/poll` or `events/stream`, without an address in the params";
 /// What is said of a call that was made too often.
 pub(super) const REPEATED: &str = "the same call with the same arguments was made too often";
 
@@ -783,6 +788,10 @@ fn denied(kind: ItemKind, denial: &Denial, era: Option<Era>) -> PublicError {
             format!("denied: {}", about_argument(at, note))
         }
         Some(rule) => format!("denied by rule `{rule}`"),
+        None if let Reason::App(violation) = &denial.reason => {
+            format!("denied: {}", violation.note())
+        }
+        None if denial.reason == Reason::EventWebhook => format!("denied: {EVENT_WEBHOOK}"),
         None => "denied: no rule allows this with these arguments".to_owned(),
     };
     if let Some(contact) = contact {

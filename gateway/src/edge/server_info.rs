@@ -5,6 +5,7 @@ use http::Response;
 use json::{Value, write_string};
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Shown;
+use policy::rules::apps;
 
 use crate::edge::encode;
 use crate::mcp::client_info::TASKS;
@@ -67,6 +68,8 @@ pub struct DescribedServer {
     pub shared: bool,
     /// Whether tool results that are too long for a response are kept and offered as resources of the gateway.
     pub keeps: bool,
+    /// Whether the server may show apps.
+    pub apps: bool,
 }
 
 impl ServerDescription {
@@ -140,6 +143,20 @@ fn is_granted(server: &DescribedServer, key: &str) -> bool {
     }
 }
 
+/// Whether the caller can use an extension of the server.
+fn knows_extension(server: &DescribedServer, name: &str) -> bool {
+    let has = |kind| server.granted.contains(&kind);
+    if is_of_apps(name) {
+        return server.apps && has(ItemKind::Tool) && has(ItemKind::Resource);
+    }
+    has(if name == TASKS { ItemKind::Tool } else { ItemKind::Method })
+}
+
+/// Whether a client could take the name of an extension for that of apps.
+fn is_of_apps(name: &str) -> bool {
+    name.trim().eq_ignore_ascii_case(apps::EXTENSION)
+}
+
 /// The capabilities of the only server, as far as the caller can use them.
 fn only(server: &DescribedServer, era: Era) -> String {
     let mut out = Vec::new();
@@ -153,10 +170,17 @@ fn only(server: &DescribedServer, era: Era) -> String {
             // Both ends have to know an extension. For those the gateway does not know, rules decide by method.
             let mut known = Object::open(object.key("extensions"));
             for (name, value) in value.members() {
-                let kind = if name == TASKS { ItemKind::Tool } else { ItemKind::Method };
-                if server.granted.contains(&kind) {
+                if knows_extension(server, &name) {
                     known.raw(&name, value.raw());
                 }
+            }
+            known.close();
+            continue;
+        }
+        if key == "experimental" && value.is_object() && is_granted(server, &key) {
+            let mut known = Object::open(object.key("experimental"));
+            for (name, value) in value.members().filter(|(name, _)| !is_of_apps(name)) {
+                known.raw(&name, value.raw());
             }
             known.close();
             continue;

@@ -100,8 +100,10 @@ impl Gateway {
         let client = arrived.client.as_ref().unwrap_or(&gateway);
         let on_record = &entry;
         let opening = self.granted(&arrived).map(|(server_index, server, permit)| {
-            let on_behalf =
-                OnBehalfOf { client: client.clone(), ..arrived.on_behalf(server_index) };
+            let on_behalf = OnBehalfOf {
+                client: server.introduced(client.clone()),
+                ..arrived.on_behalf(server_index)
+            };
             async move {
                 (server_index, server, server.open(permit, on_record, version, &on_behalf).await)
             }
@@ -215,7 +217,8 @@ impl Gateway {
             let approved = approved(&facts, server, &server_info);
             let said = self.introducible(&facts, principal, server, approved).await;
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
-            servers.push(DescribedServer { name, said, granted, shared, keeps });
+            let apps = self.policy.shows_apps(server.name());
+            servers.push(DescribedServer { name, said, granted, shared, keeps, apps });
         }
         if servers.is_empty()
             && let Some(failure) = of_servers(failed, record)

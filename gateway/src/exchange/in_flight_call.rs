@@ -204,6 +204,7 @@ impl UpstreamCall {
         let mut renamed = Vec::new();
         if self.route.renames() {
             renamed = encode::resource_uri_spans(value, &rename);
+            renamed.extend(encode::app_uri_spans(value, &rename));
         }
         if matches!(self.answer.verb(), RequestOperation::Call | RequestOperation::Task(_)) {
             let ids =
@@ -712,7 +713,10 @@ impl InFlightCall {
             call.server.heard(told);
             let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
             let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
-            let told = call.gateway.told(&call.caller, &call.server, told).await?;
+            let mut found = Vec::new();
+            let told = call.gateway.told(&call.caller, &call.server, told, &mut found).await;
+            frame.entry.found(found);
+            let told = told?;
             return (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]));
         }
         let mut found = Vec::new();

@@ -11,10 +11,15 @@ use policy::engine::pipeline::{
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
-use super::Gateway;
+use super::server_request_records::{ServerQuestion, denied};
+use super::{Gateway, Route};
 use crate::edge::encode::ShownNotification;
 use crate::mcp::wire::Notification;
+use crate::metrics::outcome::ExchangeEnd;
 use crate::upstream::Upstream;
+
+/// The reason of a record about a message that was withheld.
+const CONTENT: &str = "content";
 
 impl Gateway {
     /// What a server sent, as `caller` may see it. If it belongs to a call, `expectation` also hides what its result must hide.
@@ -103,18 +108,41 @@ impl Gateway {
         shown
     }
 
-    /// A notification as `caller` may see it; `None` if it is withheld. Findings are logged.
+    /// A notification that belongs to no exchange, as `caller` may see it; `None` if it is withheld. Findings are logged,
+    /// and have a record of their own.
+    pub(super) async fn told_on_record(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        server: &Upstream,
+        told: &Notification,
+    ) -> Option<ShownNotification> {
+        let mut found = Vec::new();
+        let shown = self.told(caller, server, told, &mut found).await;
+        if !found.is_empty() {
+            let ending = match shown {
+                Some(_) => ExchangeEnd::answered(),
+                None => denied(CONTENT),
+            };
+            let said = ServerQuestion { server, method: &told.method };
+            self.found_in_notification(caller, route, said, found, ending);
+        }
+        shown
+    }
+
+    /// A notification as `caller` may see it; `None` if it is withheld. Findings are logged, and added to `found`.
     pub(super) async fn told(
         &self,
         caller: &Arc<Principal>,
         server: &Upstream,
         told: &Notification,
+        found: &mut Vec<Finding>,
     ) -> Option<ShownNotification> {
-        let mut found = Vec::new();
-        let params = self.heard_params(caller, server, told, None, &mut found).await;
+        let known = found.len();
+        let params = self.heard_params(caller, server, told, None, found).await;
         // The server controls how many findings there are, so logging is rate-limited.
         let name = server.name();
-        for finding in &found {
+        for finding in found.iter().skip(known) {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
                 tracing::info!(
                     event = "notification.finding", server = %name, method = %told.method, %finding,

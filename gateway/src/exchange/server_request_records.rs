@@ -12,12 +12,12 @@ use crate::mcp::protocol::code;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::upstream::Upstream;
 
-/// The server request, or the response to it, that a record is about.
+/// The server request, the response to it, or the notification that a record is about.
 #[derive(Clone, Copy)]
 pub(super) struct ServerQuestion<'a> {
-    /// The server that asks.
+    /// The server that asks or tells.
     pub(super) server: &'a Upstream,
-    /// The method of its request.
+    /// The method of its message.
     pub(super) method: &'a str,
 }
 
@@ -53,6 +53,25 @@ impl Gateway {
         if let Err(error) =
             self.journal.record_server_request(server.name().as_str(), &record, ending)
         {
+            self.journal.log_lost(&error, LostRecord::ServerRequest);
+        }
+    }
+
+    /// Records findings in a notification that belongs to no exchange. The server controls how many there are, so many of
+    /// them share one record.
+    pub(super) fn found_in_notification(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        said: ServerQuestion<'_>,
+        found: Vec<Finding>,
+        ending: ExchangeEnd,
+    ) {
+        let mut record = self.listening(caller, route, said.server.name());
+        record.method = Some(said.method.into());
+        record.found(found);
+        let name = said.server.name().as_str();
+        if let Err(error) = self.journal.record_server_request(name, &record, ending) {
             self.journal.log_lost(&error, LostRecord::ServerRequest);
         }
     }

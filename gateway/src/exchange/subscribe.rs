@@ -19,13 +19,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::event_sink::EventSink;
+use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
 use super::server_request_records::ServerQuestion;
+use super::shown_values::ShownResult;
 use super::stream_expiry::AnsweredCalls;
 use super::{DecodedRequest, Gateway, InFlightSlot, Route};
 use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
-use crate::edge::encode;
+use crate::edge::encode::{self, ShownNotification};
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::{code, method};
 use crate::mcp::wire::{Id, Notification, Object};
@@ -78,6 +80,7 @@ impl Gateway {
             Ok(session_slot) => session_slot,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
         };
+        let flow = self.flow_of(&arrived, &record);
         let entry = match self.journal.open(record) {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
@@ -119,6 +122,7 @@ impl Gateway {
                 server_index,
                 kept: Arc::clone(&kept),
                 stream: Arc::clone(&stream),
+                flow: flow.clone(),
             };
             opened.extend(listener.start(&entry).await);
         }
@@ -314,7 +318,7 @@ impl Gateway {
         let (sender, mut told) = mpsc::channel(SUBSCRIPTION_QUEUE);
         for feed in feeds {
             let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
-            self.tasks.spawn(gateway.forward(caller, feed, sender.clone()));
+            self.tasks.spawn(gateway.forward(caller, Arc::clone(&route), feed, sender.clone()));
         }
         // Keeps the channel open, so that a subscription without servers lasts as well.
         let _sender = sender;
@@ -329,7 +333,9 @@ impl Gateway {
                 outlet.send(&encode::unsubscribed(&id), Duration::ZERO).await;
                 return;
             };
-            let Some(told) = self.told(&caller, &server, &told).await else { continue };
+            let Some(told) = self.told_on_record(&caller, &route, &server, &told).await else {
+                continue;
+            };
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
             // The caller may have lost the right to the server or to the resource since.
@@ -355,6 +361,7 @@ impl Gateway {
     async fn forward(
         self: Arc<Self>,
         caller: Arc<Principal>,
+        route: Arc<Route>,
         mut feed: Feed,
         to: mpsc::Sender<Option<(Arc<Upstream>, Arc<Notification>)>>,
     ) {
@@ -372,7 +379,8 @@ impl Gateway {
                     let bytes = params.map_or(0, |said| said.span().len());
                     if bytes > self.limits.notification {
                         // It is too long and will be withheld: inspected at once, so that it does not wait in memory.
-                        drop(self.told(&caller, feed.upstream(), &told).await);
+                        let server = feed.upstream();
+                        drop(self.told_on_record(&caller, &route, server, &told).await);
                     } else if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
                         return;
                     }
@@ -475,6 +483,8 @@ struct SessionForwarder {
     server_index: usize,
     kept: Arc<SessionState>,
     stream: Arc<ReplayBuffer>,
+    /// The flow of the session; `None` if no flow is remembered.
+    flow: Option<ExchangeFlow>,
 }
 
 impl SessionForwarder {
@@ -609,7 +619,8 @@ impl SessionForwarder {
 
     async fn tell(&self, feed: &Feed, told: &Notification) {
         let (gateway, server) = (&self.gateway, feed.upstream());
-        let Some(told) = &gateway.told(&self.caller, server, told).await else { return };
+        let told = gateway.told_on_record(&self.caller, &self.route, server, told).await;
+        let Some(told) = &told else { return };
         let params = told.params.as_ref().map(Shown::value);
         let is_wanted = feed.wants().admits(&told.method, params);
         let message = match &*told.method {
@@ -636,11 +647,20 @@ impl SessionForwarder {
             }
         };
         if let Some(message) = message {
+            self.remember_shown(server, told).await;
             // A disconnected client may still resume; if it does not in time, the stream ends.
             if !self.push(&message, gateway.limits.replay_ttl).await {
                 self.stream.end();
             }
         }
+    }
+
+    /// Remembers the values of a notification that the client is about to be shown in the flow of the session.
+    async fn remember_shown(&self, server: &Upstream, told: &ShownNotification) {
+        let (Some(flow), Some(said)) = (&self.flow, &told.params) else { return };
+        let (server, kind, name) = (server.name(), ItemKind::Method, &*told.method);
+        let result = ShownResult { server, kind, name, said };
+        self.gateway.remember_shown(flow, &self.caller, result).await;
     }
 
     /// Adds a message to the stream, and returns whether there was room in time. The end of the session or of the
@@ -672,7 +692,8 @@ impl SessionForwarder {
                 }
             };
         let told = Notification { method: asked.into(), params };
-        let Some(told) = self.gateway.told(&self.caller, server, &told).await else {
+        let told = self.gateway.told_on_record(&self.caller, &self.route, server, &told).await;
+        let Some(told) = told else {
             let why = "the question was withheld";
             replier.reply(ServerReply::refusal(&id, code::DENIED, why)).await;
             return;

@@ -6,8 +6,9 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use json::{Document, JsonBounds, JsonKind, Value};
+use json::{Document, JsonBounds, JsonKind, Value, write_members, write_name};
 use policy::engine::ask::ServerRequestPolicy;
+use policy::rules::apps;
 
 use crate::mcp::protocol::method;
 
@@ -44,6 +45,18 @@ struct Abilities {
     sampling_task: bool,
     /// Answers an elicitation request with a task (legacy).
     elicitation_task: bool,
+    /// Shows apps. Only the gateway itself is described by it.
+    apps: AppUse,
+}
+
+/// Whether a server may show apps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AppUse {
+    /// It may show none.
+    #[default]
+    Denied,
+    /// Its configuration allows some.
+    Allowed,
 }
 
 impl Client {
@@ -57,12 +70,44 @@ impl Client {
         &GATEWAY
     }
 
-    /// The gateway itself, with the capabilities for every server request that `server_requests` allows, so that the server lists
-    /// what it offers to such clients. The gateway answers none of these requests.
+    /// The gateway itself, with the capabilities for every server request that `server_requests` allows and, if the server
+    /// may show `apps`, the one for these, so that the server lists what it offers to such clients. The gateway answers
+    /// none of these requests.
     #[must_use]
-    pub fn capable_of(server_requests: &ServerRequestPolicy) -> Arc<Self> {
-        let can = Abilities::of(server_requests);
+    pub fn capable_of(server_requests: &ServerRequestPolicy, apps: AppUse) -> Arc<Self> {
+        let can = Abilities { apps, ..Abilities::of(server_requests) };
         Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
+    }
+
+    /// The same client without the capability for apps, for a server that may not show any; `None` if it declares none.
+    #[must_use]
+    pub fn without_apps(&self) -> Option<Self> {
+        // Most clients say nothing of it, and every request asks.
+        let text = self.capabilities.to_ascii_lowercase();
+        if !text.contains(apps::EXTENSION) && !text.contains('\\') {
+            return None;
+        }
+        let bytes = Bytes::copy_from_slice(self.capabilities.as_bytes());
+        let document = Document::parse(bytes, &JsonBounds::MESSAGE).ok()?;
+        let is_of_apps = |name: &str| name.trim().eq_ignore_ascii_case(apps::EXTENSION);
+        let has = |value: Value<'_>| value.members().any(|(name, _)| is_of_apps(&name));
+        if !document.root().members().any(|(_, value)| has(value)) {
+            return None;
+        }
+        let mut out = Vec::with_capacity(self.capabilities.len());
+        write_members(&mut out, document.root().members(), |out, (key, value)| {
+            write_name(out, &key);
+            if !has(value) {
+                return out.extend_from_slice(value.raw().as_bytes());
+            }
+            let kept = value.members().filter(|(name, _)| !is_of_apps(name));
+            write_members(out, kept, |out, (name, value)| {
+                write_name(out, &name);
+                out.extend_from_slice(value.raw().as_bytes());
+            });
+        });
+        let capabilities = String::from_utf8(out).ok()?.into();
+        Some(Self { capabilities, ..self.clone() })
     }
 
     /// Whether the client supports any server request that `server_requests` allows.
@@ -204,6 +249,7 @@ impl Abilities {
             tasks: false,
             sampling_task: false,
             elicitation_task: false,
+            apps: AppUse::Denied,
         }
     }
 
@@ -229,6 +275,7 @@ impl Abilities {
             roots: object("roots").is_some(),
             sampling_task: as_task("sampling", "createMessage"),
             elicitation_task: as_task("elicitation", "create"),
+            apps: AppUse::Denied,
             tasks: capabilities
                 .get("extensions")
                 .is_some_and(|extensions| extensions.get(TASKS).is_some()),
@@ -259,8 +306,14 @@ impl Abilities {
             (false, false) => {}
         }
         members.extend(self.roots.then_some(r#""roots":{}"#));
-        let tasks = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
-        members.extend(self.tasks.then_some(tasks));
+        let tasks = r#""io.modelcontextprotocol/tasks":{}"#;
+        let apps = r#""io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}"#;
+        let shows = self.apps == AppUse::Allowed;
+        let extensions = [(self.tasks, tasks), (shows, apps)];
+        let extensions = extensions.into_iter().filter_map(|(has, text)| has.then_some(text));
+        let extensions = extensions.collect::<Vec<_>>().join(",");
+        let extensions = format!(r#""extensions":{{{extensions}}}"#);
+        members.extend((self.tasks || shows).then_some(&*extensions));
         format!("{{{}}}", members.join(","))
     }
 }

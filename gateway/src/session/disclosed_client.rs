@@ -6,7 +6,7 @@ use std::sync::Arc;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::pipeline::SendableDescription;
 
-use crate::mcp::client_info::Client;
+use crate::mcp::client_info::{AppUse, Client};
 use crate::outbound::guardrail::GuardrailsPassed;
 
 /// A client as the detectors release its description of itself to servers. Guardrails have not judged it.
@@ -83,10 +83,20 @@ impl DisclosedClient {
         Self(Arc::clone(Client::gateway()))
     }
 
-    /// The gateway itself, with the capabilities for every server request that `asks` allows.
+    /// The gateway itself, with the capabilities for every server request that `asks` allows, and for apps if the server
+    /// may show some.
     #[must_use]
-    pub fn capable_of(asks: &ServerRequestPolicy) -> Self {
-        Self(Client::capable_of(asks))
+    pub fn capable_of(asks: &ServerRequestPolicy, apps: AppUse) -> Self {
+        Self(Client::capable_of(asks, apps))
+    }
+
+    /// The client as a server gets to know it that may show apps or not: what is left of what was disclosed.
+    #[must_use]
+    pub fn for_server(self, apps: AppUse) -> Self {
+        match apps {
+            AppUse::Allowed => self,
+            AppUse::Denied => self.0.without_apps().map_or(self, |client| Self(Arc::new(client))),
+        }
     }
 
     /// The client in a session id that the gateway has sealed: it was disclosed when the session began.

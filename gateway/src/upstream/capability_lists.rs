@@ -18,6 +18,7 @@ use super::handshake::{ServerInfo, ServerState};
 use super::listing::Listing;
 use super::on_behalf_of::OnBehalfOf;
 use super::{Transport, Upstream, UpstreamError};
+use crate::mcp::client_info::AppUse;
 use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::session::disclosed_client::DisclosedClient;
 
@@ -28,15 +29,16 @@ pub(super) struct CapableCatalogs {
     legacy: CatalogCache,
     /// When they were last read: 0 for never, otherwise the generation of the server's channel plus one.
     read: AtomicU64,
-    /// The server may send requests to clients, so such lists may exist.
+    /// The server may send requests to clients or show apps, so such lists may exist.
     exists: bool,
 }
 
 impl CapableCatalogs {
-    /// Empty catalogs of a server that may send clients the requests in `server_requests`.
-    pub(super) fn new(server_requests: &ServerRequestPolicy) -> Self {
+    /// Empty catalogs of a server that may send clients the requests in `server_requests`, and show `apps`.
+    pub(super) fn new(server_requests: &ServerRequestPolicy, apps: AppUse) -> Self {
         let (modern, legacy) = (CatalogCache::default(), CatalogCache::default());
-        Self { modern, legacy, read: AtomicU64::new(0), exists: !server_requests.is_nothing() }
+        let exists = !server_requests.is_nothing() || apps == AppUse::Allowed;
+        Self { modern, legacy, read: AtomicU64::new(0), exists }
     }
 
     /// Whether such lists may exist that were not read yet.
@@ -80,11 +82,11 @@ impl Upstream {
     /// If the server cannot be reached or a list cannot be read.
     pub async fn offered_to_capable(self: &Arc<Self>) -> Result<CapableOffer, UpstreamError> {
         let mut offered = CapableOffer::default();
-        if self.server_requests.is_nothing() {
+        if !self.capable.exists {
             return Ok(offered);
         }
         let on_behalf = OnBehalfOf {
-            client: DisclosedClient::capable_of(&self.server_requests),
+            client: DisclosedClient::capable_of(&self.server_requests, self.apps),
             ..OnBehalfOf::gateway()
         };
         let known = self.known(&on_behalf).await?;
@@ -113,7 +115,7 @@ impl Upstream {
     /// read since its last start, because they stay the same until it is started again.
     pub(super) async fn capable_again(self: &Arc<Self>) -> Result<CapableOffer, UpstreamError> {
         if let Transport::Channel(_) = &self.transport
-            && !self.server_requests.is_nothing()
+            && self.capable.exists
         {
             let generation = self.known(&OnBehalfOf::gateway()).await?.generation;
             if self.capable.read.load(Ordering::Acquire) == generation.saturating_add(1) {

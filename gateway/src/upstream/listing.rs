@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use json::{Document, Fragment, Value};
+use json::{Document, Fragment, JsonBounds, Value};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::engine::pipeline::CatalogView;
+use policy::rules::apps::{kind, message};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 
@@ -284,6 +285,11 @@ fn write(
         if !out.is_empty() {
             out.push(b',');
         }
+        let alone = without_renamed_apps(server, naming, definition);
+        let (definition, key) = match &alone {
+            Some(alone) => (alone.root(), alone.root().get(offer.kind().key()).unwrap_or(key)),
+            None => (definition, key),
+        };
         let mut edits = DefinitionEdits::default();
         if name != offer.name().as_str() {
             edits.text(key, &name);
@@ -298,6 +304,22 @@ fn write(
         edits.write(definition, &mut out);
     }
     (out.into(), unused)
+}
+
+/// A definition without what points to apps that have another URI on the route: a client does not take that for an app,
+/// and the server's own URI may lead to an app of another server. `None` if it points to none.
+fn without_renamed_apps(
+    server: &ServerName,
+    naming: &Naming,
+    definition: Value<'_>,
+) -> Option<Document> {
+    let is_renamed = |uri: String| {
+        naming.show(server, ItemKind::Resource, &uri).is_none_or(|shown| *shown != *uri)
+    };
+    let text = kind::linked_apps(definition).any(is_renamed);
+    let text = text.then(|| message::definition(None, definition)).flatten()?;
+    // INVARIANT: a document from which members were removed is within the bounds of the whole.
+    Document::parse(text.into(), &JsonBounds::ANSWER).ok()
 }
 
 /// Limits for all pages of a list together. Their memory is limited by the budget of answers.

@@ -89,6 +89,10 @@ pub enum Detector {
     Honeytokens,
     /// Calls of tools that exist only to be called by an attacker.
     Decoys,
+    /// Apps that a server may not show, and what points to them.
+    Apps,
+    /// Subscriptions whose events would go to an address past the gateway.
+    Webhooks,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -110,7 +114,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 23] = [
+    pub const CONTENT: [Self; 25] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -134,6 +138,8 @@ impl Detector {
         Self::Flow,
         Self::Honeytokens,
         Self::Decoys,
+        Self::Apps,
+        Self::Webhooks,
     ];
 
     named! {
@@ -169,6 +175,8 @@ impl Detector {
         Placeholders => "placeholders",
         Honeytokens => "honeytoken",
         Decoys => "decoy",
+        Apps => "apps",
+        Webhooks => "webhooks",
     }
 }
 
@@ -235,6 +243,8 @@ impl Detector {
             | Self::Flow
             | Self::Honeytokens
             | Self::Decoys
+            | Self::Apps
+            | Self::Webhooks
             | Self::ServerRequests => Some("it does not look at definitions"),
         }
     }
@@ -402,6 +412,19 @@ impl Finding {
     #[must_use]
     pub fn decoy() -> Self {
         Self::fixed(Detector::Decoys, "/name".to_owned(), "the tool is a decoy")
+    }
+
+    /// An app that a server may not show, or what points to it, as `note` says.
+    #[must_use]
+    pub fn app(at: &str, note: Cow<'static, str>) -> Self {
+        Self::new(Detector::Apps, at.to_owned(), note)
+    }
+
+    /// A subscription whose events would go to an address past the gateway, as the member at `at` says.
+    #[must_use]
+    pub fn webhook(at: String) -> Self {
+        let note = "the server would send the events to an address of its own";
+        Self::fixed(Detector::Webhooks, at, note)
     }
 
     /// A result that exceeds the size limit.

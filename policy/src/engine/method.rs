@@ -4,6 +4,7 @@
 //! SPEC <https://modelcontextprotocol.io/specification/2026-07-28> and the revisions before it.
 
 use crate::definition::offer::ItemKind;
+use crate::engine::events::EVENT_METHODS;
 use crate::engine::message::{RequestOperation, TaskOperation};
 
 /// Opens a session (legacy).
@@ -320,8 +321,11 @@ pub fn form(method: &str) -> Form {
     let named = method.len() <= LONGEST && method.split('/').all(segment);
     // JSON-RPC 2.0, section 4, reserves these names for the protocol itself.
     let reserved = method.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("rpc."));
-    let like = |known: &MethodSpec| letters(known.name).eq(letters(method));
-    if !named || reserved || METHODS.iter().any(like) {
+    let like = |known: &str| letters(known).eq(letters(method));
+    // What a server could take for a method about events has one spelling, as a rule names it.
+    let is_event = EVENT_METHODS.contains(&method);
+    let disguised = !is_event && EVENT_METHODS.into_iter().any(like);
+    if !named || reserved || disguised || METHODS.iter().any(|known| like(known.name)) {
         return Form::Malformed;
     }
     Form::Extension

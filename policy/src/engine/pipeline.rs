@@ -4,6 +4,7 @@ mod facts;
 mod shown;
 mod expected;
 mod recording;
+mod apps;
 mod standing;
 mod sending;
 mod describing;
@@ -28,11 +29,13 @@ use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, Rea
 use crate::definition::pins::{PinViolation, Pins};
 use crate::definition::registry::{Registry, RegistryEntry};
 use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
+use crate::engine::events;
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
 use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy};
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::approval::{ApprovalCause, ApprovalDemand};
+use crate::rules::apps::AppPolicies;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
@@ -333,6 +336,7 @@ pub struct Policy {
     registry: Registry,
     flow: FlowPolicy,
     decoys: Decoys,
+    apps: AppPolicies,
 }
 
 /// A call, and the flow that it belongs to.
@@ -707,13 +711,8 @@ impl Policy {
         }
         // Kept where a denied call is searched as well.
         let sought = self.contents.has_honeytokens().then(|| call.clone());
-        let ruling = self.decide(
-            facts,
-            principal,
-            catalog,
-            FlowingCall { call, flow: &beside.flow },
-            budget,
-        );
+        let asked = FlowingCall { call, flow: &beside.flow };
+        let ruling = self.without_webhook(self.decide(facts, principal, catalog, asked, budget));
         match ruling.outcome {
             Ok(permit) => {
                 let sent = OutgoingCall { facts, offer, name, beside };
@@ -727,6 +726,26 @@ impl Policy {
                 Ruling { decision, outcome: Err(denial) }
             }
         }
+    }
+
+    /// Refuses a request about events that may be sent otherwise, if the server would send them to an address past the
+    /// gateway: no rule can allow that.
+    fn without_webhook(&self, ruling: Ruling<Permit>) -> Ruling<Permit> {
+        let asked = match &ruling.outcome {
+            Ok(Permit { call: ClientRequest::Use(call), .. })
+                if call.verb == RequestOperation::Other =>
+            {
+                events::webhook_of(call)
+            }
+            Ok(_) | Err(_) => None,
+        };
+        let Some(at) = asked else { return ruling };
+        let mut decision = ruling.decision;
+        decision.findings.push(Finding::webhook(at));
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::EventWebhook, told };
+        decision.effect = Effect::Deny(denial.clone());
+        Ruling { decision, outcome: Err(denial) }
     }
 
     /// Refuses a call that may be sent otherwise, if flow control refuses it in its flow; records in `observe` that it

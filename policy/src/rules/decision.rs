@@ -14,6 +14,7 @@ use crate::definition::pin::Digest;
 use crate::definition::pins::PinViolation;
 use crate::flow::guard::{FlowClause, FlowViolation};
 use crate::rules::approval::ApprovalDemand;
+use crate::rules::apps::AppViolation;
 use crate::rules::control::ControlSet;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
@@ -51,6 +52,10 @@ pub enum Reason {
     Flow(FlowViolation),
     /// The tool is a decoy.
     Decoy,
+    /// The resource is an app that its server may not show.
+    App(AppViolation),
+    /// The subscription would have the server send events to an address past the gateway.
+    EventWebhook,
 }
 
 /// What is known about a condition that could not be evaluated.
@@ -110,6 +115,8 @@ impl Reason {
         Self::Arguments(_) => "arguments",
         Self::Uri(_) => "non-canonical-uri",
         Self::Decoy => "decoy",
+        Self::App(_) => "app-not-allowed",
+        Self::EventWebhook => "event-webhook",
         Self::Flow(FlowViolation { clause: FlowClause::Target, .. }) => FlowClause::Target.code(),
         Self::Flow(FlowViolation { clause: FlowClause::Value, .. }) => FlowClause::Value.code(),
         Self::Flow(FlowViolation { clause: FlowClause::Confidential, .. }) => FlowClause::Confidential.code(),
@@ -143,6 +150,8 @@ impl Reason {
             | Self::Pin(_)
             | Self::Flow(_)
             | Self::Decoy
+            | Self::App(_)
+            | Self::EventWebhook
             | Self::Uri(_) => None,
         }
     }
@@ -166,6 +175,8 @@ impl Reason {
             | Self::Approval(_)
             | Self::Flow(_)
             | Self::Decoy
+            | Self::App(_)
+            | Self::EventWebhook
             | Self::Uri(_) => None,
         }
     }
@@ -188,6 +199,8 @@ impl Reason {
             | Self::Approval(_)
             | Self::Flow(_)
             | Self::Decoy
+            | Self::App(_)
+            | Self::EventWebhook
             | Self::Uri(_) => false,
         }
     }
@@ -210,6 +223,8 @@ impl Reason {
             | Self::Approval(_)
             | Self::Flow(_)
             | Self::Decoy
+            | Self::App(_)
+            | Self::EventWebhook
             | Self::Uri(_) => false,
         }
     }

@@ -122,6 +122,8 @@ impl DefinitionPolicy {
             | Detector::Flow
             | Detector::Honeytokens
             | Detector::Decoys
+            | Detector::Apps
+            | Detector::Webhooks
             | Detector::ToolDirections => FindingTreatment::Off,
         }
     }

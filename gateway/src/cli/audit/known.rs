@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 112] = [
+const REASONS: [&str; 114] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -52,6 +52,8 @@ const REASONS: [&str; 112] = [
     "server-request-count",
     "server-request-rate",
     "server-request-not-inspected",
+    "app-not-allowed",
+    "event-webhook",
     "revoked",
     "decoy",
     "host-not-allowed",

@@ -10,6 +10,7 @@ use aws_lc_rs::digest;
 use policy::definition::shadow::SharedRoutes;
 use policy::engine::config::{KnownNames, PolicyProblem, RawPolicy};
 use policy::engine::pipeline::Policy;
+use policy::rules::apps::AppPolicies;
 use policy_core::subject::name::ServerName;
 
 use super::clashes::ConfiguredFiles;
@@ -276,7 +277,11 @@ impl SettingsCompiler<'_> {
         }
         let registry = self.registry(registry, context.folder(), &names);
         let shared = shared(routes, servers);
-        let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
+        let apps =
+            servers.iter().filter_map(|server| Some((server.name.clone(), server.apps.clone()?)));
+        let apps = AppPolicies::new(apps);
+        let policy =
+            policy.map(|policy| policy.with_registry(registry).with_routes(shared).with_apps(apps));
         policy.map_err(|problems| self.report_policy(problems)).ok()
     }
 

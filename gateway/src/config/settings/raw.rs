@@ -6,6 +6,7 @@
 //! takes the unit of the key.
 
 mod approvals;
+mod apps;
 mod audit;
 mod budgets;
 mod decoys;
@@ -26,6 +27,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub(super) use approvals::{Approver, RawApprovals, RawWebhook};
+pub(super) use apps::{RawAppCsp, RawAppPermission, RawApps};
 pub(super) use audit::{
     RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink, RawSyslog,
 };
@@ -237,6 +239,8 @@ pub(super) struct RawServer {
     /// are refused.
     #[serde(default)]
     pub(super) server_requests: RawServerRequests,
+    /// Which apps (`ui://`, MCP Apps) the server may show. If not given: none.
+    pub(super) apps: Option<RawApps>,
     /// Which resources may be read without an approval of their own, because the server creates them at run time:
     /// none (`pinned`), those of approved templates and of links in results (`byTemplate`), or all (`dynamic`).
     /// Default `byTemplate`.

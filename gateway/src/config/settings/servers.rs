@@ -104,6 +104,7 @@ impl SettingsCompiler<'_> {
                 self.server_requests(&format!("{at}/serverRequests"), server_requests);
             server_requests.named = Some(name.clone()).filter(|_| is_named);
             let client_meta = raw.client_meta.take().map(|keys| patterns(&keys));
+            let apps = raw.apps.take().map(|raw| self.apps(&format!("{at}/apps"), raw));
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
@@ -123,6 +124,7 @@ impl SettingsCompiler<'_> {
                 concurrency,
                 server_requests,
                 client_meta,
+                apps,
                 resources,
                 overrides,
             })

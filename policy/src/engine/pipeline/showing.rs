@@ -146,6 +146,10 @@ impl Policy {
             let finding = Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code());
             return ReleasedReply::withheld(finding, ran);
         }
+        let (said, apps) = match self.without_apps_in(server, said) {
+            Ok(without) => without,
+            Err(finding) => return ReleasedReply::withheld(finding, ran),
+        };
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
@@ -160,6 +164,7 @@ impl Policy {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => return ReleasedReply::withheld(finding, ran),
             };
+        found.extend(apps);
         // Truncation comes before fences are added.
         let profile = self.contents.of(server);
         let marks = |most: usize| if profile.fence { most / FENCE_SHARE } else { 0 };
@@ -447,11 +452,16 @@ impl Policy {
         let Reading { principal, server, .. } = reading;
         let InboundMessage { said, part, answer } = heard;
         let ran = ControlSet::of(&[Control::Results]);
+        let (said, apps) = match self.without_apps_in(server, said) {
+            Ok(without) => without,
+            Err(finding) => return ReleasedReply::withheld(finding, ran),
+        };
         let UnlabelledMessage { said, values, mut found } =
             match self.cut(principal, server, said, part, hidden, budget) {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => return ReleasedReply::withheld(finding, ran),
             };
+        found.extend(apps);
         let content = LabelledContent {
             labelled: &values,
             sealed: answer.sealed(),
@@ -501,7 +511,11 @@ impl Policy {
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about_for(viewer, catalog.server(), offer);
             match self.cleaned(offer, Self::excused(facts, catalog.server(), offer)) {
-                Ok(cleaned) if decision.shows() => visible.push((at, cleaned)),
+                Ok(cleaned) if decision.shows() => {
+                    let shown = cleaned.as_ref().map_or(offer.definition(), |known| known.root());
+                    let without = self.without_apps(catalog.server(), shown);
+                    visible.push((at, without.or(cleaned)));
+                }
                 Ok(_) | Err(_) => hidden.push((at, decision)),
             }
         }

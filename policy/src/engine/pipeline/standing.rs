@@ -285,6 +285,8 @@ impl Policy {
             decided.for_any_arguments = true;
         }
         self.shadowed(facts, &mut decided, subject);
+        decided.for_any_arguments |=
+            self.refuses_app(server, kind, &rule_name, offer, &mut decided.decision);
         let decision = &mut decided.decision;
         decision.ran.note(Control::Definitions);
         let findings = offer.map(CatalogItem::findings).unwrap_or_default();
