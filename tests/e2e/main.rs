@@ -41,6 +41,7 @@ mod federation;
 mod first_hour;
 mod flooding;
 mod flow;
+mod forms;
 mod framing;
 mod guidance;
 mod http2;

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 112] = [
+const REASONS: [&str; 114] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -43,6 +43,7 @@ const REASONS: [&str; 112] = [
     "content",
     "server-request-not-configured",
     "server-request-secret",
+    "server-request-personal-data",
     "server-request-standing-grant",
     "server-request-write-scope",
     "server-request-url",
@@ -52,6 +53,7 @@ const REASONS: [&str; 112] = [
     "server-request-count",
     "server-request-rate",
     "server-request-not-inspected",
+    "client-answer",
     "revoked",
     "decoy",
     "host-not-allowed",
