@@ -71,3 +71,31 @@ fn no_hostile_request_of_a_server_reaches_the_client_and_every_ordinary_one_does
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn a_form_may_ask_for_the_personal_data_that_is_listed() {
+    let asks = |title: &str| {
+        json!({ "name": title, "form": { "message": "A question",
+            "properties": { "a": { "type": "string", "title": title } } } })
+    };
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        for (listed, shown, refused) in [
+            ("[card, health]", vec!["Card number", "Blood type"], vec!["Full name", "IBAN"]),
+            ("[]", vec!["Branch"], vec!["E-mail", "Date of birth", "Phone number", "Your name"]),
+            ("[name, email, nationalId]", vec!["E-mail", "SSN"], vec!["Street address", "CVV"]),
+        ] {
+            let requests = format!("{{formElicitation: {{personalData: {listed}}}}}");
+            let servers =
+                format!("- {{name: up, url: '{}', serverRequests: {requests}}}", server.url());
+            let gateway = Config::with(&servers, "[up]").policy(OPEN).start();
+            for (title, expected) in
+                shown.iter().map(|one| (one, true)).chain(refused.iter().map(|one| (one, false)))
+            {
+                let (shown, record) = is_shown(&gateway, era, &script, &asks(title));
+                assert_eq!(shown, expected, "{era:?} {listed} {title}: {record}");
+            }
+        }
+    }
+}

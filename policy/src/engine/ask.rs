@@ -4,8 +4,9 @@
 //! request, a modern one puts the request into a result. The gateway applies the decision and records its reason.
 //! What is not configured is refused.
 
-mod names;
 mod wording;
+mod names;
+mod readings;
 mod form;
 mod flat;
 mod grant;

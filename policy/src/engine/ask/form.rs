@@ -10,7 +10,7 @@ use policy_core::base::work::WorkBudget;
 use regex::{Regex, RegexBuilder};
 
 use super::names::{FieldSubject, FieldSubjects};
-use super::wording::{PinMeaning, TextReadings};
+use super::readings::{PinMeaning, TextReadings};
 
 /// Units per byte of a form for reading its members.
 const READING: usize = 16;

@@ -78,7 +78,8 @@ const SECRETS: &[&str] = &[
     // Codes and keys in more words.
     "authenticator app code", "code from your authenticator", "code from the authenticator", "code from an authenticator", "6 digit code",
     "six digit code", "8 digit code", "code we sent", "code that we sent", "code was sent", "code sent to", "code we texted", "code you received",
-    "code from the sms", "code from the text message", "id rsa", "id ed25519", "id ecdsa", "пароля", "код из смс", "sms kod", "контрольное слово",
+    "code from the sms", "code from the text message", "ssh id rsa", "id ed25519", "ssh id ecdsa",
+    "id rsa key", "id rsa file", "пароля", "код из смс", "sms kod", "контрольное слово",
     "seed фраза", "kode verifikasi", "kode otp", "clé privée", "clave privada", "chave privada", "chiave privata", "privater schlüssel",
     "privaten schlüssel", "закрытый ключ", "приватный ключ",
 ];

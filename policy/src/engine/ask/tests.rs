@@ -270,6 +270,7 @@ fn a_form_is_an_object_of_plain_fields() {
         r#"{"type":"array","items":{"type":"object"}}"#,
         r##"{"anyOf":[{"type":"string"},{"$ref":"#/x"}]}"##,
         r#"{"type":"string","if":{}}"#,
+        r#"{"type":"string","pattern":"(?=a)"}"#,
     ] {
         assert_eq!(field(schema), "server-request-malformed", "{schema}");
     }
