@@ -36,6 +36,7 @@ mod tasks;
 mod list;
 mod subscribe;
 mod handshake;
+mod answer_terms;
 mod notifications;
 mod batch;
 
@@ -96,6 +97,7 @@ use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
+use crate::session::task_questions::TaskQuestions;
 use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
 use crate::stream::body::{Body, BodyCollector};
 use crate::telemetry::Telemetry;
@@ -177,6 +179,8 @@ pub struct Gateway {
     pub budgets: Vec<CallBudget>,
     /// How often each caller makes the same call.
     pub repeated_calls: Arc<RepeatedCalls>,
+    /// What tasks have asked their clients.
+    pub task_questions: Arc<TaskQuestions>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,
     /// Notified on every revocation.
@@ -313,7 +317,9 @@ impl Gateway {
             ClientOperation::Level(level) => self.set_level(*arrived, level, record).boxed().await,
             ClientOperation::Tell(ask) => self.tell(*arrived, ask, record, slot).boxed().await,
             ClientOperation::RootsChanged => self.roots_changed(*arrived, record).boxed().await,
-            ClientOperation::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
+            ClientOperation::Answer(id, outcome) => {
+                self.answered(&arrived, id, outcome, record).boxed().await
+            }
             ClientOperation::Cancel(id) => self.cancel(&arrived, id, &record),
             ClientOperation::Ping | ClientOperation::Notice => self.acknowledge(&arrived, &record),
         }
@@ -668,7 +674,8 @@ impl Gateway {
     /// Parks a call until its client answers. The share was taken before the client was told to come back, so there is
     /// room.
     fn park(&self, name: [u8; 16], call: UpstreamCall, share: Share<Holder>) {
-        let parked = ParkedCall { call, since: self.clock.instant(), share };
+        let terms = Arc::new(call.terms(&call.waiting));
+        let parked = ParkedCall { call, since: self.clock.instant(), terms, share };
         match self.parked_calls.insert(name, parked) {
             Ok(None) => {}
             // When the client returns, it learns that the call no longer waits.

@@ -18,7 +18,8 @@ const RULES: &str =
     "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
 
 fn question(message: &str) -> Value {
-    json!({ "mode": "form", "message": message, "requestedSchema": { "type": "object", "properties": {} } })
+    let fields = json!({ "v": { "type": "integer" }, "key": { "type": "string" }, "name": { "type": "string" } });
+    json!({ "mode": "form", "message": message, "requestedSchema": { "type": "object", "properties": fields } })
 }
 
 /// A legacy server whose tool asks twice, on the stream of the call, and then says what it was told.

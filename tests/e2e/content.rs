@@ -464,7 +464,7 @@ fn what_is_said_beside_answers_is_looked_at_too() {
                 &json!({ "elicitation": {} }),
             );
             let question = json!({ "method": "elicitation/create", "params": { "mode": "form", "message": "who?",
-                "requestedSchema": { "type": "object", "properties": {} } } });
+                "requestedSchema": { "type": "object", "properties": { "x": { "type": "string" } } } } });
             *said.lock().unwrap() =
                 vec![json!({ "result": { "resultType": "input_required", "requestState": "s",
                 "inputRequests": { "q": question } } })];

@@ -11,6 +11,7 @@
 
 mod accepting;
 mod agents;
+mod answers;
 mod approvals;
 mod arguments;
 mod asking;
@@ -42,6 +43,7 @@ mod federation;
 mod first_hour;
 mod flooding;
 mod flow;
+mod forms;
 mod framing;
 mod guidance;
 mod http2;

@@ -121,6 +121,11 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
         new
     }
 
+    /// What `read` makes of the value of `key`. The part of the map that has it is locked meanwhile.
+    pub fn read<T>(&self, key: &K, read: impl FnOnce(&V) -> T) -> Option<T> {
+        self.shard(key)?.get(key).map(read)
+    }
+
     /// Whether there is an entry for `key`.
     pub fn contains(&self, key: &K) -> bool {
         self.shard(key).is_some_and(|shard| shard.contains_key(key))

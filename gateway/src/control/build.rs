@@ -69,6 +69,7 @@ use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
 use crate::session::state::SessionStates;
+use crate::session::task_questions::TaskQuestions;
 use crate::session::{SessionKey, Sessions};
 use crate::telemetry::{Collectors, Telemetry};
 use crate::upstream::{Upstream, UpstreamError, server_identity};
@@ -263,6 +264,7 @@ pub struct ProcessState {
     rate_limiter: Arc<RateLimiter>,
     call_budgets: Arc<CallBudgets>,
     repeated_calls: Arc<RepeatedCalls>,
+    task_questions: Arc<TaskQuestions>,
     revocations_changed: watch::Sender<()>,
     /// The key of marks in content.
     key: [u8; 32],
@@ -426,6 +428,7 @@ pub fn lasting(
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
         call_budgets: Arc::new(CallBudgets::new(limits.budget_counters)),
         repeated_calls: Arc::new(RepeatedCalls::new(limits.repeated_call_entries)),
+        task_questions: Arc::default(),
         revocations_changed: watch::Sender::new(()),
         key,
         gateway_id: environment.gateway_id.clone(),
@@ -536,6 +539,7 @@ impl ProcessState {
             call_budgets: Arc::clone(&self.call_budgets),
             budgets: std::mem::take(&mut settings.budgets),
             repeated_calls: Arc::clone(&self.repeated_calls),
+            task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
             revocations_changed: self.revocations_changed.clone(),
             background_guard,

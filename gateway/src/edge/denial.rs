@@ -179,6 +179,7 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
         | Failure::Duplicate
         | Failure::Unasked(_)
         | Failure::Unanswered
+        | Failure::Answer(_)
         | Failure::Audit(_)
         | Failure::Upstream(_) => return None,
     })

@@ -112,6 +112,9 @@ pub enum Failure {
     /// The client's input was blocked by a detector or a guardrail.
     #[error("not sent: {0}")]
     Unsent(Finding),
+    /// The client's answer to a server is not what the server asked for.
+    #[error("the answer to the server is not what was asked for: {0}")]
+    Answer(Finding),
     /// The policy does not let the server send this request to clients.
     #[error("the server request is not allowed: {0}")]
     Refused(Refusal),
@@ -315,6 +318,7 @@ impl Failure {
             Self::Denied(_, denial) => denial.reason.code(),
             Self::Approval(failure) => failure.reason(),
             Self::Withheld(_) | Self::Unsent(_) => "content",
+            Self::Answer(_) => "client-answer",
             Self::Refused(refusal) => refusal.reason.code(),
             Self::Unasked(_) => "client-capability",
             Self::Unanswered => "client-input",
@@ -361,6 +365,9 @@ impl Failure {
             },
             Self::Unsent(_) => {
                 FailureEffects { is_about_arguments: true, ..FailureEffects::DENIED }
+            }
+            Self::Answer(_) => {
+                FailureEffects { is_about_arguments: true, ..FailureEffects::REFUSED }
             }
             Self::Approval(ApprovalFailure::Interrupted) => {
                 FailureEffects::DENIED.retried_after(A_MOMENT)
@@ -491,6 +498,12 @@ impl Failure {
             Self::Approval(failure) => refused(&format!("denied: {}", failure.note())),
             Self::Withheld(finding) => refused(&withheld(finding)),
             Self::Unsent(finding) => refused(&unsent(finding)),
+            // What is wrong is said without the value.
+            Self::Answer(finding) => self.with_reason(plain(
+                of_request(StatusCode::BAD_REQUEST),
+                code::PARAMS,
+                &format!("the answer is not what was asked for: `{}` {}", finding.at, finding.note),
+            )),
             Self::Refused(refusal) => {
                 refused(&format!("the server request is not allowed: {}", refusal.reason.note()))
             }

@@ -160,7 +160,8 @@ impl Gateway {
     /// Asks the user of a legacy client on the stream of its session, and takes the answer. Never resolves if the client
     /// gives none.
     async fn answered_on_stream(&self, arrived: &DecodedRequest, open: &OpenApproval) {
-        let put = self.standing(arrived).and_then(|(state, stream)| Some((state.ask()?, stream)));
+        let put =
+            self.standing(arrived).and_then(|(state, stream)| Some((state.ask(None)?, stream)));
         let Some(((id, answer), stream)) = put else { return std::future::pending().await };
         stream.push(&encode::approval_request(&id, &open.question.form())).await;
         match answer.await {

@@ -179,6 +179,7 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         let (verb, inputs) = (ask.verb, ask.inputs.clone());
+        let task_answers = self.task_answers(&arrived, &ask);
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
             Ok(admitted) => admitted,
@@ -199,6 +200,13 @@ impl Gateway {
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, entry).await;
         }
+        let given = self.given_answers(admitted.state.as_ref(), inputs.as_ref(), task_answers);
+        if let Some(given) = given
+            && let Err(finding) = self.fit(&arrived, given).await
+        {
+            entry.found(vec![finding.clone()]);
+            return self.failed_use(entry, verb, &Failure::Answer(finding), &id);
+        }
         let wanted = Wanted { id, progress, level, slot };
         let mut frame = match self.with_intent(&arrived, entry, wanted) {
             Ok(frame) => frame,
@@ -218,7 +226,7 @@ impl Gateway {
                 Box::pin(self.resume(admitted, frame, name, inputs)).await
             }
             Some(RequestState::Server(state)) => {
-                let continued = CallContinuation { inputs: whole(), state: Some(state) };
+                let continued = CallContinuation { inputs: whole(), state: state.own };
                 self.send(&arrived, admitted, frame, continued).await
             }
             Some(RequestState::Again) => {
@@ -577,7 +585,9 @@ impl Gateway {
         let (caller, now) = (arrived.caller.principal.id.as_str(), self.clock.instant());
         // A call that goes on after questions of its server is another one each time.
         match &admitted.state {
-            Some(RequestState::Server(state)) => arguments.extend_from_slice(state.as_bytes()),
+            Some(RequestState::Server(state)) => {
+                arguments.extend_from_slice(state.own.as_deref().unwrap_or("\n").as_bytes());
+            }
             Some(RequestState::Again) => arguments.push(b'\n'),
             Some(RequestState::Parked(_) | RequestState::Approval(_)) | None => {}
         }

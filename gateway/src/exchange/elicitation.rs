@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use http::Response;
 use json::{Fragment, JsonKind, Value};
-use policy::engine::ask::{AT_ONCE, JsonEdit, Refusal};
+use policy::engine::ask::{AT_ONCE, JsonEdit, LONGEST_TERMS, Refusal, RequestTerms};
 use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::Shown;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use super::event_sink::EventSink;
 use super::in_flight_call::{CallEvent, InFlightCall, UpstreamCall};
 use super::server_request_records::ServerQuestion;
 use super::server_requests::edited;
-use super::state::RequestState;
+use super::state::{RequestState, ServerState};
 use crate::base::random;
 use crate::base::share::{Holder, Share};
 use crate::config::quota::Quota;
@@ -95,6 +95,8 @@ fn is_elicitation_required(error: Value<'_>) -> bool {
 pub struct ParkedCall {
     pub(super) call: UpstreamCall,
     pub(super) since: Instant,
+    /// What the client's answers must be.
+    pub(super) terms: Arc<RequestTerms>,
     /// The caller's share of parked calls.
     pub(super) share: Share<Holder>,
 }
@@ -334,7 +336,9 @@ impl InFlightCall {
         let gateway = &self.call.gateway;
         let session = self.frame.session.ok_or(Failure::Unanswered)?;
         let kept = gateway.session_states.find(session).ok_or(Failure::Unanswered)?;
-        let (id, answer) = kept.ask().ok_or(Failure::Overload)?;
+        let params = question.params.as_ref().map(Shown::value);
+        let terms = self.call.server.server_requests().terms(&question.method, params);
+        let (id, answer) = kept.ask(Some(terms)).ok_or(Failure::Overload)?;
         let message = encode::server_request(&id, &question.method, question.params.as_ref());
         if self.send(outlet, &message).await { Ok(answer) } else { Err(Failure::Unanswered) }
     }
@@ -356,7 +360,15 @@ impl InFlightCall {
         self.can_be_asked(&asked.questions)?;
         let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
         if let Some(result) = &asked.result {
-            let state = asked.state().map(RequestState::Server);
+            let terms = self.call.terms(&asked.questions);
+            if terms.length() > LONGEST_TERMS {
+                let refusal = Refusal::too_long();
+                self.note(refusal);
+                return Err(Failure::Refused(refusal));
+            }
+            let state = ServerState { own: asked.state(), terms };
+            let is_carried = state.own.is_some() || !state.terms.is_empty();
+            let state = is_carried.then_some(RequestState::Server(state));
             let state = state.as_ref().map(seal).transpose()?;
             let replaced = self.call.unapproved_infos(result.value());
             let body = encode::input_required_passthrough(

@@ -844,6 +844,9 @@ impl InFlightCall {
         {
             self.call.remember_shown(Some(said)).await;
         }
+        if let VisibleReply::Result(said) = &shown {
+            self.call.remember_task_questions(said.value());
+        }
         if let VisibleReply::Apart(result) = shown {
             let call = call.answer.verb() == RequestOperation::Call;
             match call.then(|| self.kept(&result)).flatten() {

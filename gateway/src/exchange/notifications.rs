@@ -21,6 +21,7 @@ use crate::edge::failure::Failure;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Id, ResponseOutcome};
 use crate::metrics::outcome::ExchangeEnd;
+use crate::session::state::SessionState;
 use crate::stream::body::Body;
 use crate::upstream::UpstreamError;
 
@@ -55,21 +56,37 @@ impl Gateway {
         response
     }
 
-    /// Takes the client's response to a request of the gateway.
-    pub(super) fn answered(
+    /// Takes the client's response to a request of the gateway. One that is not what was asked for is refused, and the
+    /// server is told that there is none.
+    pub(super) async fn answered(
         &self,
         arrived: &DecodedRequest,
-        id: &Id,
+        id: Id,
         outcome: ResponseOutcome,
-        record: &Record,
+        mut record: Box<Record>,
     ) -> Response<Body> {
-        let response = self.acknowledge(arrived, record);
+        let id = &id;
+        if let ResponseOutcome::Result(result) = &outcome
+            && let Some(kept) = self.session_state(arrived)
+            && let Some(terms) = kept.terms_of(id)
+            && let Err(finding) = self.fits_terms(arrived, terms, result).await
+        {
+            kept.give_up(id);
+            record.found(vec![finding.clone()]);
+            return self.refuse_answer(&record, finding);
+        }
+        let response = self.acknowledge(arrived, &record);
         // A response that is not recorded is not passed on.
-        let kept = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
-        if let Some(kept) = kept.and_then(|session| self.session_states.find(session.key)) {
+        let is_taken = response.status() == StatusCode::ACCEPTED;
+        if let Some(kept) = self.session_state(arrived).filter(|_| is_taken) {
             kept.answer(id, outcome);
         }
         response
+    }
+
+    /// The state of the session of a message.
+    fn session_state(&self, arrived: &DecodedRequest) -> Option<Arc<SessionState>> {
+        self.session_states.find(arrived.session.as_ref()?.key)
     }
 
     /// `logging/setLevel`: stored for modern servers, which receive the level with each request, and passed on to

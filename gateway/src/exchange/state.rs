@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use policy::engine::ask::RequestTerms;
 use policy::engine::message::ItemRequest;
 use policy_core::subject::principal::Principal;
 
@@ -13,19 +14,48 @@ use crate::crypto::sealer::{SealError, Sealer};
 use crate::session::approvals::ApprovalId;
 
 /// Names the format in the associated data of the cipher.
-const FORMAT: &[u8] = b"portcullis state v1";
+const FORMAT: &[u8] = b"portcullis state v2";
 
 /// The content of a request state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
-    /// The upstream server's own request state.
-    Server(Box<str>),
+    /// The upstream server's own request state, if it has one, and what the client's answers must be.
+    Server(ServerState),
     /// The call is parked in the gateway under this key.
     Parked([u8; 16]),
     /// The call has to be made again.
     Again,
     /// The call waits for the approval of a person, who is asked this question.
     Approval(ApprovalId),
+}
+
+/// What a call is continued with that a modern server has interrupted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerState {
+    /// The server's own request state.
+    pub(super) own: Option<Box<str>>,
+    /// What the client's answers must be.
+    pub(super) terms: RequestTerms,
+}
+
+impl ServerState {
+    fn write(&self, out: &mut Vec<u8>) {
+        let terms = self.terms.to_json();
+        out.extend_from_slice(&(terms.len() as u64).to_be_bytes());
+        out.extend_from_slice(&terms);
+        out.push(u8::from(self.own.is_some()));
+        out.extend_from_slice(self.own.as_deref().unwrap_or_default().as_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first_chunk::<8>()?;
+        let (terms, rest) =
+            rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)?;
+        let (has_own, own) = rest.split_first()?;
+        let own: Box<str> = std::str::from_utf8(own).ok()?.into();
+        let own = if *has_own == 1 { Some(own) } else { None };
+        Some(Self { own, terms: RequestTerms::from_json(terms)? })
+    }
 }
 
 /// What a request state is bound to.
@@ -76,9 +106,9 @@ impl RequestStateBinding {
         let expires = expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut plain = expires.to_be_bytes().to_vec();
         match state {
-            RequestState::Server(text) => {
+            RequestState::Server(state) => {
                 plain.push(0);
-                plain.extend_from_slice(text.as_bytes());
+                state.write(&mut plain);
             }
             RequestState::Parked(key) => {
                 plain.push(1);
@@ -107,7 +137,7 @@ impl RequestStateBinding {
             return None;
         }
         match rest.split_first()? {
-            (0, text) => Some(RequestState::Server(std::str::from_utf8(text).ok()?.into())),
+            (0, state) => Some(RequestState::Server(ServerState::read(state)?)),
             (1, key) => Some(RequestState::Parked(key.try_into().ok()?)),
             (2, []) => Some(RequestState::Again),
             (3, id) => {
@@ -121,10 +151,11 @@ impl RequestStateBinding {
 
 #[cfg(test)]
 mod tests {
-    use super::{RequestState, RequestStateBinding};
+    use super::{RequestState, RequestStateBinding, ServerState};
     use crate::crypto::sealer::Sealer;
     use bytes::Bytes;
     use json::{Document, Fragment, JsonBounds};
+    use policy::engine::ask::{RequestTerms, ServerRequestPolicy};
     use policy::engine::message::{ItemRequest, RequestOperation};
     use policy_core::subject::name::{ClientId, PrincipalId, ServerName};
     use policy_core::subject::principal::Principal;
@@ -184,9 +215,14 @@ mod tests {
         let sealer = Sealer::new(&[]).unwrap();
         let ours = bound("ana", "/mcp a", "a", "pay", r#"{"n":1,"to":"b"}"#);
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        for state in
-            [RequestState::Server("x".into()), RequestState::Parked([7; 16]), RequestState::Again]
-        {
+        let roots = ServerRequestPolicy::default().terms("roots/list", None);
+        let terms = RequestTerms::of([("q".into(), roots)]);
+        for state in [
+            RequestState::Server(ServerState { own: Some("x".into()), terms: terms.clone() }),
+            RequestState::Server(ServerState { own: None, terms }),
+            RequestState::Parked([7; 16]),
+            RequestState::Again,
+        ] {
             let text = ours.seal(&sealer, &state, now, Duration::from_secs(60)).unwrap();
             assert_eq!(ours.open(&sealer, &text, now), Some(state.clone()));
             let spelled = bound("ana", "/mcp a", "a", "pay", r#"{ "to": "\u0062", "n": 1 }"#);

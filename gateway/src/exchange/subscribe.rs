@@ -700,7 +700,8 @@ impl SessionForwarder {
         };
         let params = told.params.as_ref();
         let can = self.on_behalf.client.lacks(asked, params.map(Shown::value)).is_none();
-        let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
+        let terms = server.server_requests().terms(asked, params.map(Shown::value));
+        let Some((ours, answer)) = self.kept.ask(Some(terms)).filter(|_| can) else {
             let why = "the client does not offer that";
             replier.reply(ServerReply::refusal(&id, code::METHOD, why)).await;
             return;

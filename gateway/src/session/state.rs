@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::definition::offer::ItemKind;
+use policy::engine::ask::AnswerTerms;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 use tokio::sync::futures::Notified;
@@ -127,6 +128,14 @@ enum SlotState {
 /// The resources that a session subscribes to, by server index and URI, with the share that each takes.
 type SubscriptionMap = BTreeMap<(usize, Box<str>), Share<Holder>>;
 
+/// A request to the client that it has not answered.
+#[derive(Debug)]
+struct OpenQuestion {
+    answer: oneshot::Sender<ResponseOutcome>,
+    /// What the answer must be; `None` for a question of the gateway itself.
+    terms: Option<Arc<AnswerTerms>>,
+}
+
 /// The state of one session.
 #[derive(Debug)]
 pub struct SessionState {
@@ -135,7 +144,7 @@ pub struct SessionState {
     holder: Holder,
     _share: Share<Holder>,
     streams: Mutex<Streams>,
-    questions: Mutex<BTreeMap<i64, oneshot::Sender<ResponseOutcome>>>,
+    questions: Mutex<BTreeMap<i64, OpenQuestion>>,
     next: AtomicI64,
     /// Subscribed resources by server index, each with the bytes that it takes of the caller's share.
     watched: Mutex<SubscriptionMap>,
@@ -381,28 +390,48 @@ impl SessionState {
         self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
     }
 
-    /// Registers a request to the client: its id, and the receiver of the response; `None` if too many wait.
+    /// Registers a request to the client, whose answer `terms` describes if a server asks: its id, and the receiver of the
+    /// response; `None` if too many wait.
     #[must_use]
-    pub fn ask(&self) -> Option<(Id, oneshot::Receiver<ResponseOutcome>)> {
-        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
-        questions.retain(|_, waiting| !waiting.is_closed());
+    pub fn ask(
+        &self,
+        terms: Option<AnswerTerms>,
+    ) -> Option<(Id, oneshot::Receiver<ResponseOutcome>)> {
+        let mut questions = self.questions();
+        questions.retain(|_, waiting| !waiting.answer.is_closed());
         if questions.len() >= QUESTIONS {
             return None;
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = oneshot::channel();
-        questions.insert(id, sender);
+        let (answer, receiver) = oneshot::channel();
+        questions.insert(id, OpenQuestion { answer, terms: terms.map(Arc::new) });
         Some((Id::Number(id), receiver))
+    }
+
+    /// What the answer to a request must be; `None` for an unknown request, and for one of the gateway itself.
+    #[must_use]
+    pub fn terms_of(&self, id: &Id) -> Option<Arc<AnswerTerms>> {
+        let Id::Number(id) = id else { return None };
+        self.questions().get(id)?.terms.clone()
     }
 
     /// Delivers the client's response to a request. Ignores a response to an unknown request.
     pub fn answer(&self, id: &Id, outcome: ResponseOutcome) {
         let Id::Number(id) = id else { return };
-        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waiting) = questions.remove(id) {
+        if let Some(waiting) = self.questions().remove(id) {
             // The receiver may be gone.
-            drop(waiting.send(outcome));
+            drop(waiting.answer.send(outcome));
         }
+    }
+
+    /// Gives up a request, as if the client had not answered it.
+    pub fn give_up(&self, id: &Id) {
+        let Id::Number(id) = id else { return };
+        self.questions().remove(id);
+    }
+
+    fn questions(&self) -> MutexGuard<'_, BTreeMap<i64, OpenQuestion>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The least severe log level that the client wants, as JSON.

@@ -86,6 +86,12 @@ impl Schema {
         }))
     }
 
+    /// Whether a value can fit it: it is not one that rejects everything because it cannot be compiled.
+    #[must_use]
+    pub const fn is_usable(&self) -> bool {
+        self.0.is_ok()
+    }
+
     /// Estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -48,6 +48,9 @@ pub use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
 pub use self::handling::{Direction, Handling, Handlings, PermittedList};
 pub use self::host::note as authority_note;
 use self::lens::StringScan;
+pub use self::personal::{
+    PERSONAL_NAMES, PersonalKind, PersonalNames, identity_words, kind_of_pattern,
+};
 pub use self::pieces::ChosenPart;
 pub use self::planted::Honeytoken;
 use self::planted::{PlantedValues, automaton};
@@ -56,6 +59,7 @@ pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::inspect::{Detector, Finding};
 use crate::secrets;
 use crate::secrets::found::{FoundValue, ValueClass};
+pub use crate::secrets::secret_names;
 
 /// Whether notes and fences are added to the texts in an inspected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@ use policy_core::base::compiled::Compiled;
 use self::commands::flagged;
 use self::forms::format;
 use self::found::{FoundValue, ValueClass};
+pub use self::labels::secret_names;
 use self::placeholder::distinct;
 use self::places::UrlPath;
 

@@ -4,12 +4,18 @@
 //! request, a modern one puts the request into a result. The gateway applies the decision and records its reason.
 //! What is not configured is refused.
 
+mod wording;
+mod names;
+mod readings;
 mod form;
 mod flat;
 mod grant;
 mod roots;
 mod url;
+mod answer_format;
+mod answer;
 
+pub use answer::{AnswerTerms, LONGEST_TERMS, RequestTerms};
 pub use roots::RootsPolicy;
 
 use std::borrow::Cow;
@@ -17,12 +23,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use detection::content::PersonalKind;
 use json::{JsonKind, Value};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::scope;
 
+use self::names::FieldSubject;
 use crate::definition::offer::ReadOnlyHint;
 use crate::definition::registry::RateLimit;
 
@@ -172,8 +180,22 @@ pub struct ServerRequestPolicy {
 pub struct FormPolicy {
     /// How a form that asks for a secret is treated.
     pub secrets: SecretFormAction,
+    /// The personal data that a form may ask for.
+    pub personal: PersonalFormData,
     /// How a form that asks for a standing grant is treated.
     pub standing: StandingGrantAction,
+}
+
+/// Which personal data a form may ask for. By default what honest forms ask for all the time: names, addresses, telephone
+/// numbers and dates of birth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersonalFormData(pub Box<[PersonalKind]>);
+
+impl Default for PersonalFormData {
+    fn default() -> Self {
+        use PersonalKind::{Address, BirthDate, Email, Name, Phone};
+        Self([Name, Email, Phone, Address, BirthDate].into())
+    }
 }
 
 /// How a form that asks for a secret is treated.
@@ -214,6 +236,8 @@ pub struct SamplingPolicy {
     pub messages: usize,
     /// Most bytes of a request.
     pub size: usize,
+    /// Most bytes of the model's answer.
+    pub answer_size: usize,
     /// How a request for more tokens, or for the context of other servers, is treated.
     pub over: SamplingExcessAction,
     /// How the models that the server would like are treated.
@@ -271,6 +295,8 @@ pub enum RefusalReason {
     NotConfigured(RequestPurpose),
     /// The form asks for a secret.
     Secret,
+    /// The form asks for personal data of a kind that is not permitted.
+    PersonalData(PersonalKind),
     /// The form or page asks for a standing grant.
     Standing,
     /// Write scopes are requested during a call of a tool that claims to be read-only.
@@ -293,13 +319,22 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// Every reason.
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 24] = [
         Self::NotConfigured(RequestPurpose::Form),
         Self::NotConfigured(RequestPurpose::Page),
         Self::NotConfigured(RequestPurpose::Sampling),
         Self::NotConfigured(RequestPurpose::Roots),
         Self::NotConfigured(RequestPurpose::Other),
         Self::Secret,
+        Self::PersonalData(PersonalKind::Name),
+        Self::PersonalData(PersonalKind::Email),
+        Self::PersonalData(PersonalKind::Phone),
+        Self::PersonalData(PersonalKind::Address),
+        Self::PersonalData(PersonalKind::BirthDate),
+        Self::PersonalData(PersonalKind::NationalId),
+        Self::PersonalData(PersonalKind::BankAccount),
+        Self::PersonalData(PersonalKind::Card),
+        Self::PersonalData(PersonalKind::Health),
         Self::Standing,
         Self::WriteScope,
         Self::Url,
@@ -312,9 +347,10 @@ impl RefusalReason {
     ];
 
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 11] = [
+    pub const CODES: [&str; 12] = [
         "server-request-not-configured",
         "server-request-secret",
+        "server-request-personal-data",
         "server-request-standing-grant",
         "server-request-write-scope",
         "server-request-url",
@@ -332,6 +368,7 @@ impl RefusalReason {
         match self {
             Self::NotConfigured(_) => "server-request-not-configured",
             Self::Secret => "server-request-secret",
+            Self::PersonalData(_) => "server-request-personal-data",
             Self::Standing => "server-request-standing-grant",
             Self::WriteScope => "server-request-write-scope",
             Self::Url => "server-request-url",
@@ -364,6 +401,7 @@ impl RefusalReason {
                 "the gateway passes on no request of this kind"
             }
             Self::Secret => "the form requests a secret",
+            Self::PersonalData(kind) => personal_note(kind),
             Self::Standing => "standing consent requested",
             Self::WriteScope => "write scope requested by a read-only tool",
             Self::Url => "the page is not an https page of a listed host",
@@ -400,6 +438,12 @@ impl Refusal {
         refuse(RefusalReason::Rate, "")
     }
 
+    /// The refusal of requests whose answers could not be compared with them: together they are too long.
+    #[must_use]
+    pub const fn too_long() -> Self {
+        refuse(RefusalReason::Size, "")
+    }
+
     /// The refusal of a request that could not be inspected: it exceeds the budget, or no capacity is free.
     #[must_use]
     pub const fn unjudged() -> Self {
@@ -410,6 +454,39 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason.code(), self.reason.note())
+    }
+}
+
+/// The note for a form that asks for personal data, with the setting that would permit it.
+const fn personal_note(kind: PersonalKind) -> &'static str {
+    match kind {
+        PersonalKind::Name => {
+            "the form requests the name of a person, which `formElicitation: {personalData: [name]}` would permit"
+        }
+        PersonalKind::Email => {
+            "the form requests an e-mail address, which `formElicitation: {personalData: [email]}` would permit"
+        }
+        PersonalKind::Phone => {
+            "the form requests a telephone number, which `formElicitation: {personalData: [phone]}` would permit"
+        }
+        PersonalKind::Address => {
+            "the form requests a postal address, which `formElicitation: {personalData: [address]}` would permit"
+        }
+        PersonalKind::BirthDate => {
+            "the form requests a date of birth, which `formElicitation: {personalData: [birthDate]}` would permit"
+        }
+        PersonalKind::NationalId => {
+            "the form requests an identity number, which `formElicitation: {personalData: [nationalId]}` would permit"
+        }
+        PersonalKind::BankAccount => {
+            "the form requests a bank account, which `formElicitation: {personalData: [bankAccount]}` would permit"
+        }
+        PersonalKind::Card => {
+            "the form requests a payment card, which `formElicitation: {personalData: [card]}` would permit"
+        }
+        PersonalKind::Health => {
+            "the form requests health data, which `formElicitation: {personalData: [health]}` would permit"
+        }
     }
 }
 
@@ -500,6 +577,10 @@ impl ServerRequestPolicy {
                 ElicitationMode::Form.has_its_members_alone(params)?;
                 let schema = params.get("requestedSchema");
                 if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
+                    return Err(malformed("/requestedSchema"));
+                }
+                let terms = self.terms(ELICIT, Some(params));
+                if !terms.can_be_met(budget) {
                     return Err(malformed("/requestedSchema"));
                 }
                 forms.may_ask(params, budget).map(|()| self.signed(params))
@@ -615,8 +696,15 @@ impl ElicitationMode {
 impl FormPolicy {
     /// Whether a form may be shown to the user.
     fn may_ask(&self, params: Value<'_>, budget: &WorkBudget) -> Result<(), Refusal> {
-        if self.secrets == SecretFormAction::Refuse && form::asks_for_secret(params, budget) {
+        let asked = form::asked_of(params, budget);
+        if self.secrets == SecretFormAction::Refuse && asked.has(FieldSubject::Secret) {
             return Err(refuse(RefusalReason::Secret, "/requestedSchema"));
+        }
+        let is_refused = |kind: &PersonalKind| {
+            asked.has(FieldSubject::Personal(*kind)) && !self.personal.0.contains(kind)
+        };
+        if let Some(kind) = PersonalKind::ALL.into_iter().find(is_refused) {
+            return Err(refuse(RefusalReason::PersonalData(kind), "/requestedSchema"));
         }
         if self.standing == StandingGrantAction::Refuse && grant::is_asked_for(params, budget) {
             return Err(refuse(RefusalReason::Standing, "/requestedSchema"));
@@ -682,7 +770,7 @@ struct MemberNames {
 
 impl MemberNames {
     fn new(names: &'static [&'static str]) -> Self {
-        let spelling = |name: &&str| form::spelling(name, &WorkBudget::unlimited());
+        let spelling = |name: &&str| wording::spelling(name, &WorkBudget::unlimited());
         Self { names, spellings: names.iter().map(spelling).collect() }
     }
 
@@ -691,7 +779,7 @@ impl MemberNames {
         if self.names.contains(&name) {
             return true;
         }
-        let spelling = form::spelling(name, budget);
+        let spelling = wording::spelling(name, budget);
         self.spellings.iter().all(|known| *known != spelling)
     }
 }

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 114] = [
+const REASONS: [&str; 116] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -43,6 +43,7 @@ const REASONS: [&str; 114] = [
     "content",
     "server-request-not-configured",
     "server-request-secret",
+    "server-request-personal-data",
     "server-request-standing-grant",
     "server-request-write-scope",
     "server-request-url",
@@ -54,6 +55,7 @@ const REASONS: [&str; 114] = [
     "server-request-not-inspected",
     "app-not-allowed",
     "event-webhook",
+    "client-answer",
     "revoked",
     "decoy",
     "host-not-allowed",

@@ -317,12 +317,39 @@ pub(super) enum RawOrigin {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawForms {
-    /// What happens to a form with a field that, by its name, asks for a password, a token, a card number or
+    /// What happens to a form with a field that, by its name, asks for a password, a token, a PIN or
     /// another secret. Default `refuse`: the protocol forbids such forms.
     pub(super) secrets: RawFormSecrets,
+    /// The personal data that a form may ask for; a form for other kinds is refused. Default `[name, email, phone, address,
+    /// birthDate]`. `[]` permits none.
+    pub(super) personal_data: Option<Vec<RawPersonalData>>,
     /// What happens to a form that asks for a standing grant, which covers everything or all later calls (`always
     /// allow`, `do not ask again`, scopes such as `Mail.Read.All`). Default `refuse`.
     pub(super) standing_grants: RawStandingGrants,
+}
+
+/// A kind of personal data for which a form can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawPersonalData {
+    /// The name of a person.
+    Name,
+    /// An e-mail address.
+    Email,
+    /// A telephone number.
+    Phone,
+    /// A postal address.
+    Address,
+    /// A date of birth.
+    BirthDate,
+    /// An identity card, a passport, a driving licence, a tax or social insurance number.
+    NationalId,
+    /// A bank account.
+    BankAccount,
+    /// A payment card.
+    Card,
+    /// An illness, a medication, the medical history.
+    Health,
 }
 
 /// What happens to an elicitation request that asks for a standing grant.
@@ -373,6 +400,8 @@ pub(super) struct RawSampling {
     pub(super) max_messages: Option<usize>,
     /// Maximum size of one request, such as `64KiB`, the default.
     pub(super) max_size: Option<String>,
+    /// Maximum size of the model's answer, such as `256KiB`, the default.
+    pub(super) max_answer_size: Option<String>,
     /// What happens to a request for more tokens, or with an `includeContext` other than `none`. Default `refuse`.
     pub(super) on_exceeded: RawSamplingOver,
     /// What happens to the models that the server would like (`modelPreferences.hints`). Default `drop`: the client

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use detection::content::PersonalKind;
 use http::Uri;
 use policy::engine::ask::{
-    FormPolicy, ModelHintAction, RootsPolicy, SamplingExcessAction, SamplingPolicy,
-    SecretFormAction, ServerRequestPolicy, StandingGrantAction, UrlPolicy,
+    FormPolicy, ModelHintAction, PersonalFormData, RootsPolicy, SamplingExcessAction,
+    SamplingPolicy, SecretFormAction, ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
@@ -19,9 +20,10 @@ use super::compiler::{DefiningSection, RequiredSecret, SettingsCompiler};
 use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
-    RawCircuitBreaker, RawFiles, RawFormSecrets, RawModelHints, RawOrigin, RawPrefix, RawProtocol,
-    RawReachable, RawRoute, RawSamplingOver, RawSandbox, RawSandboxMode, RawSecret, RawServer,
-    RawServerRequests, RawSharing, RawStandingGrants, RawTransport, RawVariable,
+    RawCircuitBreaker, RawFiles, RawFormSecrets, RawModelHints, RawOrigin, RawPersonalData,
+    RawPrefix, RawProtocol, RawReachable, RawRoute, RawSamplingOver, RawSandbox, RawSandboxMode,
+    RawSecret, RawServer, RawServerRequests, RawSharing, RawStandingGrants, RawTransport,
+    RawVariable,
 };
 use super::registry;
 use super::{
@@ -42,6 +44,7 @@ const OPEN_FOR: Duration = Duration::from_secs(30);
 const MAX_TOKENS: u64 = 4096;
 const MESSAGES: usize = 32;
 const SAMPLING: usize = 64 * 1024;
+const SAMPLING_ANSWER: usize = 256 * 1024;
 
 /// The default rate of a server's requests to each caller.
 const REQUEST_RATE: &str = "60/m";
@@ -195,6 +198,9 @@ impl SettingsCompiler<'_> {
                 RawFormSecrets::Refuse => SecretFormAction::Refuse,
                 RawFormSecrets::Allow => SecretFormAction::Allow,
             },
+            personal: raw.personal_data.map_or_else(PersonalFormData::default, |kinds| {
+                PersonalFormData(kinds.into_iter().map(personal_kind).collect())
+            }),
             standing: standing(raw.standing_grants),
         });
         let urls = urls.map(|raw| UrlPolicy {
@@ -203,11 +209,14 @@ impl SettingsCompiler<'_> {
         });
         let sampling = sampling.map(|raw| {
             let size = self.size(&format!("{at}/sampling/maxSize"), raw.max_size.as_deref());
+            let answer_size =
+                self.size(&format!("{at}/sampling/maxAnswerSize"), raw.max_answer_size.as_deref());
             // INVARIANT: the schema requires at least 1 of each.
             SamplingPolicy {
                 max_tokens: raw.max_tokens.map_or(MAX_TOKENS, u64::from),
                 messages: raw.max_messages.unwrap_or(MESSAGES),
                 size: size.unwrap_or(SAMPLING),
+                answer_size: answer_size.unwrap_or(SAMPLING_ANSWER),
                 over: match raw.on_exceeded {
                     RawSamplingOver::Refuse => SamplingExcessAction::Refuse,
                     RawSamplingOver::Cut => SamplingExcessAction::Cut,
@@ -727,6 +736,20 @@ impl SettingsCompiler<'_> {
                 self.report(&format!("{at}/servers"), message, help);
             }
         }
+    }
+}
+
+const fn personal_kind(raw: RawPersonalData) -> PersonalKind {
+    match raw {
+        RawPersonalData::Name => PersonalKind::Name,
+        RawPersonalData::Email => PersonalKind::Email,
+        RawPersonalData::Phone => PersonalKind::Phone,
+        RawPersonalData::Address => PersonalKind::Address,
+        RawPersonalData::BirthDate => PersonalKind::BirthDate,
+        RawPersonalData::NationalId => PersonalKind::NationalId,
+        RawPersonalData::BankAccount => PersonalKind::BankAccount,
+        RawPersonalData::Card => PersonalKind::Card,
+        RawPersonalData::Health => PersonalKind::Health,
     }
 }
 

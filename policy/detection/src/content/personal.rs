@@ -7,9 +7,13 @@ mod numbers;
 mod examples;
 mod national;
 mod cards;
+mod kinds;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+pub use self::kinds::{
+    PERSONAL_NAMES, PersonalKind, PersonalNames, identity_words, kind_of_pattern,
+};
 use self::numbers::{FEWEST, Number, bank_account, identifier, phone};
 use crate::secrets::found::{FoundValue, ValueClass};
 

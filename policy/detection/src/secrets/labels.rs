@@ -165,6 +165,23 @@ const VALUES: [&str; 4] = ["value", "content", "val", "text"];
 /// What may follow a label in the name of a member or a variable.
 const TAILS: [&str; 7] = ["", "value", "plain", "plaintext", "string", "text", "base"];
 
+/// Labels that announce a secret only together with a value that looks like one: alone they are other words as well.
+#[rustfmt::skip]
+const WITH_VALUE: [&str; 10] = [
+    "pass", "pw", "parola", "parola chiave", "schlüssel", "sleutel", "klucz", "license key", "secret", "암호",
+];
+
+/// What passwords, codes and keys are called in a sentence or by a field, in the thirteen languages.
+pub fn secret_names() -> impl Iterator<Item = &'static str> {
+    let names = LABELS.iter().filter(|label| {
+        matches!(
+            label.kind,
+            LabelKind::Password | LabelKind::PasswordOrNumber | LabelKind::Code | LabelKind::Key
+        )
+    });
+    names.map(|label| label.text).filter(|text| !WITH_VALUE.contains(text))
+}
+
 static KNOWN: Compiled<AhoCorasick> = Compiled::new(|| {
     let labels = LABELS.iter().map(|label| label.text);
     let builder = &mut AhoCorasick::builder();

@@ -1,226 +1,81 @@
-//! Detects forms that ask the user for a secret.
+//! Detects forms that ask the user for a secret or for personal data.
 //!
 //! SPEC 2025-11-25 client/elicitation: servers must not ask for sensitive information in a form. A field is judged by
-//! its name, title and description. Fields that merely relate to a secret (the address for a password reset, a limit
-//! of tokens) do not count.
+//! its name, title, description, format, pattern and default, and by the message of the form. Fields that merely relate
+//! to a secret (the address for a password reset, a limit of tokens) do not count.
 
-use std::sync::LazyLock;
-
+use detection::content::{PersonalKind, kind_of_pattern};
 use json::{JsonKind, Value};
-use policy_core::base::hidden::Hidden;
 use policy_core::base::work::WorkBudget;
-use unicode_normalization::UnicodeNormalization as _;
-use unicode_normalization::char::is_combining_mark;
-use unicode_security::confusable_detection::skeleton;
+use regex::{Regex, RegexBuilder};
 
-/// Names of secrets: one word, or several words in sequence, with or without separators.
-#[rustfmt::skip]
-const SECRETS: &[&str] = &[
-    // Passwords.
-    "password", "passwords", "passwd", "passwrd", "pswd", "passphrase", "passcode", "pwd", "psw", "secret",
-    "passwort", "kennwort", "contraseña", "clave", "contrasenya", "senha", "mot de passe", "mots de passe", "mdp", "wachtwoord", "hasło", "lösenord", "passord",
-    "adgangskode", "kodeord", "lykilorð", "salasana", "parool", "heslo", "geslo", "lozinka", "jelszó", "slaptažodis", "şifre",
-    "mật khẩu", "kata sandi", "пароль", "парола", "лозинка", "κωδικός πρόσβασης", "סיסמה", "كلمة المرور", "كلمة السر", "رمز عبور",
-    // Numbers and codes that identify a person.
-    "pin", "pincode", "code pin", "geheimzahl", "otp", "otp code", "totp", "2fa", "2fa code", "mfa code", "mfa token", "sms code",
-    "one time code", "one time password", "auth code", "verification code", "authentication code", "authenticator code", "recovery code",
-    "recovery codes", "backup code", "backup codes", "security code", "access code", "login code", "unlock code", "reset code",
-    // Keys, tokens and sessions.
-    "token", "bearer", "jwt", "credential", "credentials", "session cookie", "session id", "session key", "cookie value",
-    "cookie header", "api key", "api keys", "access key", "secret key", "secret keys", "private key", "signing key", "encryption key", "ssh key", "account key",
-    "shared key", "master key", "wallet key", "recovery key", "seed phrase", "seed words", "recovery phrase", "wallet phrase",
-    "mnemonic",
-    // Numbers of cards, accounts and persons.
-    "card number", "card no", "card num", "cc number", "cc num", "credit card", "debit card", "cvv", "cvv2", "cvv code", "cvc",
-    "cvc2", "cvc code", "bank account", "iban", "routing number", "ssn", "social security", "passport number",
-];
-
-/// Names of secrets that also count inside a longer word, since no other word contains them.
-#[rustfmt::skip]
-const PARTS: &[&str] = &[
-    "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "motdepasse", "wachtwoord", "lösenord",
-    "salasana", "geheimzahl", "apikey", "privatekey", "secretkey", "userpass", "seedphrase", "creditcard", "debitcard", "cardnumber", "verificationcode",
-];
-
-/// Words that mean a secret only if the name has no other words than these and [`OWNERS`]; in a sentence, or beside
-/// other words, they mean something else.
-const ALONE: [&str; 10] =
-    ["pass", "pw", "tan", "auth", "mfa", "cookie", "cookies", "parola", "sandi", "κωδικός"];
-
-/// Words that name the owner of a secret, or ask to enter it.
-#[rustfmt::skip]
-const OWNERS: &[&str] = &[
-    "user", "usr", "my", "your", "the", "a", "enter", "please", "new", "old", "current", "repeat", "confirm", "db", "database",
-    "admin", "root", "login", "account", "email", "mail", "smtp", "imap", "ftp", "ssh", "wifi", "vpn", "bank", "sms", "mobile",
-    "code", "number", "value", "string", "header", "basic", "session", "browser", "token", "key",
-];
-
-/// Names of secrets in scripts that do not separate words with blanks.
-const WITHIN: [&str; 9] =
-    ["密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "रहस्य शब्द", "पासवर्ड", "รหัสผ่าน"];
-
-/// Secrets that mean something else beside one of [`POSTAL`].
-const PINS: [&str; 3] = ["pin", "pincode", "code pin"];
-/// Secrets that mean something else after one of [`NOUNS`].
-const KEYS: [&str; 1] = ["clave"];
-/// Nouns after which one of [`KEYS`] is an adjective: `palabra clave` is a keyword.
-#[rustfmt::skip]
-const NOUNS: [&str; 22] = [
-    "palabra", "palabras", "punto", "puntos", "idea", "ideas", "dato", "datos", "fecha", "fechas", "concepto", "conceptos", "persona",
-    "personas", "indicador", "indicadores", "factor", "factores", "elemento", "elementos", "momento", "tema",
-];
-/// Fewest bytes of a name that is joined from words of several letters: `p i n` is a name, `P in` is not. Bytes and not
-/// letters, because only short names in Latin letters are words by chance as well; three letters of another alphabet
-/// are enough.
-const JOINED: usize = 6;
-/// Most letters of a text that counts as a name although it has more than [`NAME`] words.
-const NAME_LETTERS: usize = 16;
-/// Most words of a text that counts as a name irrespective of its letters.
-const NAME: usize = 3;
-
-/// Words after the name of a secret that give it another meaning.
-#[rustfmt::skip]
-const NOT_BEFORE: &[&str] = &[
-    "reset", "policy", "policies", "length", "manager", "strength", "expiry", "expiration", "rotation", "count", "limit",
-    "limits", "budget", "usage", "name", "id", "type", "format", "url", "link", "email", "date", "age", "holder", "brand",
-    "service", "symbol", "standard", "santa", "path", "address", "required", "protected", "enabled", "provider", "field",
-    "less", "primaria", "foránea", "foranea",
-];
-
-/// Words beside which `PIN` is a postal code.
-const POSTAL: [&str; 4] = ["postal", "zip", "area", "postcode"];
-
-/// Words that ask the reader to provide what follows.
-#[rustfmt::skip]
-const ASKING: &[&str] = &[
-    "enter", "type", "provide", "give", "send", "paste", "input", "insert", "share", "tell", "supply", "submit", "fill",
-    "your", "need", "needs", "what", "ihr", "dein", "eingeben", "votre", "su", "sua", "tu", "escriba", "escribe", "saisissez", "entrez", "introduzca",
-    "ingrese", "ingresa", "inserisci", "digite", "введите", "podaj", "voer", "ange", "anna", "zadejte", "girin", "nhập",
-];
-
-/// Most words between one of [`ASKING`] and the name of a secret.
-const BETWEEN: usize = 4;
+use super::names::{FieldSubject, FieldSubjects};
+use super::readings::{PinMeaning, TextReadings};
 
 /// Units per byte of a form for reading its members.
 const READING: usize = 16;
-/// Units per byte of a text for splitting it into words.
-const EACH_BYTE: usize = 32;
-/// Units per word for comparing it with all known words.
-pub(super) const EACH_WORD: usize = 96;
+/// Longest expression of a field that is tried with values, in bytes.
+const EXPRESSION: usize = 256;
+/// Largest automaton of such an expression, in bytes.
+const AUTOMATON: usize = 64 * 1024;
+/// Units for an expression: it is compiled, and tried with some twenty values.
+const TRYING: usize = 100_000;
 
-/// Units per word for comparing the names that begin with it.
-const EACH_NAME: usize = 32;
-
-/// A word that is searched for.
-pub(super) struct KnownWord {
-    text: &'static str,
-    letters: usize,
-    /// Skeleton of the word (UTS 39).
-    looks: String,
-}
-
-impl KnownWord {
-    pub(super) fn new(text: &'static str) -> Self {
-        let (letters, looks) = (text.chars().count(), looks(text));
-        Self { text, letters, looks }
-    }
-}
-
-/// The names of secrets in one normal form.
-struct SecretNames {
-    /// The normal forms of [`SECRETS`], sorted.
-    secrets: Vec<String>,
-    /// The normal forms of [`PARTS`].
-    parts: Vec<String>,
-    /// The normal forms of [`ALONE`].
-    alone: Vec<String>,
-    /// The normal forms of [`WITHIN`].
-    within: Vec<String>,
-    /// The normal forms of [`PINS`].
-    pins: Vec<String>,
-    /// The normal forms of [`KEYS`].
-    keys: Vec<String>,
-}
-
-impl SecretNames {
-    fn in_form(form: fn(&str) -> String) -> Self {
-        let of = |names: &[&str]| -> Vec<String> {
-            let budget = WorkBudget::unlimited();
-            let name =
-                |name: &&str| words(name, &budget).iter().map(|word| form(&word.text)).collect();
-            names.iter().map(name).collect()
-        };
-        let mut secrets = of(SECRETS);
-        secrets.sort_unstable();
-        // A duplicate would hide a longer name with the same beginning from `begins`.
-        secrets.dedup();
-        let (parts, alone) = (of(PARTS), of(&ALONE));
-        Self { secrets, parts, alone, within: of(&WITHIN), pins: of(&PINS), keys: of(&KEYS) }
-    }
-}
-
-/// The names of secrets as written.
-static WRITTEN: LazyLock<SecretNames> = LazyLock::new(|| SecretNames::in_form(plain));
-/// The names of secrets by their visual appearance.
-static LOOKS: LazyLock<SecretNames> =
-    LazyLock::new(|| SecretNames::in_form(|text| plain(&looks(text))));
-
-/// Normalizes a word: removes combining marks, and replaces digits and letters by the letters they are written for.
-fn plain(text: &str) -> String {
-    let letter = |c: char| match c {
-        '0' | 'ø' => 'o',
-        '1' | 'l' | 'ı' | 'ł' => 'i',
-        '3' => 'e',
-        '4' => 'a',
-        '5' => 's',
-        'đ' | 'ð' => 'd',
-        other => other,
-    };
-    if text.is_ascii() {
-        return text.chars().map(letter).collect();
-    }
-    text.nfkd().filter(|c| !is_combining_mark(*c)).map(letter).collect()
-}
-
-/// Whether an answer to the form would contain a secret. If `budget` is exhausted afterwards, the form was not
-/// inspected completely.
-pub(super) fn asks_for_secret(params: Value<'_>, budget: &WorkBudget) -> bool {
+/// What an answer to the form would contain. If `budget` is exhausted afterwards, the form was not inspected completely.
+pub(super) fn asked_of(params: Value<'_>, budget: &WorkBudget) -> FieldSubjects {
     if !budget.spend(params.raw().len().saturating_mul(READING)) {
-        return true;
+        return FieldSubjects::default();
     }
-    let Some(schema) = params.get("requestedSchema") else { return false };
-    let mut fields = FieldScan { secret: false, free: false, budget };
+    let Some(schema) = params.get("requestedSchema") else { return FieldSubjects::default() };
+    let mut fields = FieldScan::new(budget);
     fields.read(schema);
+    // What a user may choose, and then writes into a field that does not say what it is for.
+    if fields.vague {
+        fields.asked.join(fields.chosen);
+    }
     // The surrounding texts count only if some field accepts free text.
-    let around = [params.get("message"), schema.get("title"), schema.get("description")];
-    let mut around = around.into_iter().flatten().filter_map(Value::as_str);
-    fields.secret || fields.free && around.any(|text| TextReadings::of(&text, budget).solicits())
+    if fields.free {
+        let around = [params.get("message"), schema.get("title"), schema.get("description")];
+        for text in around.into_iter().flatten().filter_map(Value::as_str) {
+            fields.asked.join(TextReadings::of(&text, budget).solicits());
+        }
+    }
+    fields.asked
 }
 
 struct FieldScan<'a> {
-    /// Whether a field asks for a secret.
-    secret: bool,
+    /// What the fields that accept free text ask for.
+    asked: FieldSubjects,
+    /// What the choices of the other fields name.
+    chosen: FieldSubjects,
     /// Whether a field accepts free text.
     free: bool,
+    /// Whether a field accepts free text and does not say which.
+    vague: bool,
     budget: &'a WorkBudget,
 }
 
-impl FieldScan<'_> {
+impl<'a> FieldScan<'a> {
+    fn new(budget: &'a WorkBudget) -> Self {
+        let (asked, chosen) = (FieldSubjects::default(), FieldSubjects::default());
+        Self { asked, chosen, free: false, vague: false, budget }
+    }
+
     /// Reads the fields of a schema, at any depth.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn read(&mut self, schema: Value<'_>) {
         let properties = schema.get("properties").filter(|value| value.is_object());
         for (name, field) in properties.into_iter().flat_map(Value::members) {
-            if self.secret {
-                return;
-            }
             if takes_text(field) {
                 self.free = true;
-                self.secret |= is_secret(&name, field, self.budget);
+                self.field(&name, field);
                 for item in items_of(field) {
-                    self.secret |= is_secret("", item, self.budget);
+                    self.field("", item);
                 }
+            } else {
+                self.choices(field);
+                items_of(field).for_each(|item| self.choices(item));
             }
         }
         // A client may also ask for a required member that is not described.
@@ -228,7 +83,7 @@ impl FieldScan<'_> {
         for name in required.filter_map(Value::as_str) {
             if properties.is_none_or(|properties| properties.get(&name).is_none()) {
                 self.free = true;
-                self.secret |= TextReadings::of(&name, self.budget).names(PinMeaning::Secret);
+                self.asked.join(TextReadings::of(&name, self.budget).names(PinMeaning::Secret));
             }
         }
         for (_, member) in schema.members() {
@@ -238,6 +93,74 @@ impl FieldScan<'_> {
             self.read(item);
         }
     }
+
+    /// Reads a field that accepts free text.
+    fn field(&mut self, name: &str, field: Value<'_>) {
+        let text_of = |member: &str| {
+            let text = field.get(member).and_then(Value::as_str);
+            text.map(|text| TextReadings::of(&text, self.budget))
+        };
+        let (name, title) = (TextReadings::of(name, self.budget), text_of("title"));
+        let (said, format) = (text_of("description"), text_of("format"));
+        let all = [Some(&name), title.as_ref(), said.as_ref()];
+        let pin = if all.into_iter().flatten().any(TextReadings::is_postal) {
+            PinMeaning::PostalCode
+        } else {
+            PinMeaning::Secret
+        };
+        let mut asked = name.names(pin);
+        if is_hidden(field) {
+            asked.add(FieldSubject::Secret);
+        }
+        title.iter().chain(&format).for_each(|text| asked.join(text.names(pin)));
+        if let Some(said) = &said {
+            asked.join(said.solicits());
+            asked.join(if said.is_name() { said.names(pin) } else { FieldSubjects::default() });
+        }
+        if let Some(default) = text_of("default") {
+            asked.join(default.solicits());
+        }
+        if let Some(kind) = self.kind_of_pattern(field) {
+            asked.add(FieldSubject::Personal(kind));
+        }
+        let is_vague = |text: Option<&TextReadings>| text.is_none_or(TextReadings::is_vague);
+        self.vague |= name.is_vague() && is_vague(title.as_ref()) && is_vague(said.as_ref());
+        self.asked.join(asked);
+    }
+
+    /// Reads the choices of a field.
+    fn choices(&mut self, field: Value<'_>) {
+        let lists = ["enum", "enumNames", "oneOf", "anyOf"].into_iter();
+        for choice in lists.filter_map(|list| field.get(list)).flat_map(Value::items) {
+            let texts = [Some(choice), choice.get("title"), choice.get("const")];
+            for text in texts.into_iter().flatten().filter_map(Value::as_str) {
+                let names = TextReadings::of(&text, self.budget).names(PinMeaning::Secret);
+                self.chosen.join(names);
+            }
+        }
+    }
+
+    /// The kind of personal data that the pattern of a field is made for.
+    fn kind_of_pattern(&self, field: Value<'_>) -> Option<PersonalKind> {
+        let pattern = field.get("pattern").and_then(Value::as_str)?;
+        if pattern.len() > EXPRESSION || !self.budget.spend(TRYING) {
+            return None;
+        }
+        let pattern: Regex = RegexBuilder::new(&pattern)
+            .size_limit(AUTOMATON)
+            .dfa_size_limit(AUTOMATON)
+            .build()
+            .ok()?;
+        kind_of_pattern(|value| pattern.is_match(value))
+    }
+}
+
+/// Whether a field says that its value must not be seen.
+fn is_hidden(field: Value<'_>) -> bool {
+    let format = field.get("format").and_then(Value::as_str);
+    let is_true = |only: Value<'_>| only.kind() == JsonKind::Boolean && only.raw() == "true";
+    format.is_some_and(|format| format.eq_ignore_ascii_case("password"))
+        || field.get("writeOnly").is_some_and(is_true)
 }
 
 /// Whether a field accepts free text, rather than a choice from a list. For an array its items decide; without a
@@ -273,271 +196,27 @@ fn is_chosen(field: Value<'_>) -> bool {
     of_values || titled
 }
 
-fn is_secret(name: &str, field: Value<'_>, budget: &WorkBudget) -> bool {
-    let text = |member: &str| field.get(member).and_then(Value::as_str);
-    let hidden = text("format").is_some_and(|format| format.eq_ignore_ascii_case("password"));
-    let write_only = field
-        .get("writeOnly")
-        .is_some_and(|only| only.kind() == JsonKind::Boolean && only.raw() == "true");
-    let text_of = |member: &str| text(member).map(|text| TextReadings::of(&text, budget));
-    let (name, title) = (TextReadings::of(name, budget), text_of("title"));
-    let said = text_of("description");
-    let all = [Some(&name), title.as_ref(), said.as_ref()];
-    let pin = if all.into_iter().flatten().any(TextReadings::is_postal) {
-        PinMeaning::PostalCode
-    } else {
-        PinMeaning::Secret
-    };
-    hidden
-        || write_only
-        || name.names(pin)
-        || title.as_ref().is_some_and(|title| title.names(pin))
-        || said.as_ref().is_some_and(|said| said.solicits() || said.is_name() && said.names(pin))
-}
-
-/// What a PIN is in a form.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PinMeaning {
-    /// A personal identification number.
-    Secret,
-    /// A postal index number, as in India.
-    PostalCode,
-}
-
-/// A text split into words, in all forms that are compared.
-struct TextReadings {
-    /// The text as written, and with letters in place of `@` and `$` if it has any.
-    readings: Vec<Wording>,
-}
-
-/// One reading of a text.
-struct Wording {
-    words: Vec<Word>,
-    /// Words as written, normalized by [`plain`].
-    written: Vec<String>,
-    /// Words by their visual appearance, if any of them is not ASCII.
-    looks: Option<Vec<String>>,
-}
-
-impl TextReadings {
-    /// Splits a text into words; if `budget` is exhausted, covers only the words before that.
-    fn of(text: &str, budget: &WorkBudget) -> Self {
-        let mut readings = vec![Wording::of(text, budget)];
-        if text.contains(['@', '$']) {
-            readings.push(Wording::of(&text.replace('@', "a").replace('$', "s"), budget));
-        }
-        Self { readings }
-    }
-
-    /// Whether the text is short enough to be a name.
-    fn is_name(&self) -> bool {
-        self.readings.iter().any(|reading| {
-            let letters: usize = reading.words.iter().map(|word| word.letters).sum();
-            reading.words.len() <= NAME || letters <= NAME_LETTERS
-        })
-    }
-
-    fn is_postal(&self) -> bool {
-        let mut words = self.readings.iter().flat_map(|reading| &reading.words);
-        words.any(|word| POSTAL.contains(&&*word.text))
-    }
-
-    /// Whether the text names a secret.
-    fn names(&self, pin: PinMeaning) -> bool {
-        self.readings.iter().any(|reading| {
-            !reading.secrets(pin).is_empty()
-                || reading.forms().any(|(words, names)| reading.is_alone(words, names))
-        })
-    }
-
-    /// Whether a sentence of the text asks the reader for a secret.
-    fn solicits(&self) -> bool {
-        self.readings.iter().any(|reading| {
-            reading.secrets(PinMeaning::Secret).into_iter().any(|at| {
-                let before = reading.words.get(at.saturating_sub(BETWEEN)..at).unwrap_or_default();
-                before.iter().any(|word| ASKING.contains(&&*word.text))
-            })
-        })
-    }
-}
-
-impl Wording {
-    fn of(text: &str, budget: &WorkBudget) -> Self {
-        let words = words(text, budget);
-        let bytes: usize = words.iter().map(|word| word.text.len()).sum();
-        let odd = words.iter().any(|word| !word.text.is_ascii());
-        let forms = bytes.saturating_mul(if odd { EACH_BYTE } else { 1 });
-        if !budget.spend(words.len().saturating_mul(EACH_NAME).saturating_add(forms)) {
-            return Self { words, written: Vec::new(), looks: None };
-        }
-        let written = words.iter().map(|word| plain(&word.text)).collect();
-        let looks = odd.then(|| words.iter().map(|word| plain(&looks(&word.text))).collect());
-        Self { words, written, looks }
-    }
-
-    /// The words in each form, with the names of secrets in the same form.
-    fn forms(&self) -> impl Iterator<Item = (&[String], &'static SecretNames)> {
-        let looks = self.looks.as_deref().map(|looks| (looks, &*LOOKS));
-        std::iter::once((&*self.written, &*WRITTEN)).chain(looks)
-    }
-
-    /// Positions of the words that name secrets.
-    fn secrets(&self, pin: PinMeaning) -> Vec<usize> {
-        let mut found = Vec::new();
-        for (words, names) in self.forms() {
-            found.extend((0..words.len()).filter(|at| {
-                self.begins(words, *at, names, pin) || self.has_part(words, *at, names)
-            }));
-            let within = |whole: &String| names.within.iter().any(|one| whole.contains(one));
-            if words.iter().any(|word| !word.is_ascii()) && within(&words.concat()) {
-                found.push(words.len());
-            }
-        }
-        found
-    }
-
-    /// Whether the name of a secret begins with the word at `at`.
-    fn begins(&self, words: &[String], at: usize, names: &SecretNames, pin: PinMeaning) -> bool {
-        let mut name = String::new();
-        for (n, word) in words.iter().enumerate().skip(at) {
-            name.push_str(word);
-            let from = names.secrets.partition_point(|known| *known < name);
-            let known = names.secrets.get(from..).unwrap_or_default();
-            let pieces = words.get(at..=n).unwrap_or_default();
-            let joins = pieces.len() == 1
-                || name.len() >= JOINED
-                || name.contains(|c: char| c.is_ascii_digit())
-                || pieces.iter().all(|piece| piece.chars().count() == 1);
-            let other = self.is_other(n + 1)
-                || pin == PinMeaning::PostalCode && names.pins.contains(&name)
-                || names.keys.contains(&name) && self.is_behind_noun(at);
-            if known.first() == Some(&name) && joins && !other {
-                return true;
-            }
-            if !known
-                .iter()
-                .take(2)
-                .any(|known| known.len() > name.len() && known.starts_with(&name))
-            {
-                return false;
-            }
-        }
-        false
-    }
-
-    /// Whether the word at `at` contains the name of a secret.
-    fn has_part(&self, words: &[String], at: usize, names: &SecretNames) -> bool {
-        let Some(word) = words.get(at).filter(|word| word.len() > JOINED) else { return false };
-        let rest =
-            |part: &String| word.find(&**part).and_then(|from| word.get(from + part.len()..));
-        let is_other = |rest: &str| {
-            rest.is_empty() && self.is_other(at + 1)
-                || NOT_BEFORE.iter().any(|other| rest.starts_with(&plain(other)))
-        };
-        names.parts.iter().filter_map(rest).any(|rest| !is_other(rest))
-    }
-
-    /// Whether the word at `at` gives a preceding secret another meaning.
-    fn is_other(&self, at: usize) -> bool {
-        self.words.get(at).is_some_and(|word| NOT_BEFORE.contains(&&*word.text))
-    }
-
-    /// Whether the word at `at` follows one of [`NOUNS`].
-    fn is_behind_noun(&self, at: usize) -> bool {
-        let before = at.checked_sub(1).and_then(|before| self.words.get(before));
-        before.is_some_and(|word| NOUNS.contains(&&*word.text))
-    }
-
-    /// Whether all words are in [`ALONE`] or [`OWNERS`], and at least one is in [`ALONE`].
-    fn is_alone(&self, words: &[String], names: &SecretNames) -> bool {
-        let spelt = words.iter().all(|word| word.chars().count() == 1);
-        if spelt && words.len() > 1 {
-            return names.alone.contains(&words.concat());
-        }
-        let is = |at: usize| words.get(at).is_some_and(|word| names.alone.contains(word));
-        let owner =
-            |at: usize| self.words.get(at).is_some_and(|word| OWNERS.contains(&&*word.text));
-        (0..words.len()).any(is) && (0..words.len()).all(|at| is(at) || owner(at))
-    }
-}
-
-/// A word of an inspected text.
-pub(super) struct Word {
-    text: String,
-    letters: usize,
-    /// Skeleton of the word, if it has characters other than lower-case ASCII letters.
-    looks: Option<String>,
-}
-
-impl Word {
-    /// Returns `None` if the budget is exhausted.
-    fn new(text: String, budget: &WorkBudget) -> Option<Self> {
-        let odd = !text.bytes().all(|byte| byte.is_ascii_lowercase());
-        let skeleton = if odd { EACH_WORD + text.len().saturating_mul(EACH_BYTE) } else { 0 };
-        if !budget.spend(EACH_WORD + skeleton) {
-            return None;
-        }
-        let looks = odd.then(|| looks(&text));
-        Some(Self { letters: text.chars().count(), text, looks })
-    }
-
-    /// Whether the word equals `known` exactly.
-    pub(super) fn is(&self, known: &str) -> bool {
-        self.text == known
-    }
-
-    /// Whether the word equals `known`, treating confusable letters as equal.
-    pub(super) fn reads_like(&self, known: &KnownWord) -> bool {
-        let looks_so = || {
-            self.letters == known.letters
-                && self.looks.as_ref().is_some_and(|looks| *looks == known.looks)
-        };
-        self.text == known.text || looks_so()
-    }
-}
-
-/// Normalizes a member name for comparison; names that a reader could confuse have the same form.
-pub(super) fn spelling(name: &str, budget: &WorkBudget) -> String {
-    words(name, budget).iter().map(|word| looks(&word.text)).collect()
-}
-
-/// The skeleton of a word, equal for words that look alike (UTS 39).
-fn looks(text: &str) -> String {
-    skeleton(text).collect::<String>().to_lowercase()
-}
-
-/// The words of a text or name, in lower case: `apiKey`, `api_key` and `API key` have the same two. If `budget` is
-/// exhausted, returns the words before that.
-pub(super) fn words(text: &str, budget: &WorkBudget) -> Vec<Word> {
-    let (mut words, mut word, mut before_lower) = (Vec::new(), String::new(), false);
-    if !budget.spend(text.len().saturating_mul(EACH_BYTE)) {
-        return words;
-    }
-    for c in text.nfkc().filter(|c| Hidden::of(*c).is_none()) {
-        let ends = !c.is_alphanumeric() || c.is_uppercase() && before_lower;
-        if ends && !word.is_empty() {
-            let Some(word) = Word::new(std::mem::take(&mut word), budget) else { return words };
-            words.push(word);
-        }
-        if c.is_alphanumeric() {
-            word.extend(c.to_lowercase());
-        }
-        before_lower = c.is_lowercase();
-    }
-    words.extend((!word.is_empty()).then(|| Word::new(word, budget)).flatten());
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use json::{Document, JsonBounds};
     use policy_core::base::work::WorkBudget;
 
-    use super::super::tests::{judged, one_field as field};
-    use super::asks_for_secret;
+    use detection::content::PersonalKind;
 
+    use super::super::PersonalFormData;
+    use super::super::names::FieldSubject;
+    use super::super::tests::{judged, one_field as field};
+    use super::asked_of;
+
+    /// Whether a form asks for a secret, or for personal data that is not permitted by default.
     fn asks(form: &serde_json::Value) -> bool {
-        judged(form, asks_for_secret)
+        judged(form, |form, budget| {
+            let asked = asked_of(form, budget);
+            let permitted = PersonalFormData::default().0;
+            let refused = PersonalKind::ALL.into_iter().filter(|kind| !permitted.contains(kind));
+            let mut refused = refused.map(FieldSubject::Personal);
+            asked.has(FieldSubject::Secret) || refused.any(|subject| asked.has(subject))
+        })
     }
 
     #[test]
@@ -731,7 +410,7 @@ mod tests {
         let form = field("value", &serde_json::json!({ "title": "ab1 ".repeat(10_000) }));
         let document = Document::parse(form.to_string().into(), &JsonBounds::ANSWER).unwrap();
         let budget = WorkBudget::new(2_000_000);
-        asks_for_secret(document.root(), &budget);
+        asked_of(document.root(), &budget);
         assert!(budget.is_exhausted());
         assert!(budget.spent() < 10_000_000, "{} units", budget.spent());
     }

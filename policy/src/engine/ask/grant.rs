@@ -10,7 +10,7 @@ use policy_core::base::hidden::Hidden;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::scope;
 
-use super::form::{EACH_WORD, KnownWord, Word, words};
+use super::wording::{EACH_WORD, KnownWord, Word, words};
 
 /// Units per byte of a request for reading its members.
 const READING: usize = 4;

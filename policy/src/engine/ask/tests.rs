@@ -6,7 +6,7 @@ use policy_core::subject::pattern::Pattern;
 
 use super::{
     AT_ONCE, FormPolicy, ModelHintAction, RefusalReason, RootsPolicy, SamplingExcessAction,
-    SamplingPolicy, SecretFormAction, ServerRequestPolicy, StandingGrantAction, UrlPolicy,
+    SamplingPolicy, ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
 use crate::definition::offer::ReadOnlyHint;
 
@@ -21,6 +21,7 @@ fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {
             max_tokens: 100,
             messages: 2,
             size: 500,
+            answer_size: 500,
             over,
             hints: ModelHintAction::Drop,
         }),
@@ -269,6 +270,7 @@ fn a_form_is_an_object_of_plain_fields() {
         r#"{"type":"array","items":{"type":"object"}}"#,
         r##"{"anyOf":[{"type":"string"},{"$ref":"#/x"}]}"##,
         r#"{"type":"string","if":{}}"#,
+        r#"{"type":"string","pattern":"(?=a)"}"#,
     ] {
         assert_eq!(field(schema), "server-request-malformed", "{schema}");
     }
@@ -292,10 +294,7 @@ fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
     let refuses = everything(SamplingExcessAction::Refuse);
     let hosts = vec![Pattern::new("login.example.com")];
     let allows = ServerRequestPolicy {
-        forms: Some(FormPolicy {
-            secrets: SecretFormAction::Refuse,
-            standing: StandingGrantAction::Allow,
-        }),
+        forms: Some(FormPolicy { standing: StandingGrantAction::Allow, ..FormPolicy::default() }),
         urls: Some(UrlPolicy { hosts, standing: StandingGrantAction::Allow }),
         ..ServerRequestPolicy::default()
     };
@@ -393,8 +392,8 @@ fn what_is_asked_at_once_has_a_bound_and_one_budget() {
     let enough = WorkBudget::for_bytes(AT_ONCE * form.len(), USUAL_MOST);
     assert_eq!(ask(AT_ONCE, &enough), Ok(AT_ONCE));
     assert_eq!(ask(AT_ONCE + 1, &WorkBudget::unlimited()), Err(RefusalReason::Count));
-    assert_eq!(ask(1, &WorkBudget::new(8000)), Ok(1));
-    assert_eq!(ask(AT_ONCE, &WorkBudget::new(8000)), Err(RefusalReason::Unjudged));
+    assert_eq!(ask(1, &WorkBudget::new(24_000)), Ok(1));
+    assert_eq!(ask(AT_ONCE, &WorkBudget::new(24_000)), Err(RefusalReason::Unjudged));
 }
 
 /// The judgement on the params of an elicitation request, which must not exhaust the budget for their length.

@@ -59,6 +59,11 @@ const IDS: &[NationalId] = &[
     NationalId { rule: "in-aadhaar", groups: &[&[12], &[4, 4, 4]], alone: &[], is_valid: |d| digit(d, 0) > 1, words: &["aadhaar", "आधार"] },
 ];
 
+/// The words that announce the numbers of this table.
+pub(super) fn announcing() -> impl Iterator<Item = &'static str> {
+    IDS.iter().flat_map(|id| id.words).copied()
+}
+
 /// The rule of an identity number.
 pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let written = number.groups();
