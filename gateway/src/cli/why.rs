@@ -52,6 +52,7 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
             format!("{code}: `{}` {}", violation.at, violation.clause.note())
         }
         Reason::Uri(error) => format!("{code}: {}", error.note()),
+        Reason::SkillFile => format!("{code}: no manifest of a skill names it"),
         Reason::Unknown(_) | Reason::Revoked | Reason::Decoy => code.to_owned(),
         Reason::Approval(demand) => format!("{code}: rule `{}` allows it", demand.rule),
     }

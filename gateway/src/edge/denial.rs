@@ -202,6 +202,7 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::Content(_) => "the input may not be sent",
         Reason::Flow(violation) => violation.clause.note(),
         Reason::Unknown(_)
+        | Reason::SkillFile
         | Reason::Definition(_)
         | Reason::Shadowed(_)
         | Reason::Revoked
@@ -223,6 +224,7 @@ const fn next_step(reason: &Reason) -> &'static str {
         Reason::Forbidden(_)
         | Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. })
         | Reason::Unknown(_)
+        | Reason::SkillFile
         | Reason::Definition(_)
         | Reason::Shadowed(_)
         | Reason::Scope(..)

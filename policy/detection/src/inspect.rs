@@ -89,6 +89,10 @@ pub enum Detector {
     Honeytokens,
     /// Calls of tools that exist only to be called by an attacker.
     Decoys,
+    /// Manifests of skills that are not the listed ones.
+    SkillEntries,
+    /// Files of skills that are not those of the manifest.
+    SkillFiles,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -110,7 +114,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 23] = [
+    pub const CONTENT: [Self; 25] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -134,6 +138,8 @@ impl Detector {
         Self::Flow,
         Self::Honeytokens,
         Self::Decoys,
+        Self::SkillEntries,
+        Self::SkillFiles,
     ];
 
     named! {
@@ -169,6 +175,8 @@ impl Detector {
         Placeholders => "placeholders",
         Honeytokens => "honeytoken",
         Decoys => "decoy",
+        SkillEntries => "skill-entries",
+        SkillFiles => "skill-files",
     }
 }
 
@@ -235,6 +243,8 @@ impl Detector {
             | Self::Flow
             | Self::Honeytokens
             | Self::Decoys
+            | Self::SkillEntries
+            | Self::SkillFiles
             | Self::ServerRequests => Some("it does not look at definitions"),
         }
     }
@@ -402,6 +412,20 @@ impl Finding {
     #[must_use]
     pub fn decoy() -> Self {
         Self::fixed(Detector::Decoys, "/name".to_owned(), "the tool is a decoy")
+    }
+
+    /// The manifest of a skill is not the one that was decided about.
+    #[must_use]
+    pub fn skill_changed() -> Self {
+        let note = "the manifest of the skill is not the listed one";
+        Self::fixed(Detector::SkillEntries, "/skill".to_owned(), note)
+    }
+
+    /// The content of a file of a skill is not the one that its manifest lists.
+    #[must_use]
+    pub fn skill_file_changed() -> Self {
+        let note = "the content is not the one that the manifest of the skill lists";
+        Self::fixed(Detector::SkillFiles, "/contents".to_owned(), note)
     }
 
     /// A result that exceeds the size limit.

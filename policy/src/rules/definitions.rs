@@ -122,6 +122,8 @@ impl DefinitionPolicy {
             | Detector::Flow
             | Detector::Honeytokens
             | Detector::Decoys
+            | Detector::SkillEntries
+            | Detector::SkillFiles
             | Detector::ToolDirections => FindingTreatment::Off,
         }
     }

@@ -137,6 +137,8 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::Flow
         | Detector::Honeytokens
         | Detector::Decoys
+        | Detector::SkillEntries
+        | Detector::SkillFiles
         | Detector::InspectionBudget => &[],
     }
 }
