@@ -337,7 +337,9 @@ fn a_skill_that_attacks_or_has_no_digests_is_withheld() {
         let mut undigested = skill("acme/undigested", "Has no digest", &main);
         undigested["resources"][0]["digest"] = json!(null);
         let poisoned = skill("acme/poisoned", poison, &main);
-        let more = [dynamic, escaping, local, undigested, poisoned];
+        // A tool is shown without it, and a client of a skill would miss it.
+        let keyed = skill("acme/keyed", "Uses the key AKIAQ3EGRZ7XK2MWPLVT", &main);
+        let more = [dynamic, escaping, local, undigested, poisoned, keyed];
         offered["skills"].as_array_mut().unwrap().extend(more);
         let (folder, state) = (Folder::new(), Arc::new(Mutex::new(offered)));
         let server = server(era, &state);
@@ -360,6 +362,8 @@ fn a_skill_that_attacks_or_has_no_digests_is_withheld() {
             assert!(answer.code() != 0 && !answer.body.contains("id_rsa"), "{answer:?}");
             assert_eq!(reason(&gateway), "definition-finding");
         }
+        assert_ne!(get(&ana, "skill://acme/keyed/SKILL.md").code(), 0);
+        assert_eq!(reason(&gateway), "definition-finding");
         let said = gateway.says("definition dropped");
         assert!(said.contains("nobody can approve what it says"), "{said}");
     }

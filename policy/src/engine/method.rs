@@ -335,7 +335,11 @@ pub fn form(method: &str) -> Form {
     let segment = |part: &str| part.bytes().all(plain) && part.bytes().any(|byte| byte != b'.');
     let named = method.len() <= LONGEST && method.split('/').all(segment);
     // JSON-RPC 2.0, section 4, reserves these names for the protocol itself.
-    let reserved = method.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("rpc."));
+    let begins = |prefix: &str| {
+        method.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    // SPEC SEP-2640, «Reservations»: a later method could bring text of skills that nothing compares with a manifest.
+    let reserved = begins("rpc.") || begins("skills/");
     let like = |known: &MethodSpec| letters(known.name).eq(letters(method));
     if !named || reserved || METHODS.iter().any(like) {
         return Form::Malformed;

@@ -3,9 +3,9 @@
 mod facts;
 mod shown;
 mod expected;
-mod skills;
 mod recording;
 mod standing;
+mod skills;
 mod sending;
 mod describing;
 mod showing;

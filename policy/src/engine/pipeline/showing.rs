@@ -186,15 +186,14 @@ impl Policy {
         let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
+        let is_changed = |said: &Fragment| {
+            let skill = terms.skill.as_ref();
+            skill.is_some_and(|skill| skill.unlike(said.value()).is_some())
+        };
         let reply = match passed {
             Err(finding) => VisibleReply::Withheld(finding),
             // Inspection has changed what the client would compare with a digest, so it could only refuse it.
-            Ok(said)
-                if terms
-                    .skill
-                    .as_ref()
-                    .is_some_and(|skill| skill.unlike(said.value()).is_some()) =>
-            {
+            Ok(said) if is_changed(&said) => {
                 let finding = found.first().cloned().unwrap_or_else(Finding::unchanged);
                 VisibleReply::Withheld(finding)
             }

@@ -130,14 +130,14 @@ impl Policy {
 
     /// The findings that are enforced, without accepted ones.
     fn enforced(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
+        // What is removed from a skill is missed by its client, which compares it with its files.
+        let misses = |finding: &Finding| {
+            offer.kind() == ItemKind::Skill
+                && self.definitions.treatment_of(finding) == FindingTreatment::Strip
+        };
         let counts = |finding: &&Finding| {
-            let is_enforced = match self.definitions.treatment_of(finding) {
-                FindingTreatment::Enforce => true,
-                // What is removed from a skill is missed by its client, which compares it with its files.
-                FindingTreatment::Strip => offer.kind() == ItemKind::Skill,
-                FindingTreatment::Audit | FindingTreatment::Off => false,
-            };
-            is_enforced && !excused.covers(finding)
+            let is_enforced = self.definitions.treatment_of(finding) == FindingTreatment::Enforce;
+            (is_enforced || misses(finding)) && !excused.covers(finding)
         };
         offer.findings().iter().filter(counts).cloned().collect()
     }
