@@ -235,7 +235,8 @@ mod tests {
         json!({ "uri": uri, "digest": digest("x"), "size": 1 })
     }
 
-    fn skill(files: Value) -> Value {
+    fn skill(files: impl Into<Value>) -> Value {
+        let files = files.into();
         json!({
             "uri": "skill://acme/refunds/SKILL.md",
             "frontmatter": { "name": "refunds", "description": "Refunds" },
@@ -337,7 +338,7 @@ mod tests {
         let main = file("skill://acme/refunds/SKILL.md");
         let many = |count: usize| {
             let more = (1..count).map(|n| file(&format!("skill://acme/refunds/{n}.md")));
-            skill(std::iter::once(main.clone()).chain(more).collect())
+            skill(std::iter::once(main.clone()).chain(more).collect::<Vec<_>>())
         };
         assert!(read(&many(FILES)).is_ok());
         assert_eq!(read(&many(FILES + 1)).unwrap_err(), ManifestError::Files);

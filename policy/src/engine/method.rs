@@ -209,10 +209,8 @@ impl MethodSpec {
     #[must_use]
     pub fn of(operation: RequestOperation) -> Option<&'static Self> {
         // The files of skills are resources.
-        let operation = match operation {
-            RequestOperation::ReadSkillFile => RequestOperation::Read,
-            operation => operation,
-        };
+        let is_file = operation == RequestOperation::ReadSkillFile;
+        let operation = if is_file { RequestOperation::Read } else { operation };
         METHODS.iter().find(|spec| spec.action == MethodAction::Use(operation))
     }
 
@@ -416,10 +414,8 @@ mod tests {
     fn every_operation_has_one_method_that_names_its_item() {
         for operation in operations() {
             // A file of a skill is read as a resource.
-            let own = match operation {
-                RequestOperation::ReadSkillFile => RequestOperation::Read,
-                operation => operation,
-            };
+            let is_file = operation == RequestOperation::ReadSkillFile;
+            let own = if is_file { RequestOperation::Read } else { operation };
             let rows: Vec<_> =
                 METHODS.iter().filter(|spec| spec.action == MethodAction::Use(own)).collect();
             assert_eq!(MethodSpec::of(operation), rows.first().copied());
