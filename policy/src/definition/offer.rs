@@ -125,18 +125,7 @@ impl CatalogItem {
             | ItemKind::Skill
             | ItemKind::Method => Vec::new(),
         };
-        let manifest = match kind {
-            ItemKind::Skill => {
-                let manifest =
-                    SkillManifest::read(definition).map_err(DefinitionError::Manifest)?;
-                Some(Arc::new(manifest))
-            }
-            ItemKind::Tool
-            | ItemKind::Prompt
-            | ItemKind::Resource
-            | ItemKind::Template
-            | ItemKind::Method => None,
-        };
+        let manifest = manifest_of(kind, definition)?;
         let digest = Digest::of(DigestSubject::Offer(kind), definition).ok();
         let same = |offer: &&Self| offer.digest.is_some() && offer.digest == digest;
         let known = former.and_then(|former| former.offer(name.as_str())).filter(same);
@@ -306,6 +295,18 @@ impl CatalogItem {
         let document = Arc::new(document);
         Self::read(kind, document.root(), &document).unwrap()
     }
+}
+
+/// The files of a skill; `None` for other kinds.
+fn manifest_of(
+    kind: ItemKind,
+    definition: Value<'_>,
+) -> Result<Option<Arc<SkillManifest>>, DefinitionError> {
+    if kind != ItemKind::Skill {
+        return Ok(None);
+    }
+    let manifest = SkillManifest::read(definition).map_err(DefinitionError::Manifest)?;
+    Ok(Some(Arc::new(manifest)))
 }
 
 /// All items of one kind that a server offers, in the order of its list.

@@ -146,11 +146,8 @@ impl Policy {
             let finding = Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code());
             return ReleasedReply::withheld(finding, ran);
         }
-        if let Some(skill) = &terms.skill {
-            ran.note(Control::Pins);
-            if let Some(finding) = skill.unlike(said.value()) {
-                return ReleasedReply::withheld(finding, ran);
-            }
+        if let Some(finding) = terms.unlike(said.value(), &mut ran) {
+            return ReleasedReply::withheld(finding, ran);
         }
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
@@ -186,14 +183,10 @@ impl Policy {
         let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
-        let is_changed = |said: &Fragment| {
-            let skill = terms.skill.as_ref();
-            skill.is_some_and(|skill| skill.unlike(said.value()).is_some())
-        };
         let reply = match passed {
             Err(finding) => VisibleReply::Withheld(finding),
             // Inspection has changed what the client would compare with a digest, so it could only refuse it.
-            Ok(said) if is_changed(&said) => {
+            Ok(said) if terms.unlike(said.value(), &mut ran).is_some() => {
                 let finding = found.first().cloned().unwrap_or_else(Finding::unchanged);
                 VisibleReply::Withheld(finding)
             }

@@ -8,12 +8,15 @@ use policy_core::subject::principal::Principal;
 use policy_core::subject::uri::ResourceUri;
 
 use super::standing::Viewer;
-use super::{AskedItem, CatalogAvailability, Facts, FlowingCall, Permit, Policy, Ruling};
+use super::{
+    AskedItem, CatalogAvailability, Facts, FlowingCall, Permit, Policy, ReplyTerms, Ruling,
+};
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::{Digest, DigestSubject};
 use crate::definition::skill::SkillFile;
 use crate::engine::message::{ItemRequest, RequestOperation};
 use crate::rules::access::AccessDecision;
+use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::Reason;
 
 /// What an answer about a skill has to say, by the manifest that was decided about.
@@ -50,7 +53,7 @@ impl ExpectedSkill {
     }
 
     /// The finding by which `result` may not be shown; `None` if it says what is expected.
-    pub(super) fn unlike(&self, result: Value<'_>) -> Option<Finding> {
+    fn unlike(&self, result: Value<'_>) -> Option<Finding> {
         match self {
             Self::Entry(digest) => {
                 let entry = result.get("skill").filter(|entry| entry.is_object());
@@ -62,6 +65,15 @@ impl ExpectedSkill {
             Self::File(file) => (!file.is_content_of(result)).then(Finding::skill_file_changed),
             Self::Nothing => Some(Finding::skill_file_changed()),
         }
+    }
+}
+
+impl ReplyTerms {
+    /// The finding by which `result` may not be shown, because it is not what the manifest of a skill says.
+    pub(super) fn unlike(&self, result: Value<'_>, ran: &mut ControlSet) -> Option<Finding> {
+        let skill = self.skill.as_ref()?;
+        ran.note(Control::Pins);
+        skill.unlike(result)
     }
 }
 
