@@ -6,6 +6,7 @@
 //! - [`pin`]: digests that identify definitions
 //! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
 //! - [`mirror`]: arguments that are repeated in HTTP headers
+//! - [`skill`]: the files of a skill and their digests
 //! - [`offer`]: the catalog of a server
 //! - [`lock`]: the approved definitions (lockfile)
 //! - [`drift`]: changes between two versions of a definition, and their severity
@@ -18,6 +19,7 @@
 pub mod pin;
 pub mod alike;
 pub mod mirror;
+pub mod skill;
 pub mod offer;
 pub mod lock;
 pub mod drift;

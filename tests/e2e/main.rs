@@ -86,6 +86,7 @@ mod sending;
 mod shares;
 mod server_requests;
 mod shadowing;
+mod skills;
 mod telemetry;
 mod telemetry_variables;
 mod tokens;

@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// A well-behaved server of one era that offers all this: the members `tools`, `prompts`,
-    /// `resources` and `resourceTemplates`, and for each list its `ttlMs` and `cacheScope`. What else
+    /// `resources`, `resourceTemplates` and `skills`, and for each list its `ttlMs` and `cacheScope`. What else
     /// is asked `answer` gives the result of.
     pub fn offering(
         era: Era,
@@ -155,10 +155,15 @@ impl Server {
                 "prompts/list" => "prompts",
                 "resources/list" => "resources",
                 "resources/templates/list" => "resourceTemplates",
+                "skills/list" if offers["skills"].is_array() => "skills",
                 _ => "",
             };
-            let capabilities =
+            let mut capabilities =
                 json!({ "tools": {}, "prompts": {}, "resources": {}, "completions": {} });
+            if offers["skills"].is_array() {
+                capabilities["extensions"] =
+                    json!({ "io.modelcontextprotocol/skills": { "directoryRead": true } });
+            }
             let bytes = match (request.method(), era) {
                 (_, _) if !list.is_empty() => request.result(&json!({
                     "resultType": "complete", list: offers[list].as_array().cloned().unwrap_or_default(),

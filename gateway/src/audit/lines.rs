@@ -177,7 +177,7 @@ fn exchange(record: Value<'_>) -> String {
 fn what(record: Value<'_>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let server = text("server");
-    let item = ["tool", "prompt", "resource", "template"].iter().find_map(|key| text(key));
+    let item = ["tool", "prompt", "resource", "template", "skill"].iter().find_map(|key| text(key));
     let Some(item) = item else {
         // A request without an MCP method, such as the end of a session, is shown by its HTTP method.
         let of_http = || Some(format!("{} {}", text("httpMethod")?, text("route")?));

@@ -166,7 +166,7 @@ fn api(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     member(&mut response, "error", record.text("reason"));
     response.close();
     api.close();
-    let item = ["tool", "prompt", "resource", "template"];
+    let item = ["tool", "prompt", "resource", "template", "skill"];
     let item = item.into_iter().find_map(|kind| Some((kind, record.text(kind)?)));
     if let Some((kind, name)) = item {
         let out = event.key("resources");

@@ -673,6 +673,7 @@ impl AuditEvent<'_> {
         if let Some(tree) = self.tree {
             number(line, "size", tree.size());
         }
+        self.item(line, ItemKind::Skill);
         foreign(line, "source", self.source.or(approval.and_then(|approval| approval.source)));
         if let Some(counted) = counted {
             number(line, "status", counted.status.into());

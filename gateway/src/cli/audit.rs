@@ -855,7 +855,8 @@ fn words(record: Value<'_>) -> Vec<u8> {
     if let Some(method) = text("method").or_else(of_http) {
         word(&method);
     }
-    let item = ["tool", "prompt", "resource", "template"].iter().find_map(|kind| text(kind));
+    let item =
+        ["tool", "prompt", "resource", "template", "skill"].iter().find_map(|kind| text(kind));
     match (text("server"), item) {
         (Some(server), Some(item)) => word(&format!("{server}/{item}")),
         (Some(one), None) | (None, Some(one)) => word(&one),

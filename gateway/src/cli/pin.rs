@@ -34,6 +34,7 @@ use policy::definition::pin::{Digest, DigestSubject};
 use policy::definition::pins::{PinViolation, Pins, volatile_members};
 use policy::engine::pipeline::Policy;
 use policy_core::subject::mode::{FindingTreatment, Mode};
+use policy_core::subject::skill;
 use serde_json::json;
 
 use super::printable::in_a_line;
@@ -90,8 +91,8 @@ struct PinDiffArgs {
 
 #[derive(Clone, Debug, Args)]
 struct PinSelector {
-    /// What to change: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all of its
-    /// definitions.
+    /// What to change: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, `SERVER/skills/NAME`, or `SERVER` for
+    /// all of its definitions.
     #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
     thing: Option<String>,
     /// The configuration file to read.
@@ -109,6 +110,9 @@ struct PinSelector {
     /// Only these resources and resource templates.
     #[arg(long, value_name = "URI")]
     resource: Vec<String>,
+    /// Only these skills: the path of a skill, or its URI.
+    #[arg(long, value_name = "NAME")]
+    skill: Vec<String>,
     /// Only the server's description of itself: its instructions, its capabilities and its name.
     #[arg(long)]
     itself: bool,
@@ -522,6 +526,7 @@ impl PinSelector {
             Some(("tools", name)) => (&mut named.tool, name),
             Some(("prompts", name)) => (&mut named.prompt, name),
             Some(("resources" | "resourceTemplates", name)) => (&mut named.resource, name),
+            Some(("skills", name)) => (&mut named.skill, name),
             _ => (&mut named.tool, rest),
         };
         list.push(name.to_owned());
@@ -533,6 +538,7 @@ impl PinSelector {
         self.tool.is_empty()
             && self.prompt.is_empty()
             && self.resource.is_empty()
+            && self.skill.is_empty()
             && !self.itself
             && self.digest.is_none()
     }
@@ -546,6 +552,7 @@ impl PinSelector {
         let any = self.tool.is_empty()
             && self.prompt.is_empty()
             && self.resource.is_empty()
+            && self.skill.is_empty()
             && !self.itself;
         let list = match kind {
             Some(ItemKind::Tool) => &self.tool,
@@ -554,6 +561,7 @@ impl PinSelector {
         };
         let named = any
             || match kind {
+                Some(ItemKind::Skill) => self.skill.iter().any(|n| skill::uri_of(n) == name),
                 Some(_) => list.iter().any(|n| n == name),
                 None => self.itself,
             };

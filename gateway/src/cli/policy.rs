@@ -47,7 +47,7 @@ tests:
   - name: what it shows
     principal: NAME               # a caller of the configuration; or a described one, with groups, roles or scopes
     server: NAME
-    tool: NAME                    # or prompt, resource, method
+    tool: NAME                    # or prompt, resource, skill, method
     arguments: {}
     expect: deny                  # or allow
 ";
@@ -61,7 +61,7 @@ pub(super) struct PolicyArgs {
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
     /// Explain the decision about one call: which rule decides, and what every other rule says of the call. Exits with
-    /// 5 if the call is denied. Without a tool, prompt, resource or method: show which definitions of the server the
+    /// 5 if the call is denied. Without a tool, prompt, resource, skill or method: show which definitions of the server the
     /// caller sees by the lockfile, and why the others are hidden.
     Explain(Box<ExplainArgs>),
     /// Run test cases, by default those in `NAME.test.yaml` beside `NAME.yaml`. Exits with 5 if a case fails.
@@ -123,6 +123,9 @@ struct ExplainTarget {
     /// The resource that is read.
     #[arg(long, value_name = "URI")]
     resource: Option<String>,
+    /// The skill whose manifest is read: the path of the skill, or its URI.
+    #[arg(long, value_name = "NAME")]
+    skill: Option<String>,
     /// A method that the gateway does not know.
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
@@ -130,11 +133,12 @@ struct ExplainTarget {
 
 impl ExplainTarget {
     fn named(&self) -> Option<(ItemKind, &str)> {
-        let Self { tool, prompt, resource, method } = self;
+        let Self { tool, prompt, resource, skill, method } = self;
         let kinds = [
             (ItemKind::Tool, tool),
             (ItemKind::Prompt, prompt),
             (ItemKind::Resource, resource),
+            (ItemKind::Skill, skill),
             (ItemKind::Method, method),
         ];
         kinds.into_iter().find_map(|(kind, name)| Some((kind, name.as_deref()?)))
@@ -324,7 +328,9 @@ impl<'a> RouteNaming<'a> {
     fn own(&self, rehearsal: &DryRun, kind: ItemKind, shown: &str) -> Option<Box<str>> {
         let Self { server, form, naming } = self;
         let own = match kind {
-            ItemKind::Resource | ItemKind::Template => naming.own_uri(server, shown),
+            ItemKind::Resource | ItemKind::Template | ItemKind::Skill => {
+                naming.own_uri(server, shown)
+            }
             // A long name is cut on the route, so that it is found among those that are known.
             ItemKind::Tool | ItemKind::Prompt if rehearsal.knows(server) => {
                 let can_be = |own: &&str| match form {
@@ -358,7 +364,7 @@ fn recorded_name(
         // What the lockfile does not have was still called by its name on the route.
         let derived = || match kind {
             ItemKind::Tool | ItemKind::Prompt => naming.naming.own_name(server, shown),
-            ItemKind::Resource | ItemKind::Template | ItemKind::Method => None,
+            ItemKind::Resource | ItemKind::Template | ItemKind::Skill | ItemKind::Method => None,
         };
         naming.own(rehearsal, kind, shown).or_else(|| derived().map(Into::into))
     });

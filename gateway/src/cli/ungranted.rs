@@ -109,6 +109,7 @@ const fn key(kind: ItemKind) -> Option<&'static str> {
         ItemKind::Tool => Some("tools"),
         ItemKind::Prompt => Some("prompts"),
         ItemKind::Resource | ItemKind::Template => Some("resources"),
+        ItemKind::Skill => Some("skills"),
         ItemKind::Method => None,
     }
 }

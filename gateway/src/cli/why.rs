@@ -53,6 +53,7 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
         }
         Reason::Uri(error) => format!("{code}: {}", error.note()),
         Reason::App(violation) => format!("{code}: {}", violation.note()),
+        Reason::SkillFile => format!("{code}: no manifest of a skill names it"),
         Reason::Unknown(_) | Reason::Revoked | Reason::Decoy | Reason::EventWebhook => {
             code.to_owned()
         }

@@ -19,6 +19,7 @@ use policy::rules::explain::RuleExplanation;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
+use policy_core::subject::skill;
 use policy_core::subject::uri::{ResourceUri, UriError};
 
 use crate::config::settings::cases::TestRequest;
@@ -161,6 +162,10 @@ impl DryRun {
     #[must_use]
     pub fn ask(&self, question: &TestRequest) -> DryRunAnswer {
         let TestRequest { principal, server, kind, name, arguments } = question;
+        if *kind == ItemKind::Resource && skill::is_skill_uri(name) {
+            return self.ask_of_file(question);
+        }
+        let name = &wanted(*kind, name);
         let (catalog, pins, known) = self.catalog(server, *kind, name);
         self.policy.pin(&pins);
         let facts = &self.policy.facts();
@@ -170,6 +175,7 @@ impl DryRun {
             ItemKind::Tool => RequestOperation::Call,
             ItemKind::Prompt => RequestOperation::Get,
             ItemKind::Resource => RequestOperation::Read,
+            ItemKind::Skill => RequestOperation::GetSkill,
             ItemKind::Template => RequestOperation::CompleteTemplate,
             ItemKind::Method => RequestOperation::Other,
         };
@@ -211,15 +217,67 @@ impl DryRun {
         DryRunAnswer { decision, told, listed, known, rules }
     }
 
+    /// Decides a hypothetical request for a file of a skill. It is decided by the skills of the lockfile that have the file.
+    fn ask_of_file(&self, question: &TestRequest) -> DryRunAnswer {
+        let TestRequest { principal, server, name, .. } = question;
+        self.policy.pin(&Arc::new(self.pins.clone()));
+        let (facts, budget) = (&self.policy.facts(), WorkBudget::unlimited());
+        let catalog = self.catalogs.get(&(server.clone(), ItemKind::Skill)).map(|one| &**one);
+        let call = ItemRequest::bare(server, RequestOperation::ReadSkillFile, name);
+        let any = self.policy.may_list(facts, principal, server, ItemKind::Skill);
+        let standing = if any.is_granted() {
+            self.policy.may_use(facts, principal, catalog, call, &budget)
+        } else {
+            any
+        };
+        let (decision, denial) = standing.into_parts();
+        let skill = self.skill_with(server, name);
+        let rules = skill.map(|skill| {
+            let uri = skill.rule_name().unwrap_or_default();
+            let kind = ItemKind::Skill;
+            let subject = AccessRequest::of_any_use(principal, server, kind, uri, None);
+            self.policy.access().explain(subject)
+        });
+        let listed = skill.map(|skill| self.policy.about(facts, principal, server, skill).shows());
+        let versions = self
+            .pins
+            .lock
+            .servers
+            .get(server.as_str())
+            .zip(skill)
+            .map(|(locked, skill)| locked.versions(ItemKind::Skill, skill.name().as_str()));
+        let known = match versions.and_then(best) {
+            Some(version) => ItemKnowledge::Locked(version.state),
+            None => ItemKnowledge::Nothing,
+        };
+        let told = denial.map(|denial| told(&self.policy, ItemKind::Resource, denial));
+        DryRunAnswer { decision, told, listed, known, rules: rules.unwrap_or_default() }
+    }
+
+    /// The first skill of the lockfile that has the file `uri`.
+    fn skill_with(&self, server: &ServerName, uri: &str) -> Option<&CatalogItem> {
+        let uri = ResourceUri::parse(uri).ok()?;
+        let catalog = self.catalogs.get(&(server.clone(), ItemKind::Skill))?;
+        catalog.skills_with(&uri).next().map(|(skill, _)| skill)
+    }
+
     /// Applies the rules alone to a request whose arguments are no longer known; `None` if the result depends on
     /// them.
     #[must_use]
     pub fn by_rules(&self, question: &TestRequest) -> Option<Effect> {
         let TestRequest { principal, server, kind, name, .. } = question;
-        let known = self.policy.registered(server, *kind, name);
-        let uri = uri_of(*kind, name);
+        let (mut kind, mut name) = (kind, wanted(*kind, name));
+        if *kind == ItemKind::Resource && skill::is_skill_uri(&name) {
+            let Some(skill) = self.skill_with(server, &name) else {
+                let denial = Denial { reason: Reason::SkillFile, told: Disclosure::Nothing };
+                return Some(Effect::Deny(denial));
+            };
+            (kind, name) = (&ItemKind::Skill, skill.name().as_str().into());
+        }
+        let known = self.policy.registered(server, *kind, &name);
+        let uri = uri_of(*kind, &name);
         let name = match &uri {
-            None => &**name,
+            None => &*name,
             Some(Ok(uri)) => uri.as_str(),
             Some(Err(error)) => {
                 let denial = Denial { reason: Reason::Uri(*error), told: Disclosure::Nothing };
@@ -263,7 +321,7 @@ impl DryRun {
             let pins = Pins { resources: Arc::new(resources), ..self.pins.clone() };
             return (catalog.cloned(), Arc::new(pins), ItemKnowledge::Assumed);
         }
-        if !matches!(kind, ItemKind::Tool | ItemKind::Prompt) {
+        if !matches!(kind, ItemKind::Tool | ItemKind::Prompt | ItemKind::Skill) {
             return (catalog.cloned(), as_is(), ItemKnowledge::Nothing);
         }
         let Some((offer, version)) = assumed(kind, name) else {
@@ -285,10 +343,15 @@ impl DryRun {
     }
 }
 
+/// The name of the item that is meant: an operator may write the path of a skill for its URI.
+fn wanted(kind: ItemKind, name: &str) -> Box<str> {
+    if kind == ItemKind::Skill { skill::uri_of(name).into() } else { name.into() }
+}
+
 /// The URI by which rules match a resource or a template.
 fn uri_of(kind: ItemKind, name: &str) -> Option<Result<ResourceUri, UriError>> {
     match kind {
-        ItemKind::Resource => Some(ResourceUri::listed(name)),
+        ItemKind::Resource | ItemKind::Skill => Some(ResourceUri::listed(name)),
         ItemKind::Template => Some(ResourceUri::template(name)),
         ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => None,
     }
@@ -315,6 +378,14 @@ fn best(versions: &[LockedVersion]) -> Option<&LockedVersion> {
 fn assumed(kind: ItemKind, name: &str) -> Option<(CatalogItem, LockedVersion)> {
     let text = match kind {
         ItemKind::Tool => serde_json::json!({ "name": name, "inputSchema": { "type": "object" } }),
+        ItemKind::Skill => {
+            let digest = format!("sha256:{:064}", 0);
+            serde_json::json!({
+                "uri": name,
+                "frontmatter": { "name": skill::name(name)?, "description": "" },
+                "resources": [{ "uri": name, "digest": digest, "size": 0 }],
+            })
+        }
         _ => serde_json::json!({ "name": name }),
     };
     let document = Document::parse(Bytes::from(text.to_string()), &JsonBounds::MESSAGE).ok()?;

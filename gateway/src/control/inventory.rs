@@ -264,7 +264,9 @@ async fn lists(
     let listing =
         if said.is_empty() { "listing".to_owned() } else { format!("listing {}", said.join(", ")) };
     (asking.told)(&survey.server, &listing);
-    let read = ItemKind::LISTED.map(|kind| {
+    // A server that has no skills has no method for them, and most do not know the extension.
+    let is_asked = |kind: &ItemKind| *kind != ItemKind::Skill || has(*kind);
+    let read = ItemKind::LISTED.into_iter().filter(is_asked).map(|kind| {
         let until = if has(kind) { until } else { until.min(Instant::now() + UNDECLARED) };
         async move {
             let patience = until.saturating_duration_since(Instant::now());

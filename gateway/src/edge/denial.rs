@@ -205,6 +205,7 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::EventWebhook => super::failure::EVENT_WEBHOOK,
         Reason::App(_)
         | Reason::Unknown(_)
+        | Reason::SkillFile
         | Reason::Definition(_)
         | Reason::Shadowed(_)
         | Reason::Revoked
@@ -226,6 +227,7 @@ const fn next_step(reason: &Reason) -> &'static str {
         Reason::Forbidden(_)
         | Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. })
         | Reason::Unknown(_)
+        | Reason::SkillFile
         | Reason::Definition(_)
         | Reason::Shadowed(_)
         | Reason::Scope(..)

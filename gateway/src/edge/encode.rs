@@ -378,6 +378,10 @@ pub fn resource_uri_spans(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacem
         }
     }
     result.get("contents").into_iter().flat_map(Value::items).for_each(&mut link);
+    if let Some(skill) = result.get("skill") {
+        link(skill);
+        skill.get("resources").into_iter().flat_map(Value::items).for_each(&mut link);
+    }
     found
 }
 

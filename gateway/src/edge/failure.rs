@@ -317,6 +317,8 @@ impl Failure {
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
             Self::Approval(failure) => failure.reason(),
+            Self::Withheld(Finding { detector: Detector::SkillEntries, .. }) => "skill-changed",
+            Self::Withheld(Finding { detector: Detector::SkillFiles, .. }) => "skill-file-changed",
             Self::Withheld(_) | Self::Unsent(_) => "content",
             Self::Answer(_) => "client-answer",
             Self::Refused(refusal) => refusal.reason.code(),
@@ -770,6 +772,7 @@ fn unknown(kind: ItemKind, era: Option<Era>) -> PublicError {
         (ItemKind::Tool, _) => (StatusCode::OK, code::PARAMS, "unknown tool"),
         (ItemKind::Prompt, _) => (StatusCode::OK, code::PARAMS, "unknown prompt"),
         (ItemKind::Template, _) => (StatusCode::OK, code::PARAMS, "unknown resource template"),
+        (ItemKind::Skill, _) => (StatusCode::OK, code::PARAMS, "unknown skill"),
         // SPEC 2025-11-25 server/resources#error-handling, changed in 2026-07-28
         (ItemKind::Resource, Some(Era::Legacy)) => (StatusCode::OK, code::NO_RESOURCE, NO_RESOURCE),
         (ItemKind::Resource, _) => (StatusCode::OK, code::PARAMS, NO_RESOURCE),

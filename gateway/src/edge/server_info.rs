@@ -8,7 +8,7 @@ use policy::engine::pipeline::Shown;
 use policy::rules::apps;
 
 use crate::edge::encode;
-use crate::mcp::client_info::TASKS;
+use crate::mcp::client_info::{SKILLS, TASKS};
 use crate::mcp::protocol::{Era, ProtocolVersion, meta};
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
@@ -134,7 +134,8 @@ fn is_granted(server: &DescribedServer, key: &str) -> bool {
     match key {
         "tools" => has(ItemKind::Tool),
         "prompts" => has(ItemKind::Prompt),
-        "resources" => has(ItemKind::Resource),
+        // The files of skills are read as resources.
+        "resources" => has(ItemKind::Resource) || has(ItemKind::Skill),
         "completions" => has(ItemKind::Prompt) || has(ItemKind::Resource),
         "tasks" => has(ItemKind::Tool),
         // Log messages of a shared session belong to no single caller, so none gets them.
@@ -165,11 +166,18 @@ fn only(server: &DescribedServer, era: Era) -> String {
     for (key, value) in said.into_iter().flat_map(Value::members) {
         // The tasks of 2025-11-25 and the tasks extension differ.
         let foreign = server.said.era != era && matches!(&*key, "tasks" | "extensions");
-        let extensions = key == "extensions" && !foreign;
-        if extensions {
+        if key == "extensions" {
+            let skills = value.get(SKILLS).is_some() && server.granted.contains(&ItemKind::Skill);
+            if foreign && !skills {
+                continue;
+            }
             // Both ends have to know an extension. For those the gateway does not know, rules decide by method.
             let mut known = Object::open(object.key("extensions"));
-            for (name, value) in value.members() {
+            // Both eras have the methods of skills. A directory is not read, because the manifest lists all files.
+            if skills {
+                known.raw(SKILLS, "{}");
+            }
+            for (name, value) in value.members().filter(|(name, _)| !foreign && name != SKILLS) {
                 if knows_extension(server, &name) {
                     known.raw(&name, value.raw());
                 }
@@ -235,6 +243,17 @@ fn merged(servers: &[DescribedServer]) -> String {
             }
         }
         member.close();
+    }
+    let has_skills = |server: &DescribedServer| {
+        let said = server.said.capabilities.as_ref().map(Shown::value);
+        let extensions = said.and_then(|said| said.get("extensions"));
+        server.granted.contains(&ItemKind::Skill)
+            && extensions.is_some_and(|extensions| extensions.get(SKILLS).is_some())
+    };
+    if servers.iter().any(has_skills) {
+        let mut extensions = Object::open(object.key("extensions"));
+        extensions.raw(SKILLS, "{}");
+        extensions.close();
     }
     object.close();
     String::from_utf8(out).unwrap_or_default()

@@ -17,6 +17,7 @@ use policy::rules::control::Control;
 use policy::rules::decision::{self, Decision, Denial, Reason};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
+use policy_core::subject::skill::is_skill_uri;
 use policy_core::subject::uri::ResourceUri;
 use tokio::time::timeout;
 
@@ -643,7 +644,7 @@ impl Gateway {
         mut ask: UseOperation,
         record: &mut ReadEntry,
     ) -> Result<PermittedUse<Permit>, UseStopped> {
-        let (verb, kind) = (ask.verb, ask.verb.kind());
+        let kind = ask.verb.kind();
         self.note_asked(&ask, record);
         if let Some(denied) = self.decoy_called(arrived, &ask, record) {
             return Err(denied.into());
@@ -654,13 +655,19 @@ impl Gateway {
             record.decision = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial).into());
         };
+        // Their names on a route hide the scheme by which files of skills are told from other resources.
+        if ask.verb == RequestOperation::Read && is_skill_uri(&target.name) {
+            ask.verb = RequestOperation::ReadSkillFile;
+        }
+        let verb = ask.verb;
         record.server = Some(target.server.name().as_str().into());
         record.upstream_name = Some(target.name.clone());
         self.capture_arguments(target.server.name(), ask.arguments.as_ref(), record).await;
         if matches!(verb, RequestOperation::Task(_)) {
             record.item = Some((kind, target.name.clone()));
         }
-        let listing = self.listing_of(arrived, &target, kind, record).await?;
+        let listing = self.listing_of(arrived, &target, verb.kind(), record).await;
+        let listing = listing.map_err(|failure| as_asked(failure, kind))?;
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
         let offer = catalog.and_then(|catalog| catalog.offer(&target.name));
         let mirrored = offer.map(CatalogItem::mirrored).unwrap_or_default().to_vec();
@@ -789,7 +796,8 @@ impl Gateway {
     fn note_asked(&self, ask: &UseOperation, record: &mut Record) {
         let kind = ask.verb.kind();
         record.item = Some((kind, ask.name.clone()));
-        if let (ItemKind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
+        let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Skill);
+        if let (true, Ok(uri)) = (is_uri, ResourceUri::parse(&ask.name)) {
             record.item = Some((kind, uri.as_str().into()));
         }
         let arguments = ask.arguments.as_ref();
@@ -819,7 +827,11 @@ impl Gateway {
                     (_, None) => Ok(None),
                 };
             }
-            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
+            ItemKind::Tool
+            | ItemKind::Prompt
+            | ItemKind::Resource
+            | ItemKind::Template
+            | ItemKind::Skill => {
                 let ruling = self.policy.admit_list(&arrived.facts, principal, server, kind);
                 ruling.outcome.map_err(|denial| denied(record, ruling.decision, denial))?
             }
@@ -872,7 +884,7 @@ impl Gateway {
             return Ok(Some(RequestTarget { server_index: 0, server, name: ask.name.clone() }));
         }
         let found = match ask.verb.kind() {
-            ItemKind::Resource | ItemKind::Template => {
+            ItemKind::Resource | ItemKind::Template | ItemKind::Skill => {
                 let own = |server: &Arc<Upstream>| {
                     arrived.route.own_uri(server.name(), &ask.name).map(Into::into)
                 };
@@ -1036,7 +1048,9 @@ fn chosen(call: &ItemRequest, client: &Client, record: &Record) -> Option<(Vec<u
     let mut object = Object::open(&mut value);
     if !takes {
         match call.verb.kind() {
-            ItemKind::Resource | ItemKind::Template => object.text("uri", &call.name),
+            ItemKind::Resource | ItemKind::Template | ItemKind::Skill => {
+                object.text("uri", &call.name)
+            }
             ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => {}
         }
         extra().for_each(|(key, member)| object.raw(key, member.value().raw()));
@@ -1085,12 +1099,22 @@ fn granted(server: &Upstream, members: Vec<(Box<str>, Fragment)>) -> Vec<(Box<st
     granted.collect()
 }
 
+/// The denial as one of the kind that the caller asked for: a file of a skill is decided about as the skill, and its caller
+/// reads a resource.
+fn as_asked(failure: Failure, kind: ItemKind) -> Failure {
+    match failure {
+        Failure::Denied(_, denial) => Failure::Denied(kind, denial),
+        failure => failure,
+    }
+}
+
 /// Tells a caller that used a non-canonical URI what to correct. The message is the same whether or not a resource it
 /// may not see is listed under this spelling.
 fn respelled(failure: Failure, kind: ItemKind, name: &str) -> Failure {
     match (failure, ResourceUri::parse(name)) {
         (Failure::Denied(_, denial), Err(error))
-            if kind == ItemKind::Resource && denial.told == decision::Disclosure::Nothing =>
+            if matches!(kind, ItemKind::Resource | ItemKind::Skill)
+                && denial.told == decision::Disclosure::Nothing =>
         {
             Failure::Denied(
                 kind,

@@ -212,8 +212,7 @@ impl Gateway {
             let may = |kind: &ItemKind| {
                 self.policy.may_list(&facts, principal, server.name(), *kind).is_granted()
             };
-            let kinds = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method];
-            let granted = kinds.into_iter().filter(may).collect();
+            let granted = ItemKind::RULED.into_iter().filter(may).collect();
             let approved = approved(&facts, server, &server_info);
             let said = self.introducible(&facts, principal, server, approved).await;
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));

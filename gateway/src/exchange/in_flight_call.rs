@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use detection::inspect::Finding;
+use detection::inspect::{Detector, Finding};
 use http::Response;
 use json::{Fragment, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
@@ -66,13 +66,14 @@ const BLOCK: [&str; 13] = [
 ];
 
 /// Members of a result that clients interpret.
-const RESULT: [&str; 10] = [
+const RESULT: [&str; 11] = [
     "content",
     "structuredContent",
     "isError",
     "resultType",
     "contents",
     "messages",
+    "skill",
     "completion",
     "ttlMs",
     "cacheScope",
@@ -798,6 +799,8 @@ impl InFlightCall {
             RequestOperation::Call => FailedRequest::Tool(&call.tool),
             RequestOperation::Get
             | RequestOperation::Read
+            | RequestOperation::GetSkill
+            | RequestOperation::ReadSkillFile
             | RequestOperation::Subscribe
             | RequestOperation::Unsubscribe
             | RequestOperation::CompletePrompt
@@ -869,7 +872,9 @@ impl InFlightCall {
             VisibleReply::Result(result) => {
                 let renamed = call.renamed(&result);
                 let caching = match call.answer.verb() {
-                    RequestOperation::Read => encode::ResultCaching::Cacheable,
+                    RequestOperation::Read
+                    | RequestOperation::GetSkill
+                    | RequestOperation::ReadSkillFile => encode::ResultCaching::Cacheable,
                     _ => encode::ResultCaching::Never,
                 };
                 encode::result(id, era, &result, caching, &renamed)
@@ -884,7 +889,12 @@ impl InFlightCall {
                 let body = encode::tool_error(id, era, &denial);
                 return Ok((body, failure.ending_in_result(era)));
             }
-            VisibleReply::Withheld(finding) => return Err(Failure::Withheld(finding)),
+            VisibleReply::Withheld(finding) => {
+                if matches!(finding.detector, Detector::SkillEntries | Detector::SkillFiles) {
+                    call.server.skills_changed();
+                }
+                return Err(Failure::Withheld(finding));
+            }
             VisibleReply::Told(_) | VisibleReply::List(_) | VisibleReply::Apart(_) => {
                 let what = "an answer was released as something else";
                 return Err(Failure::Upstream(UpstreamError::Protocol(what)));
@@ -1046,6 +1056,8 @@ fn says_failed(result: Value<'_>, verb: RequestOperation) -> bool {
         }
         RequestOperation::Get
         | RequestOperation::Read
+        | RequestOperation::GetSkill
+        | RequestOperation::ReadSkillFile
         | RequestOperation::Subscribe
         | RequestOperation::Unsubscribe
         | RequestOperation::CompletePrompt

@@ -16,6 +16,8 @@ use crate::mcp::protocol::method;
 const MAX_INFO: usize = 1536;
 /// Identifier of the extension for long-running tasks.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+/// The extension for skills (SEP-2640). Only servers declare it.
+pub const SKILLS: &str = "io.modelcontextprotocol/skills";
 /// Client information of the gateway itself, for requests on its own behalf.
 const OURSELVES: &str =
     concat!(r#"{"name":"portcullis","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);

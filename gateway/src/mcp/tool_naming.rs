@@ -117,7 +117,7 @@ impl Naming {
         name: &'a str,
     ) -> Option<Cow<'a, str>> {
         let own = Some(Cow::Borrowed(name));
-        if matches!(kind, ItemKind::Resource | ItemKind::Template) {
+        if matches!(kind, ItemKind::Resource | ItemKind::Template | ItemKind::Skill) {
             let keeps = match self.form {
                 NameForm::Own => true,
                 NameForm::First => !self.has_scheme(name),

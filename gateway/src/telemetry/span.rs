@@ -156,7 +156,7 @@ impl ExchangeSpan {
             Some((ItemKind::Prompt, name)) => {
                 found.push(text("gen_ai.prompt.name", written(name)));
             }
-            Some((ItemKind::Resource | ItemKind::Template, uri)) => {
+            Some((ItemKind::Resource | ItemKind::Template | ItemKind::Skill, uri)) => {
                 found.push(text("mcp.resource.uri", written(uri)));
             }
             Some((ItemKind::Method, _)) | None => {}

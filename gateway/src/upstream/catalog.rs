@@ -35,7 +35,7 @@ const FORGOTTEN: usize = 16;
 /// The cached lists of a server, one for each kind.
 #[derive(Debug, Default)]
 pub(super) struct CatalogCache {
-    slots: [CachedKind; 4],
+    slots: [CachedKind; 5],
     /// The caller it belongs to, and its part of that caller's share; `None` for the catalog that all callers share.
     place: Option<CacheShare>,
 }
@@ -80,16 +80,18 @@ struct CachedList {
 
 impl CatalogCache {
     pub(super) fn slot(&self, kind: ItemKind) -> &CachedKind {
-        let [tools, prompts, resources, templates] = &self.slots;
+        let [tools, prompts, resources, templates, skills] = &self.slots;
         match kind {
             ItemKind::Tool | ItemKind::Method => tools,
             ItemKind::Prompt => prompts,
             ItemKind::Resource => resources,
             ItemKind::Template => templates,
+            ItemKind::Skill => skills,
         }
     }
 
-    /// Marks the lists of `kind` as changed. Templates change with resources.
+    /// Marks the lists of `kind` as changed. Templates and skills change with resources: they have no notification of their
+    /// own.
     pub(super) fn changed(&self, kind: ItemKind) {
         self.slot(kind).changes.fetch_add(1, Ordering::AcqRel);
         if let Some(held) = &*self.slot(kind).held.load() {
@@ -97,6 +99,7 @@ impl CatalogCache {
         }
         if kind == ItemKind::Resource {
             self.changed(ItemKind::Template);
+            self.changed(ItemKind::Skill);
         }
     }
 
@@ -447,6 +450,12 @@ impl Upstream {
             cached.changed(kind);
             true
         });
+    }
+
+    /// Marks the list of skills as changed, because an answer about a skill was not the listed one: the next caller gets a
+    /// list that was read anew.
+    pub fn skills_changed(&self) {
+        self.changed(ItemKind::Skill);
     }
 
     /// Reads all lists of the server again, regardless of their cache lifetime, and compares them with the lockfile. Needs

@@ -18,6 +18,7 @@ use super::{OnBehalfOf, Transport, Upstream, UpstreamError};
 use crate::base::random;
 use crate::base::share::Share;
 use crate::config::settings::ServerProtocol;
+use crate::mcp::client_info::SKILLS;
 use crate::mcp::protocol::{Era, ProtocolVersion, code, meta};
 use crate::mcp::wire::{Object, ResponseOutcome};
 use crate::session::UpstreamSession;
@@ -556,6 +557,11 @@ impl ServerInfo {
             FLAGS.iter().filter(on).for_each(|flag| flags.raw(flag, "true"));
             flags.close();
         }
+        if self.has(ItemKind::Skill) {
+            let mut extensions = Object::open(object.key("extensions"));
+            extensions.raw(SKILLS, "{}");
+            extensions.close();
+        }
         object.close();
         let document = Document::parse(out.into(), &JsonBounds::ANSWER).ok()?;
         Some(Fragment::whole(Arc::new(document)))
@@ -568,9 +574,16 @@ impl ServerInfo {
             ItemKind::Tool | ItemKind::Method => "tools",
             ItemKind::Prompt => "prompts",
             ItemKind::Resource | ItemKind::Template => "resources",
+            ItemKind::Skill => return self.has_extension(SKILLS),
         };
         let capabilities = self.capabilities.as_ref().map(Fragment::value);
         capabilities.is_some_and(|capabilities| capabilities.get(member).is_some())
+    }
+
+    fn has_extension(&self, name: &str) -> bool {
+        let capabilities = self.capabilities.as_ref().map(Fragment::value);
+        let extensions = capabilities.and_then(|capabilities| capabilities.get("extensions"));
+        extensions.is_some_and(|extensions| extensions.get(name).is_some())
     }
 
     /// The digest of the member `name`.

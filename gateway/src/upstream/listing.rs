@@ -36,7 +36,7 @@ const COPIES: usize = 2;
 const BESIDE: usize = 512;
 /// Members of a result that clients read; all but `_meta` the gateway writes itself. A list under a variant spelling
 /// would bypass inspection.
-const PAGE: [&str; 9] = [
+const PAGE: [&str; 10] = [
     "nextCursor",
     "resultType",
     "ttlMs",
@@ -45,11 +45,12 @@ const PAGE: [&str; 9] = [
     "prompts",
     "resources",
     "resourceTemplates",
+    "skills",
     "_meta",
 ];
 
 /// Members of a definition that clients read.
-const DEFINITION: [&str; 12] = [
+const DEFINITION: [&str; 14] = [
     "name",
     "title",
     "description",
@@ -59,6 +60,8 @@ const DEFINITION: [&str; 12] = [
     "icons",
     "arguments",
     "uri",
+    "frontmatter",
+    "resources",
     "uriTemplate",
     "mimeType",
     "_meta",
@@ -301,6 +304,16 @@ fn write(
             let missing = wanted.edit(definition, &mut edits);
             unused.extend(missing.into_iter().map(|argument| format!("{tool} {argument}")));
         }
+        if offer.kind() == ItemKind::Skill {
+            let files = definition.get("resources").into_iter().flat_map(Value::items);
+            for file in files.filter_map(|file| file.get("uri")) {
+                let uri = file.as_str().unwrap_or_default();
+                let shown = naming.show(server, ItemKind::Skill, &uri);
+                if let Some(shown) = shown.filter(|shown| *shown != uri) {
+                    edits.text(file, &shown);
+                }
+            }
+        }
         edits.write(definition, &mut out);
     }
     (out.into(), unused)
@@ -509,6 +522,7 @@ const fn missing(kind: ItemKind) -> &'static str {
         ItemKind::Prompt => "the list result has no list `prompts`",
         ItemKind::Resource => "the list result has no list `resources`",
         ItemKind::Template => "the list result has no list `resourceTemplates`",
+        ItemKind::Skill => "the list result has no list `skills`",
         ItemKind::Method => "the list result has no list",
     }
 }

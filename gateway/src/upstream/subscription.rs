@@ -238,7 +238,7 @@ pub const fn flag(kind: ItemKind) -> Option<&'static str> {
         ItemKind::Tool => Some("toolsListChanged"),
         ItemKind::Prompt => Some("promptsListChanged"),
         ItemKind::Resource => Some("resourcesListChanged"),
-        ItemKind::Template | ItemKind::Method => None,
+        ItemKind::Template | ItemKind::Skill | ItemKind::Method => None,
     }
 }
 

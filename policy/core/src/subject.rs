@@ -8,6 +8,7 @@
 //! - [`name`]: validated names and ids
 //! - [`address`]: classes of network addresses
 //! - [`uri`]: resource URIs in canonical form
+//! - [`skill`]: URIs of skills and of their files
 //! - [`pattern`]: name patterns with `*` and `?`
 //! - [`template`]: the URIs that a resource template matches
 //! - [`principal`]: the authenticated caller, as established by the gateway
@@ -20,6 +21,7 @@ pub mod mode;
 pub mod name;
 pub mod address;
 pub mod uri;
+pub mod skill;
 pub mod pattern;
 pub mod template;
 pub mod principal;

@@ -93,6 +93,10 @@ pub enum Detector {
     Apps,
     /// Subscriptions whose events would go to an address past the gateway.
     Webhooks,
+    /// Manifests of skills that are not the listed ones.
+    SkillEntries,
+    /// Files of skills that are not those of the manifest.
+    SkillFiles,
 }
 
 /// Writes `ALL` and `name` from one table, so that a detector without a name does not compile and none can be missing
@@ -114,7 +118,7 @@ macro_rules! named {
 
 impl Detector {
     /// The detectors that inspect messages.
-    pub const CONTENT: [Self; 25] = [
+    pub const CONTENT: [Self; 27] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -140,6 +144,8 @@ impl Detector {
         Self::Decoys,
         Self::Apps,
         Self::Webhooks,
+        Self::SkillEntries,
+        Self::SkillFiles,
     ];
 
     named! {
@@ -177,6 +183,8 @@ impl Detector {
         Decoys => "decoy",
         Apps => "apps",
         Webhooks => "webhooks",
+        SkillEntries => "skill-entries",
+        SkillFiles => "skill-files",
     }
 }
 
@@ -245,6 +253,8 @@ impl Detector {
             | Self::Decoys
             | Self::Apps
             | Self::Webhooks
+            | Self::SkillEntries
+            | Self::SkillFiles
             | Self::ServerRequests => Some("it does not look at definitions"),
         }
     }
@@ -425,6 +435,20 @@ impl Finding {
     pub fn webhook(at: String) -> Self {
         let note = "the server would send the events to an address of its own";
         Self::fixed(Detector::Webhooks, at, note)
+    }
+
+    /// The manifest of a skill is not the one that was decided about.
+    #[must_use]
+    pub fn skill_changed() -> Self {
+        let note = "the manifest of the skill is not the listed one";
+        Self::fixed(Detector::SkillEntries, "/skill".to_owned(), note)
+    }
+
+    /// The content of a file of a skill is not the one that its manifest lists.
+    #[must_use]
+    pub fn skill_file_changed() -> Self {
+        let note = "the content is not the one that the manifest of the skill lists";
+        Self::fixed(Detector::SkillFiles, "/contents".to_owned(), note)
     }
 
     /// A result that exceeds the size limit.

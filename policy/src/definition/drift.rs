@@ -128,6 +128,7 @@ pub fn compare(
             (DigestSubject::Offer(ItemKind::Prompt), "arguments") => {
                 differ.arguments(&at, old, new)
             }
+            (DigestSubject::Offer(ItemKind::Skill), "resources") => differ.files(&at, old, new),
             (DigestSubject::Server, "capabilities") => differ.capabilities(&at, old, new),
             (DigestSubject::Server, "serverInfo") => differ.info(&at, old, new),
             (_, "description" | "title" | "instructions") => differ.text(&at, old, new),
@@ -303,9 +304,30 @@ impl DefinitionDiffer {
         }
     }
 
+    /// Compares the files of a skill: a list of objects with unique URIs. What a file says is known by its digest alone,
+    /// so each change may bring new instructions.
+    fn files(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let (Some(before), Some(after)) = (by_member("uri", old), by_member("uri", new)) else {
+            return self.other(at, old, new);
+        };
+        for (uri, file) in &after {
+            let former = before.get(uri).copied();
+            let what = match former {
+                None => "a file of the skill is new",
+                Some(former) if same(Some(former), Some(*file)) => continue,
+                Some(_) => "a file of the skill is different",
+            };
+            self.note(&pointer(at, uri), Risk::Instruction, what, former, Some(*file));
+        }
+        for (uri, file) in before.iter().filter(|(uri, _)| !after.contains_key(*uri)) {
+            let at = pointer(at, uri);
+            self.note(&at, Risk::Instruction, "a file of the skill is gone", Some(*file), None);
+        }
+    }
+
     /// Compares the arguments of a prompt: a list of objects with unique names.
     fn arguments(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
-        let (Some(before), Some(after)) = (by_name(old), by_name(new)) else {
+        let (Some(before), Some(after)) = (by_member("name", old), by_member("name", new)) else {
             return self.other(at, old, new);
         };
         let mut changed = false;
@@ -380,15 +402,18 @@ fn is_version(value: Option<Value<'_>>) -> bool {
         && text.contains(|c: char| c.is_ascii_digit())
 }
 
-/// The items of a list by name; `None` if it is not a list, or if names are missing or repeated.
-fn by_name(list: Option<Value<'_>>) -> Option<std::collections::BTreeMap<String, Value<'_>>> {
+/// The items of a list by the text of a member; `None` if it is not a list, or if such texts are missing or repeated.
+fn by_member<'a>(
+    member: &str,
+    list: Option<Value<'a>>,
+) -> Option<std::collections::BTreeMap<String, Value<'a>>> {
     let Some(list) = list else { return Some(std::collections::BTreeMap::new()) };
     if list.kind() != Shape::Array {
         return None;
     }
     let mut named = std::collections::BTreeMap::new();
     for item in list.items() {
-        let name = item.get("name").and_then(Value::as_str)?.into_owned();
+        let name = item.get(member).and_then(Value::as_str)?.into_owned();
         if named.insert(name, item).is_some() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The catalog of a server: tools, prompts, resources and resource templates.
+//! The catalog of a server: tools, prompts, resources, resource templates and skills.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use crate::definition::alike::EquivalenceDigest;
 use crate::definition::mirror::{self, HeaderArgument};
 use crate::definition::pin::{Digest, DigestSubject};
+use crate::definition::skill::{ManifestError, SkillFile, SkillManifest};
 
 /// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
@@ -34,6 +35,8 @@ pub struct CatalogItem {
     alike: EquivalenceDigest,
     findings: Vec<Finding>,
     mirrored: Vec<HeaderArgument>,
+    /// The files of a skill.
+    manifest: Option<Arc<SkillManifest>>,
     /// The cleaned definition, cached; equal for all callers under one policy.
     cleaned: OnceLock<CleanedDefinition>,
     /// The cleaned definition for the first set of accepted findings that was requested.
@@ -67,6 +70,9 @@ pub enum DefinitionError {
     /// An `x-mcp-header` annotation is invalid.
     #[error("`x-mcp-header` {0}")]
     Mirror(&'static str),
+    /// The manifest of a skill does not say which bytes belong to it.
+    #[error("manifest")]
+    Manifest(#[source] ManifestError),
 }
 
 impl CatalogItem {
@@ -74,7 +80,8 @@ impl CatalogItem {
     ///
     /// # Errors
     /// If the definition has no valid name, or a tool has invalid `x-mcp-header` annotations: the specification
-    /// excludes such a tool (2026-07-28 basic/transports/streamable-http#schema-extension).
+    /// excludes such a tool (2026-07-28 basic/transports/streamable-http#schema-extension). If a skill has no manifest
+    /// by which its files could be approved.
     pub fn read(
         kind: ItemKind,
         definition: Value<'_>,
@@ -106,16 +113,19 @@ impl CatalogItem {
             return Err(DefinitionError::Name(NameError::Length { length, limit }));
         }
         let uri = match kind {
-            ItemKind::Resource => Some(ResourceUri::listed(name.as_str())),
+            ItemKind::Resource | ItemKind::Skill => Some(ResourceUri::listed(name.as_str())),
             ItemKind::Template => Some(ResourceUri::template(name.as_str())),
             ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => None,
         };
         let mirrored = match kind {
             ItemKind::Tool => mirror::read(definition).map_err(DefinitionError::Mirror)?,
-            ItemKind::Prompt | ItemKind::Resource | ItemKind::Template | ItemKind::Method => {
-                Vec::new()
-            }
+            ItemKind::Prompt
+            | ItemKind::Resource
+            | ItemKind::Template
+            | ItemKind::Skill
+            | ItemKind::Method => Vec::new(),
         };
+        let manifest = manifest_of(kind, definition)?;
         let digest = Digest::of(DigestSubject::Offer(kind), definition).ok();
         let same = |offer: &&Self| offer.digest.is_some() && offer.digest == digest;
         let known = former.and_then(|former| former.offer(name.as_str())).filter(same);
@@ -142,6 +152,7 @@ impl CatalogItem {
             alike,
             findings,
             mirrored,
+            manifest,
             cleaned,
             excused,
             schemas,
@@ -271,6 +282,12 @@ impl CatalogItem {
         &self.mirrored
     }
 
+    /// The files of a skill; `None` for other kinds.
+    #[must_use]
+    pub fn manifest(&self) -> Option<&SkillManifest> {
+        self.manifest.as_deref()
+    }
+
     #[cfg(test)]
     pub(crate) fn for_tests(kind: ItemKind, definition: &str) -> Self {
         let text = bytes::Bytes::copy_from_slice(definition.as_bytes());
@@ -280,6 +297,18 @@ impl CatalogItem {
     }
 }
 
+/// The files of a skill; `None` for other kinds.
+fn manifest_of(
+    kind: ItemKind,
+    definition: Value<'_>,
+) -> Result<Option<Arc<SkillManifest>>, DefinitionError> {
+    if kind != ItemKind::Skill {
+        return Ok(None);
+    }
+    let manifest = SkillManifest::read(definition).map_err(DefinitionError::Manifest)?;
+    Ok(Some(Arc::new(manifest)))
+}
+
 /// All items of one kind that a server offers, in the order of its list.
 #[derive(Clone, Debug)]
 pub struct Catalog {
@@ -287,8 +316,10 @@ pub struct Catalog {
     kind: ItemKind,
     offers: Vec<CatalogItem>,
     by_name: BTreeMap<ItemName, usize>,
-    /// Resources by every form of their URI that servers may treat as the same resource.
+    /// Resources and skills by every form of their URI that servers may treat as the same resource.
     by_uri: BTreeMap<Box<str>, usize>,
+    /// Skills by the canonical URI of each of their files: the files of a nested skill are also those of the skill around it.
+    by_file: BTreeMap<Box<str>, Vec<usize>>,
 }
 
 /// How a name from a caller relates to a catalog.
@@ -332,8 +363,9 @@ impl Catalog {
             }
         }
         drop(by_look);
+        let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Skill);
         let mut by_uri: BTreeMap<Box<str>, usize> = BTreeMap::new();
-        for (at, offer) in offers.iter().enumerate().filter(|_| kind == ItemKind::Resource) {
+        for (at, offer) in offers.iter().enumerate().filter(|_| is_uri) {
             let Ok(uri) = offer.rule_name() else { continue };
             match by_uri.get(uri) {
                 Some(first) => twice.extend([*first, at]),
@@ -347,6 +379,12 @@ impl Catalog {
                 by_uri.entry(form.into()).or_insert(at);
             }
         }
+        let mut by_file: BTreeMap<Box<str>, Vec<usize>> = BTreeMap::new();
+        for (at, offer) in offers.iter().enumerate() {
+            for uri in offer.manifest().into_iter().flat_map(SkillManifest::uris) {
+                by_file.entry(uri.into()).or_default().push(at);
+            }
+        }
         twice.sort_unstable();
         twice.dedup();
         for at in twice {
@@ -354,7 +392,7 @@ impl Catalog {
                 offer.findings.push(Finding::duplicate_name());
             }
         }
-        Self { server, kind, offers, by_name, by_uri }
+        Self { server, kind, offers, by_name, by_uri, by_file }
     }
 
     /// The server that offers the items.
@@ -403,6 +441,18 @@ impl Catalog {
         self.offers.get(*self.by_name.get(name)?)
     }
 
+    /// The skills to which the file `uri` belongs, with the file as their manifests list it.
+    pub fn skills_with(
+        &self,
+        uri: &ResourceUri,
+    ) -> impl Iterator<Item = (&CatalogItem, &SkillFile)> {
+        let places = self.by_file.get(uri.as_str()).map_or(&[][..], Vec::as_slice);
+        places.iter().filter_map(|at| {
+            let offer = self.offers.get(*at)?;
+            Some((offer, offer.manifest()?.file(uri.as_str())?))
+        })
+    }
+
     /// The listed item that `name` refers to: by exact spelling first, and for resources by every related form of the
     /// URI.
     #[must_use]
@@ -422,6 +472,10 @@ impl Catalog {
             } else {
                 CatalogMatch::Beside(offer)
             });
+        }
+        // A form of the URI of a skill would be another skill.
+        if self.kind == ItemKind::Skill {
+            return None;
         }
         uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(CatalogMatch::Beside)
     }

@@ -27,11 +27,12 @@ pub enum DigestSubject {
 }
 
 impl DigestSubject {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Offer(ItemKind::Tool),
         Self::Offer(ItemKind::Prompt),
         Self::Offer(ItemKind::Resource),
         Self::Offer(ItemKind::Template),
+        Self::Offer(ItemKind::Skill),
         Self::Server,
         Self::Set,
         Self::Exception,

@@ -217,6 +217,7 @@ impl ServerUnlistedResources {
                     | ItemKind::Prompt
                     | ItemKind::Resource
                     | ItemKind::Template
+                    | ItemKind::Skill
                     | ItemKind::Method,
                     None
                     | Some(ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Revoked),
@@ -426,7 +427,7 @@ impl Pins {
                     return self.unfit_made(server, name, linked);
                 }
             },
-            ItemKind::Tool | ItemKind::Prompt | ItemKind::Template => {
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Template | ItemKind::Skill => {
                 self.versions(server, kind, name).iter().any(is_approved)
             }
         };

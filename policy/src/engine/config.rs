@@ -14,6 +14,7 @@ use policy_core::subject::name::{
 };
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::principal::{Principal, PrincipalSelector, RequiredProof};
+use policy_core::subject::uri::UriError;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -27,7 +28,7 @@ use crate::rules::constraint::{ArgumentLimits, Constraint};
 use crate::rules::decision::{DenialFormat, Mode};
 use crate::rules::definitions::DefinitionPolicy;
 
-/// Which principals may use which tools, prompts and resources of which servers. What no rule allows is denied.
+/// Which principals may use which tools, prompts, resources and skills of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawPolicy {
@@ -160,6 +161,10 @@ struct RawRule {
     /// trailing slash.
     #[serde(default)]
     resources: Vec<String>,
+    /// Skills, by the path of their directory: names or patterns with `*` and `?`. `git-workflow` stands for the URI
+    /// `skill://git-workflow/SKILL.md`. Applies to the manifest of a skill and to reading all its files.
+    #[serde(default)]
+    skills: Vec<String>,
     /// Methods, notifications and extensions that this gateway does not know.
     #[serde(default)]
     methods: Vec<String>,
@@ -171,7 +176,7 @@ struct RawRule {
     /// 9449). Only for `allow`.
     proof: Option<RequiredProof>,
     /// A CEL expression over `principal`, `server`, `arguments`, `risk`, `flow`, `origin` and the thing requested:
-    /// `tool`, `prompt`, `resource` or `method`. A condition that cannot be evaluated never allows.
+    /// `tool`, `prompt`, `resource`, `skill` or `method`. A condition that cannot be evaluated never allows.
     when: Option<String>,
     /// `enforce` applies the rule, `audit` only records what it would have done, `off` ignores it.
     #[serde(default)]
@@ -183,9 +188,32 @@ struct RawRule {
     /// Contact for this rule, instead of the contact of the policy.
     contact: Option<String>,
     /// A person has to approve each tool call that the rule allows, as `approvals` says; also where another rule
-    /// allows the call without. Prompts, resources and methods cannot be approved: those are denied. Only for `allow`.
+    /// allows the call without. Prompts, resources, skills and methods cannot be approved: those are denied. Only for `allow`.
     #[serde(default)]
     require_approval: bool,
+}
+
+/// The lists of a rule that have patterns over URIs.
+#[derive(Clone, Copy, Debug)]
+enum RuledUris {
+    Resources,
+    Skills,
+}
+
+impl RuledUris {
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Resources => "resources",
+            Self::Skills => "skills",
+        }
+    }
+
+    fn pattern(self, text: &str) -> Result<Pattern, UriError> {
+        match self {
+            Self::Resources => Pattern::resource(text),
+            Self::Skills => Pattern::skill(text),
+        }
+    }
 }
 
 /// One problem in the policy section.
@@ -485,11 +513,12 @@ impl PolicyCompiler<'_> {
         let things = ItemPatterns {
             tools: patterns(&raw.tools),
             prompts: patterns(&raw.prompts),
-            resources: self.resources(n, raw.effect, &raw.resources),
+            resources: self.uris(n, RuledUris::Resources, raw.effect, &raw.resources),
+            skills: self.uris(n, RuledUris::Skills, raw.effect, &raw.skills),
             methods: patterns(&raw.methods),
         };
         if things.is_empty() {
-            let help = "name `tools`, `prompts`, `resources` or `methods`, or remove the rule: \
+            let help = "name `tools`, `prompts`, `resources`, `skills` or `methods`, or remove the rule: \
                         nothing named means nothing";
             self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
         }
@@ -556,10 +585,16 @@ impl PolicyCompiler<'_> {
     }
 
     /// The resource patterns of a rule, over canonical URIs.
-    fn resources(&mut self, n: usize, effect: RuleEffect, texts: &[String]) -> Vec<Pattern> {
+    fn uris(
+        &mut self,
+        n: usize,
+        what: RuledUris,
+        effect: RuleEffect,
+        texts: &[String],
+    ) -> Vec<Pattern> {
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            match (Pattern::resource(text), effect) {
+            match (what.pattern(text), effect) {
                 (Ok(pattern), RuleEffect::Allow) => found.push(pattern),
                 (Ok(pattern), RuleEffect::Forbid) => {
                     // A `forbid` is compared with every form of a URI, so it also keeps the pattern as written.
@@ -572,7 +607,7 @@ impl PolicyCompiler<'_> {
                 (Err(error), RuleEffect::Allow | RuleEffect::Forbid) => {
                     let message = format!("`{}` can never match: {error}", text.escape_debug());
                     let help = "write the URI as rules see it: see `Resources` in `docs/policy.md`";
-                    self.report(format!("/rules/{n}/resources/{i}"), message, help);
+                    self.report(format!("/rules/{n}/{}/{i}", what.key()), message, help);
                 }
             }
         }

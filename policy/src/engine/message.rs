@@ -32,6 +32,10 @@ pub enum RequestOperation {
     Get,
     /// `resources/read`: reads a resource
     Read,
+    /// `skills/get`: reads the manifest of a skill
+    GetSkill,
+    /// `resources/read` of a file of a skill; [`ItemRequest::name`] holds the URI of the file
+    ReadSkillFile,
     /// `resources/subscribe` (legacy), or a resource in `subscriptions/listen`
     Subscribe,
     /// `resources/unsubscribe` (legacy): ends a subscription
@@ -68,6 +72,8 @@ impl RequestOperation {
             Self::Call
             | Self::Get
             | Self::Read
+            | Self::GetSkill
+            | Self::ReadSkillFile
             | Self::Subscribe
             | Self::Unsubscribe
             | Self::Other => true,
@@ -82,6 +88,8 @@ impl RequestOperation {
             Self::Call
             | Self::Get
             | Self::Read
+            | Self::GetSkill
+            | Self::ReadSkillFile
             | Self::CompletePrompt
             | Self::CompleteTemplate
             | Self::Other => true,
@@ -97,6 +105,7 @@ impl RequestOperation {
             Self::Get | Self::CompletePrompt => ItemKind::Prompt,
             Self::Read | Self::Subscribe | Self::Unsubscribe => ItemKind::Resource,
             Self::CompleteTemplate => ItemKind::Template,
+            Self::GetSkill | Self::ReadSkillFile => ItemKind::Skill,
             Self::Other => ItemKind::Method,
         }
     }
@@ -133,6 +142,8 @@ impl ItemRequest {
         let operation = match self.verb {
             RequestOperation::Call | RequestOperation::Get => SentOperation::Call,
             RequestOperation::Read
+            | RequestOperation::GetSkill
+            | RequestOperation::ReadSkillFile
             | RequestOperation::Subscribe
             | RequestOperation::Unsubscribe => SentOperation::Resource,
             RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {

@@ -31,6 +31,12 @@ pub const RESOURCES_READ: &str = "resources/read";
 pub const SUBSCRIBE: &str = "resources/subscribe";
 /// Unsubscribes from updates of a resource (legacy).
 pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
+/// Lists the server's skills (SEP-2640).
+pub const SKILLS_LIST: &str = "skills/list";
+/// Reads the manifest of a skill (SEP-2640).
+pub const SKILLS_GET: &str = "skills/get";
+/// Lists what is in a directory of resources (SEP-2640).
+pub const DIRECTORY_READ: &str = "resources/directory/read";
 /// Requests completions of an argument.
 pub const COMPLETE: &str = "completion/complete";
 /// Sets the least severe log level that the client wants (legacy).
@@ -203,6 +209,9 @@ impl MethodSpec {
     /// The row of the method that performs `operation`; `None` for a method that the gateway does not know.
     #[must_use]
     pub fn of(operation: RequestOperation) -> Option<&'static Self> {
+        // The files of skills are resources.
+        let is_file = operation == RequestOperation::ReadSkillFile;
+        let operation = if is_file { RequestOperation::Read } else { operation };
         METHODS.iter().find(|spec| spec.action == MethodAction::Use(operation))
     }
 
@@ -226,7 +235,7 @@ pub const METHODS: &[MethodSpec] = {
         Cancel, Discover, Ignore, Initialize, List, Listen, OfServers, Ping, Refuse, RootsChanged, SetLevel, Tell, Use,
     };
     use MethodEras::{Both, Legacy, Modern};
-    use RequestOperation::{Call, CompletePrompt, CompleteTemplate, Get, Read, Subscribe, Task, Unsubscribe};
+    use RequestOperation::{Call, CompletePrompt, CompleteTemplate, Get, GetSkill, Read, Subscribe, Task, Unsubscribe};
     &[
         method(INITIALIZE, Legacy, Initialize),
         method(DISCOVER, Modern, Discover),
@@ -238,6 +247,10 @@ pub const METHODS: &[MethodSpec] = {
         method(RESOURCES_LIST, Both, List(ItemKind::Resource)),
         method(TEMPLATES_LIST, Both, List(ItemKind::Template)),
         method(RESOURCES_READ, Both, Use(Read)).named_at("/uri").name_in_header().asking(),
+        // A manifest names every file of a skill, and a directory could only name others.
+        method(DIRECTORY_READ, Both, Refuse),
+        method(SKILLS_LIST, Both, List(ItemKind::Skill)),
+        method(SKILLS_GET, Both, Use(GetSkill)).named_at("/uri"),
         method(SUBSCRIBE, Legacy, Use(Subscribe)).named_at("/uri"),
         method(UNSUBSCRIBE, Legacy, Use(Unsubscribe)).named_at("/uri"),
         method(COMPLETE, Both, Use(CompletePrompt)).referring("/ref/name", "ref/prompt"),
@@ -271,10 +284,11 @@ pub const METHODS: &[MethodSpec] = {
 };
 
 /// The namespaces of the protocol's methods.
-const NAMESPACES: [&str; 12] = [
+const NAMESPACES: [&str; 13] = [
     "tools",
     "prompts",
     "resources",
+    "skills",
     "completion",
     "tasks",
     "logging",
@@ -320,7 +334,11 @@ pub fn form(method: &str) -> Form {
     let segment = |part: &str| part.bytes().all(plain) && part.bytes().any(|byte| byte != b'.');
     let named = method.len() <= LONGEST && method.split('/').all(segment);
     // JSON-RPC 2.0, section 4, reserves these names for the protocol itself.
-    let reserved = method.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("rpc."));
+    let begins = |prefix: &str| {
+        method.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    // SPEC SEP-2640, «Reservations»: a later method could bring text of skills that nothing compares with a manifest.
+    let reserved = begins("rpc.") || begins("skills/");
     let like = |known: &str| letters(known).eq(letters(method));
     // What a server could take for a method about events has one spelling, as a rule names it.
     let is_event = EVENT_METHODS.contains(&method);
@@ -362,6 +380,8 @@ mod tests {
             RequestOperation::Call,
             RequestOperation::Get,
             RequestOperation::Read,
+            RequestOperation::GetSkill,
+            RequestOperation::ReadSkillFile,
             RequestOperation::Subscribe,
             RequestOperation::Unsubscribe,
             RequestOperation::CompletePrompt,
@@ -376,6 +396,8 @@ mod tests {
                 RequestOperation::Call
                 | RequestOperation::Get
                 | RequestOperation::Read
+                | RequestOperation::GetSkill
+                | RequestOperation::ReadSkillFile
                 | RequestOperation::Subscribe
                 | RequestOperation::Unsubscribe
                 | RequestOperation::CompletePrompt
@@ -395,8 +417,12 @@ mod tests {
     #[test]
     fn every_operation_has_one_method_that_names_its_item() {
         for operation in operations() {
+            // A file of a skill is read as a resource.
+            let is_file = operation == RequestOperation::ReadSkillFile;
+            let own = if is_file { RequestOperation::Read } else { operation };
             let rows: Vec<_> =
-                METHODS.iter().filter(|spec| spec.action == MethodAction::Use(operation)).collect();
+                METHODS.iter().filter(|spec| spec.action == MethodAction::Use(own)).collect();
+            assert_eq!(MethodSpec::of(operation), rows.first().copied());
             assert_eq!(rows.len(), 1, "{operation:?}");
             assert!(rows.iter().all(|spec| spec.named.is_some()), "{operation:?}");
         }

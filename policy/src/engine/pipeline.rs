@@ -6,6 +6,7 @@ mod expected;
 mod recording;
 mod apps;
 mod standing;
+mod skills;
 mod sending;
 mod describing;
 mod showing;
@@ -51,6 +52,7 @@ pub use sending::{Answerable, SendableTrace};
 use sending::{NameOrigin, OutgoingCall};
 pub use showing::EarlyMessage;
 pub use shown::{Shown, StoredWords};
+use skills::ExpectedSkill;
 use standing::{Viewer, rule_name};
 
 /// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
@@ -95,6 +97,8 @@ struct ReplyTerms {
     calls: bool,
     /// The read-only claim of the tool.
     hint: ReadOnlyHint,
+    /// What the answer about a skill has to say.
+    skill: Option<ExpectedSkill>,
 }
 
 impl ReplyTerms {
@@ -343,6 +347,14 @@ pub struct Policy {
 struct FlowingCall<'a> {
     call: ItemRequest,
     flow: &'a FlowFacts,
+}
+
+/// A call, and what the server lists of its item.
+struct AskedItem<'a> {
+    call: ItemRequest,
+    flow: &'a FlowFacts,
+    /// Its definition; of a file, that of its skill.
+    offer: Option<&'a CatalogItem>,
 }
 
 /// The item that a call is of, after the decision whether the caller may know of it.
@@ -640,7 +652,7 @@ impl Policy {
         if facts.unfit_server(server).is_some() {
             return false;
         }
-        [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
+        ItemKind::RULED
             .into_iter()
             .any(|kind| self.access.could_allow(principal, server, kind).is_some())
     }
@@ -703,6 +715,8 @@ impl Policy {
         let kind = call.verb.kind();
         let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
         let is_listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        // The manifest names the file, or it is not permitted.
+        let is_listed = is_listed || call.verb == RequestOperation::ReadSkillFile;
         let name = if is_listed { NameOrigin::Server } else { NameOrigin::Caller };
         let offer = offer
             .filter(|_| matches!(call.verb, RequestOperation::Call | RequestOperation::Task(_)));
@@ -811,6 +825,9 @@ impl Policy {
         }
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
+        if call.verb == RequestOperation::ReadSkillFile {
+            return self.decide_file(facts, principal, catalog, FlowingCall { call, flow }, budget);
+        }
         let place = match catalog {
             Some(catalog) => catalog.place(&call.name),
             // Without a catalog, the last known one decides.
@@ -830,16 +847,27 @@ impl Policy {
         };
         let links = self.given(principal, kind);
         let viewer = Viewer { principal, facts, links: links.as_deref() };
-        if offer.is_none() && matches!(kind, ItemKind::Tool | ItemKind::Prompt | ItemKind::Template)
-        {
+        if offer.is_none() && !matches!(kind, ItemKind::Resource | ItemKind::Method) {
             // Evaluates the rules for a thing that does not exist as well, so that its response time does not
             // distinguish it from a hidden one.
             drop(self.standing(viewer, &call.server, kind, &call.name, None, listed));
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }
-        let AccessDecision { decision: mut seen, for_any_arguments, needs_approval, .. } =
-            self.standing(viewer, &call.server, kind, &call.name, offer, listed);
+        let seen = self.standing(viewer, &call.server, kind, &call.name, offer, listed);
+        self.decide_seen(principal, seen, AskedItem { call, flow, offer }, budget)
+    }
+
+    /// Decides about a call after the decision whether the caller may know of the item.
+    fn decide_seen(
+        &self,
+        principal: &Principal,
+        seen: AccessDecision,
+        asked: AskedItem<'_>,
+        budget: &WorkBudget,
+    ) -> Ruling<Permit> {
+        let AccessDecision { decision: mut seen, for_any_arguments, needs_approval, .. } = seen;
+        let AskedItem { call, flow, offer } = asked;
         match &seen.effect {
             // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
             Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {
@@ -849,12 +877,7 @@ impl Policy {
             Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
                 let rule = rule.clone();
                 let causes = self.approval_causes(&call, needs_approval, &mut seen);
-                let permit = Permit {
-                    call: ClientRequest::Use(call),
-                    rule,
-                    terms: ReplyTerms::default(),
-                    causes,
-                };
+                let permit = self.use_permit(call, rule, offer, causes);
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
             Effect::Allow(_) | Effect::Deny(_) => {}
@@ -878,7 +901,10 @@ impl Policy {
         };
         let known = self.registered(&call.server, kind, &call.name);
         let decided = {
-            let Ok(name) = rule_name(kind, &call.name, offer) else {
+            // A file is decided about as its skill.
+            let of_skill = offer.filter(|_| call.verb == RequestOperation::ReadSkillFile);
+            let name = of_skill.map_or(&*call.name, |skill| skill.name().as_str());
+            let Ok(name) = rule_name(kind, name, offer) else {
                 // INVARIANT: what has no name for rules was denied above.
                 let (decision, denial) = Self::unknown(kind);
                 return Ruling { decision, outcome: Err(denial) };
@@ -904,12 +930,7 @@ impl Policy {
                         shadow: decided.shadow,
                         ..seen
                     },
-                    outcome: Ok(Permit {
-                        call: ClientRequest::Use(call),
-                        rule,
-                        terms: ReplyTerms::default(),
-                        causes,
-                    }),
+                    outcome: Ok(self.use_permit(call, rule, offer, causes)),
                 }
             }
             Effect::Deny(Denial { reason, told }) => {
@@ -920,6 +941,19 @@ impl Policy {
                 Ruling { decision, outcome: Err(denial) }
             }
         }
+    }
+
+    /// The permit of a use that a rule allows.
+    fn use_permit(
+        &self,
+        call: ItemRequest,
+        rule: RuleId,
+        offer: Option<&CatalogItem>,
+        causes: Vec<ApprovalCause>,
+    ) -> Permit {
+        let skill = ExpectedSkill::of(&call, offer);
+        let terms = ReplyTerms { skill, ..ReplyTerms::default() };
+        Permit { call: ClientRequest::Use(call), rule, terms, causes }
     }
 
     /// What is disclosed of a denial that depends on the arguments: the caller knows of the tool.
@@ -951,6 +985,8 @@ impl Policy {
             RequestOperation::Call
             | RequestOperation::Get
             | RequestOperation::Read
+            | RequestOperation::GetSkill
+            | RequestOperation::ReadSkillFile
             | RequestOperation::Subscribe
             | RequestOperation::CompletePrompt
             | RequestOperation::CompleteTemplate

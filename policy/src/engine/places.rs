@@ -77,7 +77,7 @@ const STATE: [&str; 1] = ["/requestState"];
 
 const ANY: &[&str] = &["*"];
 const LISTS: &[&str] =
-    &["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
+    &["tools/list", "prompts/list", "resources/list", "resources/templates/list", "skills/list"];
 const ASKING: &[&str] = &["tools/call", "prompts/get", "resources/read"];
 const TASKS: &[&str] = &["tasks/get", "tasks/result", "tasks/update", "tasks/cancel"];
 
@@ -108,7 +108,7 @@ pub const PLACES: &[PlaceRow] = &[
     places(MessageSender::Client, MessagePart::Request, ASKING, PlaceTreatment::Sealed, &STATE),
     places(MessageSender::Client, MessagePart::Request, &["tools/call", "prompts/get"], PlaceTreatment::Inspect, &["/name"]),
     places(MessageSender::Client, MessagePart::Request, &["tools/call"], PlaceTreatment::Inspect, &["/task", "/task/ttl"]),
-    places(MessageSender::Client, MessagePart::Request, &["resources/read", "resources/subscribe", "resources/unsubscribe"], PlaceTreatment::Inspect, &["/uri"]),
+    places(MessageSender::Client, MessagePart::Request, &["resources/read", "resources/subscribe", "resources/unsubscribe", "skills/get"], PlaceTreatment::Inspect, &["/uri"]),
     places(MessageSender::Client, MessagePart::Request, &["completion/complete"], PlaceTreatment::Inspect, &[
         "/argument", "/argument/name", "/argument/value", "/context", "/context/arguments", "/ref/name", "/ref/uri",
     ]),
@@ -190,8 +190,9 @@ pub const PLACES: &[PlaceRow] = &[
         "/_meta/io.modelcontextprotocol~1serverInfo", "/_meta/io.modelcontextprotocol~1subscriptionId",
     ]),
     places(MessageSender::Server, MessagePart::Result, LISTS, PlaceTreatment::Inspect, &[
-        "/tools", "/prompts", "/resources", "/resourceTemplates", "/_meta/io.modelcontextprotocol~1serverInfo",
+        "/tools", "/prompts", "/resources", "/resourceTemplates", "/skills", "/_meta/io.modelcontextprotocol~1serverInfo",
     ]),
+    places(MessageSender::Server, MessagePart::Result, &["skills/get"], PlaceTreatment::Inspect, &["/skill", "/ttlMs", "/cacheScope"]),
     places(MessageSender::Server, MessagePart::Result, LISTS, PlaceTreatment::Rebuilt, &["/nextCursor", "/ttlMs", "/cacheScope"]),
     places(MessageSender::Server, MessagePart::Result, ASKING, PlaceTreatment::Inspect, &[
         "/content", "/structuredContent", "/isError", "/task", "/task/status", "/task/statusMessage", "/task/createdAt",

@@ -333,7 +333,9 @@ impl FlowPolicy {
         // A prompt or a resource sends something where an entry says so.
         let unlabelled = match kind {
             ItemKind::Tool | ItemKind::Method => Sink::External,
-            ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => Sink::None,
+            ItemKind::Prompt | ItemKind::Resource | ItemKind::Template | ItemKind::Skill => {
+                Sink::None
+            }
         };
         ToolLabels {
             labels: FlowLabels {

@@ -38,6 +38,8 @@ pub struct ItemPatterns {
     pub prompts: Vec<Pattern>,
     /// Patterns over resource URIs and over the text of resource templates.
     pub resources: Vec<Pattern>,
+    /// Patterns over the URIs of skills.
+    pub skills: Vec<Pattern>,
     /// Patterns over methods, notifications and extensions that this gateway does not know.
     pub methods: Vec<Pattern>,
 }
@@ -50,6 +52,7 @@ impl ItemPatterns {
             ItemKind::Tool => &self.tools,
             ItemKind::Prompt => &self.prompts,
             ItemKind::Resource | ItemKind::Template => &self.resources,
+            ItemKind::Skill => &self.skills,
             ItemKind::Method => &self.methods,
         }
     }
@@ -60,17 +63,16 @@ impl ItemPatterns {
         self.tools.is_empty()
             && self.prompts.is_empty()
             && self.resources.is_empty()
+            && self.skills.is_empty()
             && self.methods.is_empty()
     }
 
     /// Whether these patterns match everything that `other` matches.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method].into_iter().all(
-            |kind| {
-                let wide = self.of(kind);
-                other.of(kind).iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
-            },
-        )
+        ItemKind::RULED.into_iter().all(|kind| {
+            let wide = self.of(kind);
+            other.of(kind).iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+        })
     }
 }
 
@@ -85,7 +87,7 @@ pub struct Rule {
     pub principals: Vec<PrincipalSelector>,
     /// Servers the rule applies to. Empty: none.
     pub servers: Vec<Pattern>,
-    /// Tools, prompts, resources and methods the rule applies to. Empty: none.
+    /// Tools, prompts, resources, skills and methods the rule applies to. Empty: none.
     pub things: ItemPatterns,
     /// For an `allow`: scopes of which the credential must have every one.
     pub scopes: Arc<[Scope]>,
@@ -129,7 +131,7 @@ impl Rule {
         if any(name) {
             return true;
         }
-        let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Template);
+        let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Template | ItemKind::Skill);
         is_uri
             && self.says == RuleEffect::Forbid
             && !patterns.is_empty()
@@ -311,9 +313,7 @@ impl RuleSet {
     /// Every rule that can apply to everything that `narrow` applies to, with its position; in order.
     pub(crate) fn around(&self, narrow: &Rule) -> impl Iterator<Item = (usize, &Rule)> {
         let first = |kind| narrow.things.of(kind).first().map(|pattern| (kind, pattern));
-        let named = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
-            .into_iter()
-            .find_map(first);
+        let named = ItemKind::RULED.into_iter().find_map(first);
         let places = match (narrow.principals.first(), named) {
             (Some(who), Some((kind, pattern))) => self.index.around(who, kind, pattern),
             // A rule that matches nothing is covered by every rule.
@@ -328,7 +328,7 @@ impl RuleSet {
     /// Positions of all rules that can concern `subject`; in order.
     fn candidates(&self, subject: AccessRequest<'_>) -> Cow<'_, [usize]> {
         let AccessRequest { principal, kind, name, .. } = subject;
-        if matches!(kind, ItemKind::Resource | ItemKind::Template) {
+        if matches!(kind, ItemKind::Resource | ItemKind::Template | ItemKind::Skill) {
             // A `forbid` also matches every form that servers may treat as the same URI; the first form is the name
             // itself.
             let forms = uri::related(name);

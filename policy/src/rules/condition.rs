@@ -49,12 +49,13 @@ const TURN: usize = 1024;
 /// Most units that the regular expressions of one evaluation may cost in total.
 const MOST_MATCHED: usize = 64 << 20;
 /// Variables that an expression may read.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 11] = [
     "principal",
     "server",
     "tool",
     "prompt",
     "resource",
+    "skill",
     "method",
     "arguments",
     "risk",
@@ -580,6 +581,7 @@ const fn variable_of(kind: Sort) -> (&'static str, &'static str) {
         Sort::Tool => ("tool", "name"),
         Sort::Prompt => ("prompt", "name"),
         Sort::Resource | Sort::Template => ("resource", "uri"),
+        Sort::Skill => ("skill", "uri"),
         Sort::Method => ("method", "name"),
     }
 }

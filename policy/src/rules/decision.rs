@@ -28,6 +28,8 @@ pub enum Reason {
     ConditionError(RuleId, ConditionFault),
     /// The server offers no such thing.
     Unknown(ItemKind),
+    /// A resource has the scheme of skills, and no manifest of a skill that the caller may use names it.
+    SkillFile,
     /// A detector found something in the definition.
     Definition(Finding),
     /// The definition can be mistaken for one of another server.
@@ -104,6 +106,8 @@ impl Reason {
         Self::Unknown(ItemKind::Prompt) => "unknown-prompt",
         Self::Unknown(ItemKind::Resource) => "unknown-resource",
         Self::Unknown(ItemKind::Template) => "unknown-template",
+        Self::Unknown(ItemKind::Skill) => "unknown-skill",
+        Self::SkillFile => "skill-file-unknown",
         Self::Unknown(ItemKind::Method) => "method-not-granted",
         Self::Definition(_) => "definition-finding",
         Self::Shadowed(_) => "shadowed",
@@ -142,6 +146,7 @@ impl Reason {
             | Self::Proof(rule, _) => Some(rule),
             Self::NotGranted
             | Self::Unknown(_)
+            | Self::SkillFile
             | Self::Definition(_)
             | Self::Shadowed(_)
             | Self::Revoked
@@ -164,6 +169,7 @@ impl Reason {
             Self::NotGranted
             | Self::Forbidden(_)
             | Self::Unknown(_)
+            | Self::SkillFile
             | Self::Definition(_)
             | Self::Shadowed(_)
             | Self::Scope(..)
@@ -190,6 +196,7 @@ impl Reason {
             | Self::Forbidden(_)
             | Self::ConditionError(..)
             | Self::Unknown(_)
+            | Self::SkillFile
             | Self::Definition(_)
             | Self::Shadowed(_)
             | Self::Revoked
@@ -214,6 +221,7 @@ impl Reason {
             | Self::Forbidden(_)
             | Self::ConditionError(..)
             | Self::Unknown(_)
+            | Self::SkillFile
             | Self::Definition(_)
             | Self::Shadowed(_)
             | Self::Scope(..)

@@ -124,6 +124,8 @@ impl DefinitionPolicy {
             | Detector::Decoys
             | Detector::Apps
             | Detector::Webhooks
+            | Detector::SkillEntries
+            | Detector::SkillFiles
             | Detector::ToolDirections => FindingTreatment::Off,
         }
     }

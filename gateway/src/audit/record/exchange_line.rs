@@ -161,6 +161,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         each(line, key, of.record.decision().map_or(&[], |decision| &decision.shadow));
     }),
     ("shown", |of, line, key| count(line, key, of.listed().map(|(shown, _)| shown))),
+    (ItemKind::Skill.as_str(), |of, line, key| of.item(line, key, ItemKind::Skill)),
     ("span", |of, line, key| {
         if of.record.trace.sampled {
             line.show(key, &format_args!("{:016x}", of.record.trace.span));

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 116] = [
+const REASONS: [&str; 120] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -14,6 +14,8 @@ const REASONS: [&str; 116] = [
     "unknown-prompt",
     "unknown-resource",
     "unknown-template",
+    "unknown-skill",
+    "skill-file-unknown",
     "method-not-granted",
     "definition-finding",
     "shadowed",
@@ -41,6 +43,8 @@ const REASONS: [&str; 116] = [
     "proof-required",
     "arguments",
     "content",
+    "skill-changed",
+    "skill-file-changed",
     "server-request-not-configured",
     "server-request-secret",
     "server-request-personal-data",

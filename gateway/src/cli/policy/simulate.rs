@@ -111,8 +111,9 @@ enum RecordSubject {
 
 impl RecordSubject {
     fn of(record: Value<'_>) -> Option<Self> {
-        let things = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
-        let named = things.into_iter().find_map(|kind| Some((kind, text(record, kind.as_str())?)));
+        let named = ItemKind::LISTED
+            .into_iter()
+            .find_map(|kind| Some((kind, text(record, kind.as_str())?)));
         if let Some((kind, name)) = named {
             return Some(Self::Thing(kind, name));
         }

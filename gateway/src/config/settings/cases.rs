@@ -50,13 +50,15 @@ struct RawCase {
     proof: Option<RawProof>,
     /// The server that is called.
     server: String,
-    /// The tool that is called, by the server's own name for it. Exactly one of `tool`, `prompt`, `resource` and
-    /// `method` is given.
+    /// The tool that is called, by the server's own name for it. Exactly one of `tool`, `prompt`, `resource`,
+    /// `skill` and `method` is given.
     tool: Option<String>,
     /// The prompt that is requested.
     prompt: Option<String>,
     /// The URI of the resource that is read.
     resource: Option<String>,
+    /// The skill whose manifest is read: the path of the skill, or its URI.
+    skill: Option<String>,
     /// The method, if it is one that the gateway does not know.
     method: Option<String>,
     /// The arguments of the tool or prompt.
@@ -278,12 +280,13 @@ impl CaseCompiler<'_> {
             (ItemKind::Tool, raw.tool.take()),
             (ItemKind::Prompt, raw.prompt.take()),
             (ItemKind::Resource, raw.resource.take()),
+            (ItemKind::Skill, raw.skill.take()),
             (ItemKind::Method, raw.method.take()),
         ];
         let mut items = items.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
         let item = items.next();
         if item.is_none() || items.next().is_some() {
-            let help = "name one of `tool`, `prompt`, `resource` and `method`";
+            let help = "name one of `tool`, `prompt`, `resource`, `skill` and `method`";
             self.report("", "a case is about exactly one item".to_owned(), help);
         }
         item

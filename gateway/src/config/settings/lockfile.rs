@@ -123,6 +123,8 @@ struct RawLocked {
     resources: BTreeMap<Box<str>, Vec<RawVersion>>,
     #[serde(default)]
     resource_templates: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    skills: BTreeMap<Box<str>, Vec<RawVersion>>,
 }
 
 #[derive(Deserialize)]
@@ -243,6 +245,7 @@ fn parse(text: &str) -> Result<Lockfile, Vec<ConfigProblem>> {
             (ItemKind::Prompt, "prompts", raw.prompts),
             (ItemKind::Resource, "resources", raw.resources),
             (ItemKind::Template, "resourceTemplates", raw.resource_templates),
+            (ItemKind::Skill, "skills", raw.skills),
         ] {
             for (offer, raw) in offers {
                 let at = format!("{at}/{member}/{}", escaped(&offer));
@@ -342,6 +345,7 @@ pub fn write(lock: &Lockfile) -> String {
             (ItemKind::Prompt, "prompts"),
             (ItemKind::Resource, "resources"),
             (ItemKind::Template, "resourceTemplates"),
+            (ItemKind::Skill, "skills"),
         ] {
             let mut of_kind = locked.offers.iter().filter(|((k, _), _)| *k == kind).peekable();
             if of_kind.peek().is_some() {

@@ -702,7 +702,7 @@ pub(super) struct RawLimits {
     pub(super) call_timeout: Option<String>,
     /// How long calls rely on the cached list of a server before it is read again. Default `60s`.
     pub(super) catalog_age: Option<String>,
-    /// Maximum tools of one server; also prompts, resources and templates. Default 2000.
+    /// Maximum tools of one server; also prompts, resources, templates and skills. Default 2000.
     pub(super) definitions_per_list: Option<usize>,
     /// Maximum pages of one list. Default 100.
     pub(super) pages_per_list: Option<usize>,

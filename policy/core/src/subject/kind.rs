@@ -13,13 +13,19 @@ pub enum ItemKind {
     Resource,
     /// A resource template, identified by its `uriTemplate` (RFC 6570).
     Template,
+    /// A skill, identified by the `uri` of its `SKILL.md` (SEP-2640).
+    Skill,
     /// A method that this gateway does not know; it is in no list.
     Method,
 }
 
 impl ItemKind {
     /// The kinds that servers list.
-    pub const LISTED: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
+    pub const LISTED: [Self; 5] =
+        [Self::Tool, Self::Prompt, Self::Resource, Self::Template, Self::Skill];
+    /// The kinds that rules name. Templates are named as resources are.
+    pub const RULED: [Self; 5] =
+        [Self::Tool, Self::Prompt, Self::Resource, Self::Skill, Self::Method];
 
     /// Name in rules, audit records and messages.
     #[must_use]
@@ -29,6 +35,7 @@ impl ItemKind {
             Self::Prompt => "prompt",
             Self::Resource => "resource",
             Self::Template => "template",
+            Self::Skill => "skill",
             Self::Method => "method",
         }
     }
@@ -38,7 +45,7 @@ impl ItemKind {
     pub const fn key(self) -> &'static str {
         match self {
             Self::Tool | Self::Prompt | Self::Method => "name",
-            Self::Resource => "uri",
+            Self::Resource | Self::Skill => "uri",
             Self::Template => "uriTemplate",
         }
     }
@@ -51,6 +58,7 @@ impl ItemKind {
             Self::Prompt => "prompts",
             Self::Resource => "resources",
             Self::Template => "resourceTemplates",
+            Self::Skill => "skills",
             Self::Method => "methods",
         }
     }

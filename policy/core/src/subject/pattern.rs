@@ -1,6 +1,7 @@
 //! Patterns over names, with the wildcards `*` and `?`.
 
 use crate::subject::name::ServerName;
+use crate::subject::skill;
 use crate::subject::uri::{self, UriError};
 
 /// A pattern over names: `*` matches any run of characters, `?` matches one, every other character matches itself.
@@ -67,6 +68,15 @@ impl Pattern {
     /// If no URI in canonical form can match it.
     pub fn resource(text: &str) -> Result<Self, UriError> {
         Ok(Self::new(&uri::pattern(text)?))
+    }
+
+    /// A pattern over the URIs of skills. Without `://` it stands for the path of a skill: `git-workflow` for
+    /// `skill://git-workflow/SKILL.md`.
+    ///
+    /// # Errors
+    /// If no URI in canonical form can match it.
+    pub fn skill(text: &str) -> Result<Self, UriError> {
+        Self::resource(&skill::uri_of(text))
     }
 
     /// The pattern with its authority in lower case, for comparison with every form that servers may treat as the

@@ -139,6 +139,8 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::Decoys
         | Detector::Apps
         | Detector::Webhooks
+        | Detector::SkillEntries
+        | Detector::SkillFiles
         | Detector::InspectionBudget => &[],
     }
 }

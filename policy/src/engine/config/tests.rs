@@ -32,7 +32,7 @@ fn every_problem_is_reported_with_its_place() {
             "/rules/0/id: `a b` has ` ` at byte 1; use letters, digits, `_`, `-` and `.`; rename the rule",
             "/rules/1/principals: this rule can never apply; name whom the rule is for, or remove it: an empty list means nobody",
             "/rules/1/servers: this rule can never apply; name the servers, or remove the rule: an empty list means none",
-            "/rules/1/tools: this rule can never apply; name `tools`, `prompts`, `resources` or `methods`, or remove the rule: nothing named means nothing",
+            "/rules/1/tools: this rule can never apply; name `tools`, `prompts`, `resources`, `skills` or `methods`, or remove the rule: nothing named means nothing",
             "/rules/2/id: rule `r` is defined twice; give each rule its own id",
             "/rules/2/principals/0: `dev` names nobody; write `*`, `group:NAME`, `role:NAME`, `client:ID` or `principal:ID`",
             "/rules/2/principals/1: no caller can be `group:ops`; define it under `identity`, or correct the name",

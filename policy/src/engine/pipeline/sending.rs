@@ -144,7 +144,8 @@ impl Policy {
         let ClientRequest::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
         };
-        permit.terms = self.terms(principal, offer, call);
+        let skill = permit.terms.skill.take();
+        permit.terms = ReplyTerms { skill, ..self.terms(principal, offer, call) };
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
         decision.ran.note(Control::Arguments);
@@ -258,7 +259,8 @@ impl Policy {
         let hidden = ConcealedMembers::of(labels.clone(), may);
         let labelled = ConcealedMembers::of(labels, |_| false);
         let hint = offer.filter(|_| calls).map(|offer| ReadOnlyHint::of(offer.definition()));
-        ReplyTerms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
+        let hint = hint.unwrap_or_default();
+        ReplyTerms { output, hidden, labelled, calls, hint, skill: None }
     }
 
     /// Whether arguments match the input schema, and the approved one where both apply; `None` if there is no schema.

@@ -146,6 +146,9 @@ impl Policy {
             let finding = Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code());
             return ReleasedReply::withheld(finding, ran);
         }
+        if let Some(finding) = terms.unlike(said.value(), &mut ran) {
+            return ReleasedReply::withheld(finding, ran);
+        }
         let (said, apps) = match self.without_apps_in(server, said) {
             Ok(without) => without,
             Err(finding) => return ReleasedReply::withheld(finding, ran),
@@ -173,7 +176,9 @@ impl Policy {
             terms.calls && size.over == OversizeAction::Truncate && long
         });
         // The result is processed further if it is cut.
-        let marking = if cuts.is_some() { TextMarking::Bare } else { TextMarking::Marked };
+        // A client compares the files of a skill with their digests, so nothing is added to them.
+        let is_bare = cuts.is_some() || terms.skill.is_some();
+        let marking = if is_bare { TextMarking::Bare } else { TextMarking::Marked };
         let content =
             LabelledContent { labelled: &values, sealed: terms.answer().sealed(), marking };
         ran.note(Control::Results);
@@ -185,6 +190,11 @@ impl Policy {
         found.extend(findings);
         let reply = match passed {
             Err(finding) => VisibleReply::Withheld(finding),
+            // Inspection has changed what the client would compare with a digest, so it could only refuse it.
+            Ok(said) if terms.unlike(said.value(), &mut ran).is_some() => {
+                let finding = found.first().cloned().unwrap_or_else(Finding::unchanged);
+                VisibleReply::Withheld(finding)
+            }
             Ok(said) => match cuts {
                 Some(size) => {
                     found.push(Finding::too_long());

@@ -12,6 +12,7 @@ use policy_core::subject::links::CallerLinks;
 use policy_core::subject::mode::FindingTreatment;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
+use policy_core::subject::skill;
 use policy_core::subject::uri::{ResourceUri, UriError};
 
 use super::{CatalogAvailability, Facts, Policy};
@@ -129,9 +130,14 @@ impl Policy {
 
     /// The findings that are enforced, without accepted ones.
     fn enforced(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
+        // What is removed from a skill is missed by its client, which compares it with its files.
+        let misses = |finding: &Finding| {
+            offer.kind() == ItemKind::Skill
+                && self.definitions.treatment_of(finding) == FindingTreatment::Strip
+        };
         let counts = |finding: &&Finding| {
-            self.definitions.treatment_of(finding) == FindingTreatment::Enforce
-                && !excused.covers(finding)
+            let is_enforced = self.definitions.treatment_of(finding) == FindingTreatment::Enforce;
+            (is_enforced || misses(finding)) && !excused.covers(finding)
         };
         offer.findings().iter().filter(counts).cloned().collect()
     }
@@ -253,6 +259,12 @@ impl Policy {
             Ok(rule_name) => rule_name,
             Err(error) => return uncomparable(kind, error),
         };
+        // Only a manifest says which bytes a file of a skill has, so no rule about resources allows one.
+        if matches!(kind, ItemKind::Resource | ItemKind::Template)
+            && skill::is_skill_uri(&rule_name)
+        {
+            return unlisted_file();
+        }
         let known = self.registered(server, kind, name);
         let subject = AccessRequest::of_any_use(principal, server, kind, &rule_name, known);
         let mut decided = self.access.decide(subject);
@@ -451,10 +463,12 @@ pub(super) fn rule_name<'a>(
 ) -> Result<Cow<'a, str>, UriError> {
     match (kind, offer) {
         (ItemKind::Tool | ItemKind::Prompt | ItemKind::Method, _) => Ok(Cow::Borrowed(name)),
-        (ItemKind::Resource | ItemKind::Template, Some(offer)) if offer.name().as_str() == name => {
+        (ItemKind::Resource | ItemKind::Template | ItemKind::Skill, Some(offer))
+            if offer.name().as_str() == name =>
+        {
             offer.rule_name().map(Cow::Borrowed)
         }
-        (ItemKind::Resource, _) => {
+        (ItemKind::Resource | ItemKind::Skill, _) => {
             ResourceUri::parse(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
         }
         (ItemKind::Template, _) => {
@@ -469,6 +483,14 @@ fn uncomparable(kind: ItemKind, error: UriError) -> AccessDecision {
     let mut decision = Decision::of(effect);
     decision.ran.note(Control::Rules);
     decision.findings.push(Finding::uncomparable(kind.key(), error));
+    AccessDecision { decision, for_any_arguments: true, contact: None, needs_approval: false }
+}
+
+/// The decision about a resource with the scheme of skills, as one that no manifest names.
+fn unlisted_file() -> AccessDecision {
+    let denial = Denial { reason: Reason::SkillFile, told: Disclosure::Nothing };
+    let mut decision = Decision::of(Effect::Deny(denial));
+    decision.ran.note(Control::Rules);
     AccessDecision { decision, for_any_arguments: true, contact: None, needs_approval: false }
 }
 

@@ -338,12 +338,13 @@ fn a_rule_about_one_kind_says_nothing_of_another() {
         (RequestOperation::CompleteTemplate, "x", ItemKind::Resource),
         (RequestOperation::Other, "x", ItemKind::Method),
     ];
-    for granted in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method] {
+    for granted in ItemKind::RULED {
         let mut things = ItemPatterns::default();
         match granted {
             ItemKind::Tool => things.tools.push(Pattern::new("*")),
             ItemKind::Prompt => things.prompts.push(Pattern::new("*")),
             ItemKind::Resource | ItemKind::Template => things.resources.push(Pattern::new("*")),
+            ItemKind::Skill => things.skills.push(Pattern::new("*")),
             ItemKind::Method => things.methods.push(Pattern::new("*")),
         }
         let rule = Rule {
@@ -388,6 +389,7 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
             tools: all.clone(),
             prompts: all.clone(),
             resources: all.clone(),
+            skills: all.clone(),
             methods: all,
         },
         scopes: [].into(),

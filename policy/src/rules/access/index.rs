@@ -20,6 +20,7 @@ pub(super) struct RuleIndex {
     tools: PatternIndex,
     prompts: PatternIndex,
     resources: PatternIndex,
+    skills: PatternIndex,
     methods: PatternIndex,
     callers: CallerIndex,
 }
@@ -58,7 +59,7 @@ impl RuleIndex {
         for who in callers {
             push(self.callers.entry(who), place);
         }
-        for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method] {
+        for kind in ItemKind::RULED {
             let names = self.names_mut(kind);
             for pattern in patterns(kind) {
                 names.add(place, pattern);
@@ -105,6 +106,7 @@ impl RuleIndex {
             ItemKind::Tool => &self.tools,
             ItemKind::Prompt => &self.prompts,
             ItemKind::Resource | ItemKind::Template => &self.resources,
+            ItemKind::Skill => &self.skills,
             ItemKind::Method => &self.methods,
         }
     }
@@ -114,6 +116,7 @@ impl RuleIndex {
             ItemKind::Tool => &mut self.tools,
             ItemKind::Prompt => &mut self.prompts,
             ItemKind::Resource | ItemKind::Template => &mut self.resources,
+            ItemKind::Skill => &mut self.skills,
             ItemKind::Method => &mut self.methods,
         }
     }

@@ -61,7 +61,7 @@ type Made = (
     Mode,
     bool,
     Vec<PrincipalSelector>,
-    [Vec<Pattern>; 4],
+    [Vec<Pattern>; 5],
     &'static str,
     Option<&'static str>,
 );
@@ -72,7 +72,7 @@ fn any_rule() -> impl Strategy<Value = Made> {
         prop::sample::select(vec![Mode::Enforce, Mode::Enforce, Mode::Audit, Mode::Off]),
         any::<bool>(),
         prop::collection::vec(any_who(), 0..3),
-        [patterns(), patterns(), patterns(), patterns()],
+        [patterns(), patterns(), patterns(), patterns(), patterns()],
         prop::sample::select(vec!["*", "files", "time"]),
         prop::sample::select(vec![None, Some("arguments.n > 2"), Some("principal.id == 'ana'")]),
     )
@@ -80,14 +80,21 @@ fn any_rule() -> impl Strategy<Value = Made> {
 
 fn access(made: &[Made]) -> RuleSet {
     let rule = |(n, made): (usize, &Made)| {
-        let (says, mode, disclose, principals, [tools, prompts, resources, methods], server, when) =
-            made.clone();
+        let (
+            says,
+            mode,
+            disclose,
+            principals,
+            [tools, prompts, resources, skills, methods],
+            server,
+            when,
+        ) = made.clone();
         Rule {
             id: RuleId::parse(&format!("r{n}")).unwrap(),
             says,
             principals,
             servers: vec![Pattern::new(server)],
-            things: ItemPatterns { tools, prompts, resources, methods },
+            things: ItemPatterns { tools, prompts, resources, skills, methods },
             scopes: [].into(),
             proof: None,
             when: when.map(|text| Condition::compile(text).unwrap()),
@@ -170,7 +177,8 @@ fn few_of_many_rules_are_looked_at() {
         let made: Vec<Made> = (0..10_000)
             .map(|n| {
                 let tools = vec![Pattern::new(&tool(n))];
-                let things = [tools, Vec::new(), Vec::new(), Vec::new()];
+                let none = Vec::new;
+                let things = [tools, none(), none(), none(), none()];
                 (RuleEffect::Allow, Mode::Enforce, false, vec![who(n)], things, "*", None)
             })
             .collect();
@@ -203,7 +211,8 @@ fn few_of_many_rules_are_looked_at() {
 
 #[test]
 fn a_method_that_no_rule_of_the_caller_names_is_not_granted_as_a_method() {
-    let methods = |pattern: &str| [Vec::new(), Vec::new(), Vec::new(), vec![Pattern::new(pattern)]];
+    let none = Vec::new;
+    let methods = |pattern: &str| [none(), none(), none(), none(), vec![Pattern::new(pattern)]];
     let dev = PrincipalSelector::Group(GroupName::parse("dev").unwrap());
     let made: Vec<Made> = vec![
         (RuleEffect::Allow, Mode::Enforce, false, vec![dev.clone()], methods("x/*"), "*", None),

@@ -60,9 +60,10 @@ fn of_member(operand: &IdedExpr, field: &str) -> ResultType {
         ("risk", "registered" | "approvalRequired" | "idempotent") => ResultType::Boolean,
         ("risk", "retries") => ResultType::Other(NUMBER),
         ("principal", "groups" | "roles" | "scopes" | "actors") => ResultType::Other(LIST),
-        ("risk" | "principal" | "server" | "tool" | "prompt" | "resource" | "method", _) => {
-            ResultType::Other(TEXT)
-        }
+        (
+            "risk" | "principal" | "server" | "tool" | "prompt" | "resource" | "skill" | "method",
+            _,
+        ) => ResultType::Other(TEXT),
         // An argument, or the variable of a loop.
         _ => ResultType::Unknown,
     }
