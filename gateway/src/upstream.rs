@@ -302,9 +302,8 @@ impl Upstream {
             .map_err(UpstreamError::Environment)?;
         let per_caller_credentials = credentials.are_of_callers();
         let counts = metrics.server(name.as_str());
-        let breaker = server
-            .circuit_breaker
-            .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
+        let breaker = |bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now()));
+        let breaker = server.circuit_breaker.map(breaker);
         let parts = TransportParts { server, environment, limits, counts: &counts };
         let (transport, server_log) = parts.build((credentials, extra), env, &pin_monitor)?;
         let sandbox_denials = sandbox(server).zip(server_log.clone()).map(|(plan, server_log)| {

@@ -355,6 +355,17 @@ pub enum ConnectionOwner {
     Application,
 }
 
+/// The store of approvals: a file, if the configuration names one.
+fn approval_store(
+    settings: &Settings,
+    clock: &dyn Clock,
+) -> Result<Box<dyn ApprovalStore>, StartError> {
+    Ok(match &settings.approval_file {
+        None => Box::new(MemoryApprovals::default()),
+        Some(file) => Box::new(FileApprovals::open(file, &settings.approvals, clock)?),
+    })
+}
+
 /// Builds the state that outlives a reload, and binds the sockets if the gateway accepts connections.
 ///
 /// # Errors
@@ -394,10 +405,7 @@ pub fn lasting(
         ConnectionOwner::Application => (unbound_listeners(settings)?, Vec::new()),
     };
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
-    let approvals: Box<dyn ApprovalStore> = match &settings.approval_file {
-        None => Box::new(MemoryApprovals::default()),
-        Some(file) => Box::new(FileApprovals::open(file, &settings.approvals, &*clock)?),
-    };
+    let approvals = approval_store(settings, &*clock)?;
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &environment, &metrics, observers)?;
     let (recorded, counted) = (Arc::clone(&journal), Arc::clone(&metrics));

@@ -160,6 +160,29 @@ impl PermittedUse<Cleared> {
 }
 
 impl Gateway {
+    /// The response to a request that is not made, or not yet.
+    fn stopped(
+        &self,
+        entry: ReadEntry,
+        verb: RequestOperation,
+        stopped: UseStopped,
+        id: &Id,
+    ) -> Response<Body> {
+        match stopped {
+            UseStopped::Asks(asked) => {
+                let body = encode::approval_required(id, &asked.form, &asked.state);
+                let ending =
+                    ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
+                self.shown(entry, ending, Some(id), encode::json(body))
+            }
+            UseStopped::Failed(Failure::Approval(ApprovalFailure::Cancelled)) => {
+                let nothing = encode::events(Body::empty());
+                self.shown(entry, ExchangeEnd::cancelled(), None, nothing)
+            }
+            UseStopped::Failed(failure) => self.failed_use(entry, verb, &failure, id),
+        }
+    }
+
     /// Runs a request: `open record -> authorize -> log intent -> send -> inspect -> answer`.
     ///
     /// The record is open before anything is asked of a server, its lists included, and the intent of the request is in
@@ -184,19 +207,7 @@ impl Gateway {
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
             Ok(admitted) => admitted,
-            Err(UseStopped::Asks(asked)) => {
-                let body = encode::approval_required(&id, &asked.form, &asked.state);
-                let ending =
-                    ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
-                return self.shown(entry, ending, Some(&id), encode::json(body));
-            }
-            Err(UseStopped::Failed(Failure::Approval(ApprovalFailure::Cancelled))) => {
-                let nothing = encode::events(Body::empty());
-                return self.shown(entry, ExchangeEnd::cancelled(), None, nothing);
-            }
-            Err(UseStopped::Failed(failure)) => {
-                return self.failed_use(entry, verb, &failure, &id);
-            }
+            Err(stopped) => return self.stopped(entry, verb, stopped, &id),
         };
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, entry).await;

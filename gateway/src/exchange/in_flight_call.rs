@@ -709,17 +709,10 @@ impl InFlightCall {
             }
         }
         let legacy = self.era() == Era::Legacy;
-        let (call, frame) = (&self.call, &mut self.frame);
         if let Some(kind) = upstream::changed(&told.method) {
-            call.server.heard(told);
-            let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
-            let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
-            let mut found = Vec::new();
-            let told = call.gateway.told(&call.caller, &call.server, told, &mut found).await;
-            frame.entry.found(found);
-            let told = told?;
-            return (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]));
+            return self.list_changed(told, kind).await;
         }
+        let (call, frame) = (&self.call, &mut self.frame);
         let mut found = Vec::new();
         let expectation = call.expectation.as_ref();
         let params = call
@@ -759,6 +752,20 @@ impl InFlightCall {
                 may.then(|| encode::notification(told, &[]))
             }
         }
+    }
+
+    /// Encodes the notification that a list of this kind has changed; `None` if the client may not see it.
+    async fn list_changed(&mut self, told: &Notification, kind: ItemKind) -> Option<Vec<u8>> {
+        let legacy = self.era() == Era::Legacy;
+        let (call, frame) = (&self.call, &mut self.frame);
+        call.server.heard(told);
+        let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
+        let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
+        let mut found = Vec::new();
+        let told = call.gateway.told(&call.caller, &call.server, told, &mut found).await;
+        frame.entry.found(found);
+        let told = told?;
+        (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]))
     }
 
     /// Whether the progress value increases, as the protocol requires (vector PV-43).

@@ -2,7 +2,8 @@
 
 use detection::labels::LabelledPart;
 use http::{Response, StatusCode};
-use policy::engine::pipeline::EarlyMessage;
+use json::Fragment;
+use policy::engine::pipeline::{EarlyMessage, Shown};
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 
@@ -13,7 +14,7 @@ use super::call::UseStopped;
 use super::elicitation::may_require_elicitation;
 use super::in_flight_call::server_error;
 use super::{DecodedRequest, Gateway, InFlightSlot, Route};
-use crate::audit::Record;
+use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
@@ -23,7 +24,7 @@ use crate::mcp::wire::{Id, ResponseOutcome};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::session::state::SessionState;
 use crate::stream::body::Body;
-use crate::upstream::UpstreamError;
+use crate::upstream::{Upstream, UpstreamError};
 
 impl Gateway {
     /// Answers `ping` and notifications that need no further action.
@@ -125,31 +126,13 @@ impl Gateway {
                 continue;
             }
             let started = self.clock.instant();
-            let answered = server
-                .set_level(
-                    permit,
-                    &entry,
-                    &arrived.on_behalf(server_index),
-                    upstream_session,
-                    level,
-                )
-                .await;
+            let on_behalf = arrived.on_behalf(server_index);
+            let told = server.set_level(permit, &entry, &on_behalf, upstream_session, level);
+            let answered = told.await;
             entry.wait_before_send += self.since(started);
             match answered {
                 Ok(ResponseOutcome::Error(error)) => {
-                    refused = Some(if may_require_elicitation(&error) {
-                        // No page is needed for a log level, and none is judged here.
-                        Err(Failure::Upstream(UpstreamError::Protocol(
-                            "the server asks for a page to be opened where it is told a log level",
-                        )))
-                    } else {
-                        let caller = &arrived.caller.principal;
-                        let mut found = Vec::new();
-                        let told = EarlyMessage { part: LabelledPart::Error, said: error };
-                        let error = self.heard(caller, server, told, None, &mut found).await;
-                        entry.found(found);
-                        error.map_err(Failure::Withheld)
-                    });
+                    refused = Some(self.level_refused(&arrived, server, error, &mut entry).await);
                     entry.server = alone.then(|| server.name().as_str().into());
                 }
                 Ok(ResponseOutcome::Result(_)) => {}
@@ -171,6 +154,27 @@ impl Gateway {
             Some(Ok(None)) | None => (ExchangeEnd::answered(), encode::empty_result(&id)),
         };
         self.shown(entry, ending, Some(&id), response)
+    }
+
+    /// The error of a server that was told a log level, as the caller may see it.
+    async fn level_refused(
+        &self,
+        arrived: &DecodedRequest,
+        server: &Upstream,
+        error: Fragment,
+        entry: &mut ReadEntry,
+    ) -> Result<Option<Shown>, Failure> {
+        if may_require_elicitation(&error) {
+            // No page is needed for a log level, and none is judged here.
+            let asked = "the server asks for a page to be opened where it is told a log level";
+            return Err(Failure::Upstream(UpstreamError::Protocol(asked)));
+        }
+        let mut found = Vec::new();
+        let told = EarlyMessage { part: LabelledPart::Error, said: error };
+        let caller = &arrived.caller.principal;
+        let error = self.heard(caller, server, told, None, &mut found).await;
+        entry.found(found);
+        error.map_err(Failure::Withheld)
     }
 
     /// `notifications/roots/list_changed`: passed on to the servers with a session.

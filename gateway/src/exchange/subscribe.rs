@@ -103,10 +103,8 @@ impl Gateway {
                 ResumedStream::Lost => return self.failed(entry, &Failure::Replay, None),
             }
         }
-        let Some(stream) = kept.stream(None, self.clock.instant()) else {
-            return self.failed(entry, &Failure::Overload, None);
-        };
-        let Some(reader) = stream.attach(None) else {
+        let stream = kept.stream(None, self.clock.instant());
+        let Some((reader, stream)) = stream.and_then(|new| Some((new.attach(None)?, new))) else {
             return self.failed(entry, &Failure::Overload, None);
         };
         if session.version >= crate::mcp::protocol::ProtocolVersion::V2025November {

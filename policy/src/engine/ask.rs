@@ -318,7 +318,7 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Every reason.
+    /// Every reason for a refusal.
     const ALL: [Self; 24] = [
         Self::NotConfigured(RequestPurpose::Form),
         Self::NotConfigured(RequestPurpose::Page),

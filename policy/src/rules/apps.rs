@@ -81,7 +81,7 @@ pub enum OriginList {
 }
 
 impl OriginList {
-    /// All lists.
+    /// All lists of origins.
     pub const ALL: [Self; 4] = [Self::Connect, Self::Resource, Self::Frame, Self::BaseUri];
 
     /// The name in `_meta.ui.csp` and in the configuration.
@@ -110,7 +110,7 @@ pub enum AppPermission {
 }
 
 impl AppPermission {
-    /// All permissions.
+    /// All permissions of the browser.
     pub const ALL: [Self; 4] =
         [Self::Camera, Self::Microphone, Self::Geolocation, Self::ClipboardWrite];
 

@@ -334,19 +334,19 @@ pub(super) struct RawForms {
 pub(super) enum RawPersonalData {
     /// The name of a person.
     Name,
-    /// An e-mail address.
+    /// An e-mail address of a person.
     Email,
-    /// A telephone number.
+    /// A telephone number of a person.
     Phone,
-    /// A postal address.
+    /// A postal address, or a part of one.
     Address,
     /// A date of birth.
     BirthDate,
     /// An identity card, a passport, a driving licence, a tax or social insurance number.
     NationalId,
-    /// A bank account.
+    /// The number of a bank account.
     BankAccount,
-    /// A payment card.
+    /// The number of a payment card.
     Card,
     /// An illness, a medication, the medical history.
     Health,

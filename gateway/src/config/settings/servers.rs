@@ -676,26 +676,7 @@ impl SettingsCompiler<'_> {
                 let help = "start with `/` and use letters, digits, `-`, `.`, `_` and `~`";
                 self.report(&format!("{at}/path"), message, help);
             }
-            self.filled(
-                &format!("{at}/servers"),
-                &raw.servers,
-                "name the servers behind this path",
-            );
-            let mut used = BTreeSet::new();
-            let mut found = Vec::new();
-            for (i, name) in raw.servers.iter().enumerate() {
-                let at = format!("{at}/servers/{i}");
-                self.unique(&at, name, &mut used);
-                match named.get(name.as_str()) {
-                    Some(server) => found.push(*server),
-                    None => {
-                        let list: Vec<_> = named.keys().copied().collect();
-                        let message = format!("there is no server `{}`", name.escape_debug());
-                        let help = format!("the servers are: {}", list.join(", "));
-                        self.report_reference(DefiningSection::Servers, &at, message, help);
-                    }
-                }
-            }
+            let found = self.route_servers(&format!("{at}/servers"), &raw.servers, &named);
             if !self.is_doubtful(DefiningSection::Servers) {
                 self.schemes_differ(&at, &found, servers);
             }
@@ -724,6 +705,31 @@ impl SettingsCompiler<'_> {
             });
         }
         routes
+    }
+
+    /// Finds the servers behind a route among those that are `named`.
+    fn route_servers(
+        &mut self,
+        at: &str,
+        names: &[String],
+        named: &BTreeMap<&str, usize>,
+    ) -> Vec<usize> {
+        self.filled(at, names, "name the servers behind this path");
+        let mut used = BTreeSet::new();
+        let mut found = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            let at = format!("{at}/{i}");
+            self.unique(&at, name, &mut used);
+            let Some(server) = named.get(name.as_str()) else {
+                let list: Vec<_> = named.keys().copied().collect();
+                let message = format!("there is no server `{}`", name.escape_debug());
+                let help = format!("the servers are: {}", list.join(", "));
+                self.report_reference(DefiningSection::Servers, &at, message, help);
+                continue;
+            };
+            found.push(*server);
+        }
+        found
     }
 
     /// Reports servers of a route whose names give the same URI scheme, by which their resources are told apart.

@@ -142,11 +142,10 @@ impl Policy {
     ) -> ReleasedReply {
         let Reading { principal, server, .. } = reading;
         let mut ran = ControlSet::default();
-        if terms.hint == ReadOnlyHint::Claimed && wants_to_write(said.value()) {
-            let finding = Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code());
-            return ReleasedReply::withheld(finding, ran);
-        }
-        if let Some(finding) = terms.unlike(said.value(), &mut ran) {
+        let is_claimed = terms.hint == ReadOnlyHint::Claimed;
+        let written = (is_claimed && wants_to_write(said.value()))
+            .then(|| Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code()));
+        if let Some(finding) = written.or_else(|| terms.unlike(said.value(), &mut ran)) {
             return ReleasedReply::withheld(finding, ran);
         }
         let (said, apps) = match self.without_apps_in(server, said) {
@@ -204,19 +203,7 @@ impl Policy {
                 None => self.fitted(server, terms, said, &mut found),
             },
         };
-        let reply = match reply {
-            // A result that was not inspected completely is withheld in every mode.
-            VisibleReply::Result(_) | VisibleReply::Apart(_) if budget.is_exhausted() => {
-                found.push(Finding::over_budget());
-                VisibleReply::Withheld(Finding::over_budget())
-            }
-            reply @ (VisibleReply::Result(_)
-            | VisibleReply::Error(_)
-            | VisibleReply::Told(_)
-            | VisibleReply::Apart(_)
-            | VisibleReply::List(_)
-            | VisibleReply::Withheld(_)) => reply,
-        };
+        let reply = inspected_completely(reply, budget, &mut found);
         ReleasedReply { reply, findings: found, ran }
     }
 
@@ -610,4 +597,24 @@ fn unlike(result: Value<'_>, schema: &Schema, budget: &WorkBudget) -> Option<Fin
         None => Err(missing()),
     };
     Some(Finding::misfit(Detector::OutputSchema, at, checked.err()?))
+}
+
+/// A reply, unless a part of it was not inspected: such a result is withheld in every mode.
+fn inspected_completely(
+    reply: VisibleReply,
+    budget: &WorkBudget,
+    found: &mut Vec<Finding>,
+) -> VisibleReply {
+    match reply {
+        VisibleReply::Result(_) | VisibleReply::Apart(_) if budget.is_exhausted() => {
+            found.push(Finding::over_budget());
+            VisibleReply::Withheld(Finding::over_budget())
+        }
+        reply @ (VisibleReply::Result(_)
+        | VisibleReply::Error(_)
+        | VisibleReply::Told(_)
+        | VisibleReply::Apart(_)
+        | VisibleReply::List(_)
+        | VisibleReply::Withheld(_)) => reply,
+    }
 }

@@ -284,18 +284,7 @@ impl Policy {
             decided.for_any_arguments = true;
         }
         pinned(viewer, &mut decided, subject, offer, listed);
-        let definition = offer.map(CatalogItem::definition);
-        if let (Some(known), Some(definition)) = (subject.known, definition)
-            && decided.decision.shows()
-            && asked(&mut decided, Control::Registry)
-            && !known.fits(definition)
-        {
-            let finding = Finding::unregistered();
-            let reason = Reason::Definition(finding.clone());
-            decided.decision.effect = Effect::Deny(Denial { reason, told: Disclosure::Nothing });
-            decided.decision.findings.push(finding);
-            decided.for_any_arguments = true;
-        }
+        registered(&mut decided, subject, offer);
         self.shadowed(facts, &mut decided, subject);
         decided.for_any_arguments |=
             self.refuses_app(server, kind, &rule_name, offer, &mut decided.decision);
@@ -498,4 +487,24 @@ fn unlisted_file() -> AccessDecision {
 const fn asked(decided: &mut AccessDecision, control: Control) -> bool {
     decided.decision.ran.note(control);
     true
+}
+
+/// Denies an item whose definition is not the one that the operator has registered.
+fn registered(
+    decided: &mut AccessDecision,
+    subject: AccessRequest<'_>,
+    offer: Option<&CatalogItem>,
+) {
+    let definition = offer.map(CatalogItem::definition);
+    if let (Some(known), Some(definition)) = (subject.known, definition)
+        && decided.decision.shows()
+        && asked(decided, Control::Registry)
+        && !known.fits(definition)
+    {
+        let finding = Finding::unregistered();
+        let reason = Reason::Definition(finding.clone());
+        decided.decision.effect = Effect::Deny(Denial { reason, told: Disclosure::Nothing });
+        decided.decision.findings.push(finding);
+        decided.for_any_arguments = true;
+    }
 }

@@ -9,27 +9,27 @@ use super::national;
 pub enum PersonalKind {
     /// The name of a person.
     Name,
-    /// An e-mail address.
+    /// An e-mail address of a person.
     Email,
-    /// A telephone number.
+    /// A telephone number of a person.
     Phone,
-    /// A postal address.
+    /// A postal address, or a part of one.
     Address,
     /// A date of birth.
     BirthDate,
     /// A number or document that a government gives to a person: an identity card, a passport, a driving licence, a tax
     /// or social insurance number.
     NationalId,
-    /// A bank account.
+    /// The number of a bank account.
     BankAccount,
-    /// A payment card.
+    /// The number of a payment card.
     Card,
     /// Health: an illness, a medication, the history of a patient.
     Health,
 }
 
 impl PersonalKind {
-    /// Every kind.
+    /// Every kind of personal data.
     pub const ALL: [Self; 9] = [
         Self::Name,
         Self::Email,
@@ -46,7 +46,7 @@ impl PersonalKind {
 /// What data of one kind are called, in lower case.
 #[derive(Clone, Copy, Debug)]
 pub struct PersonalNames {
-    /// The kind.
+    /// The kind that they name.
     pub kind: PersonalKind,
     /// Names wherever they stand: one word, or several in sequence.
     pub names: &'static [&'static str],
