@@ -121,6 +121,22 @@ fn a_recipient_that_only_an_untrusted_result_has_shown_is_refused_and_its_ordina
     }
 }
 
+/// The registry knows a tool better than an entry for a whole server does.
+#[test]
+fn labels_in_the_registry_come_before_those_in_the_policy() {
+    for era in ERAS {
+        let server = server(era);
+        let mut config = config(&server, "mode: deny");
+        let facts = "{server: up, tool: contacts, flow: {integrity: untrusted}}, {server: up, tool: remove, flow: {sink: none}}";
+        config.more = format!("registry: {{tools: [{facts}]}}");
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        passes(&ana, "contacts", &json!({}));
+        is_refused(&ana, "send", &to("bob@corp.example"), "flow-target");
+        passes(&ana, "remove", &json!({ "id": "doc_9999_z" }));
+    }
+}
+
 /// A link that the page has as a whole can be opened, since its author cannot know what the caller knows. One that the
 /// caller has put together cannot, and neither can any once the choice of links has told enough.
 #[test]
@@ -595,6 +611,15 @@ fn mistakes_in_the_section_are_named_with_their_places() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(text.contains(said) && text.contains("gateway.yaml:"), "{flow}: {text}");
     }
+    let mut config = config(&server, "mode: deny");
+    let entries =
+        "{server: up, tool: web, flow: {}}, {server: up, tool: mail, flow: {targets: [a/b]}}";
+    config.more = format!("registry: {{tools: [{entries}]}}");
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(
+        text.contains("this entry has no label") && text.contains("`a/b` names no argument"),
+        "{text}"
+    );
     for (label, said) in [
         ("{servers: [nowhere], sink: none}", "there is no server `nowhere`"),
         ("{servers: [up], tools: [], sink: none}", "this entry can never apply"),

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use crate::definition::shadow::{ShadowingPolicy, Winner};
 use crate::engine::pipeline::Policy;
-use crate::flow::guard::{FlowPolicy, FlowSettings};
+use crate::flow::guard::{FlowPolicy, FlowSettings, names_argument};
 use crate::flow::label::Sink;
 use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::rules::condition::{Condition, ConditionError};
@@ -455,7 +455,7 @@ impl PolicyCompiler<'_> {
             self.report("/flow/sinks".to_owned(), "nothing is guarded", none);
         }
         for (n, _) in flow.sinks.iter().flatten().enumerate().filter(|(_, s)| **s == Sink::None) {
-            let help = "name `write`, `destructive` or `external`";
+            let help = "name `write`, `destructive`, `fetch` or `external`";
             self.report(format!("/flow/sinks/{n}"), "what only reads is no sink", help);
         }
         for (n, label) in flow.labels.iter().enumerate() {
@@ -472,7 +472,7 @@ impl PolicyCompiler<'_> {
                 self.report(at.clone(), "this entry has no label", help);
             }
             for (m, target) in label.targets.iter().flatten().enumerate() {
-                if target.is_empty() || target.contains(['/', '*']) {
+                if !names_argument(target) {
                     let help =
                         "write the name of an argument at the top level, such as `recipient`";
                     let message = format!("`{}` names no argument", target.escape_debug());

@@ -33,7 +33,7 @@ use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoute
 use crate::engine::events;
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
-use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy};
+use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy, ToolFlowLabels};
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::approval::{ApprovalCause, ApprovalDemand};
 use crate::rules::apps::AppPolicies;
@@ -445,6 +445,12 @@ impl Policy {
     #[must_use]
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
+    }
+
+    /// Adds labels of single tools for flow control, which come before all others.
+    #[must_use]
+    pub fn with_flow_labels(self, labels: impl IntoIterator<Item = ToolFlowLabels>) -> Self {
+        Self { flow: self.flow.labelling(labels), ..self }
     }
 
     /// Sets the tools that no server has.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use json::{Fragment, Value};
 use policy_core::subject::name::ServerName;
@@ -154,16 +155,46 @@ pub struct FlowLabel {
     pub vouched: Vec<String>,
 }
 
-/// A compiled [`FlowLabel`].
+/// A compiled [`FlowLabel`]: what it applies to, and its labels.
 #[derive(Debug)]
 struct CompiledLabel {
     servers: Vec<Pattern>,
     tools: Option<Vec<Pattern>>,
-    integrity: Option<Integrity>,
-    confidentiality: Option<Confidentiality>,
-    sink: Option<Sink>,
-    targets: Option<Vec<Box<str>>>,
-    vouched: Vec<Box<str>>,
+    labels: GivenLabels,
+}
+
+/// Labels that an operator gives; what is left out is taken from the next entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "FlowLabelsOfTool")]
+pub struct GivenLabels {
+    /// Who can write what the tool returns: `trusted`, `listed` or `untrusted`.
+    pub integrity: Option<Integrity>,
+    /// Who may read what the tool returns: `public`, `internal`, `confidential` or `restricted`.
+    pub confidentiality: Option<Confidentiality>,
+    /// What the tool does with its arguments: `none`, `write`, `destructive`, `fetch` or `external`.
+    pub sink: Option<Sink>,
+    /// The arguments that say who or what the call is about.
+    pub targets: Option<Vec<Box<str>>>,
+    /// Members of `structuredContent` whose values the server vouches for.
+    pub vouched: Vec<Box<str>>,
+}
+
+/// The labels of one tool, as the registry has them.
+#[derive(Clone, Debug)]
+pub struct ToolFlowLabels {
+    /// The name of the server.
+    pub server: Box<str>,
+    /// The tool, by the server's own name for it.
+    pub tool: Box<str>,
+    /// Its labels.
+    pub labels: GivenLabels,
+}
+
+/// Whether a text under `targets` can be the name of an argument at the top level.
+#[must_use]
+pub fn names_argument(target: &str) -> bool {
+    !target.is_empty() && !target.contains(['/', '*'])
 }
 
 /// What is known about one tool.
@@ -246,6 +277,8 @@ pub struct FlowPolicy {
     sinks: Vec<Sink>,
     link_bits: u32,
     labels: Vec<CompiledLabel>,
+    /// Labels of single tools, by server and tool, which come before the others.
+    of_tools: BTreeMap<Box<str>, BTreeMap<Box<str>, GivenLabels>>,
     /// Whether a rule reads `flow` or `origin`.
     is_read: bool,
     /// Whether a rule reads `origin`.
@@ -260,11 +293,13 @@ impl FlowPolicy {
         let compiled = |label: FlowLabel| CompiledLabel {
             servers: patterns(&label.servers),
             tools: label.tools.as_deref().map(patterns),
-            integrity: label.integrity,
-            confidentiality: label.confidentiality,
-            sink: label.sink,
-            targets: label.targets.map(|names| names.into_iter().map(Into::into).collect()),
-            vouched: label.vouched.into_iter().map(Into::into).collect(),
+            labels: GivenLabels {
+                integrity: label.integrity,
+                confidentiality: label.confidentiality,
+                sink: label.sink,
+                targets: label.targets.map(|names| names.into_iter().map(Into::into).collect()),
+                vouched: label.vouched.into_iter().map(Into::into).collect(),
+            },
         };
         let guarded = || vec![Sink::Write, Sink::Destructive, Sink::Fetch, Sink::External];
         Self {
@@ -274,9 +309,19 @@ impl FlowPolicy {
             sinks: settings.sinks.unwrap_or_else(guarded),
             link_bits: settings.link_bits,
             labels: settings.labels.into_iter().map(compiled).collect(),
+            of_tools: BTreeMap::new(),
             is_read: false,
             compares_origins: false,
         }
+    }
+
+    /// The same with labels of single tools, which come before all others.
+    #[must_use]
+    pub fn labelling(mut self, all: impl IntoIterator<Item = ToolFlowLabels>) -> Self {
+        for ToolFlowLabels { server, tool, labels } in all {
+            self.of_tools.entry(server).or_default().insert(tool, labels);
+        }
+        self
     }
 
     /// The same where a rule reads `flow` or `origin`: flows are remembered then in every mode.
@@ -327,7 +372,10 @@ impl FlowPolicy {
                     }
                 }
         };
-        let entries: Vec<_> = self.labels.iter().filter(concerns).collect();
+        let of_tool = || self.of_tools.get(server.as_str())?.get(name);
+        let of_tool = (kind == ItemKind::Tool).then(of_tool).flatten();
+        let others = self.labels.iter().filter(concerns).map(|entry| &entry.labels);
+        let entries: Vec<_> = of_tool.into_iter().chain(others).collect();
         let integrity = entries.iter().find_map(|entry| entry.integrity);
         let confidentiality = entries.iter().find_map(|entry| entry.confidentiality);
         // A prompt or a resource sends something where an entry says so.

@@ -280,8 +280,13 @@ impl SettingsCompiler<'_> {
         let apps =
             servers.iter().filter_map(|server| Some((server.name.clone(), server.apps.clone()?)));
         let apps = AppPolicies::new(apps);
-        let policy =
-            policy.map(|policy| policy.with_registry(registry).with_routes(shared).with_apps(apps));
+        let policy = policy.map(|policy| {
+            policy
+                .with_registry(registry.known)
+                .with_flow_labels(registry.flow)
+                .with_routes(shared)
+                .with_apps(apps)
+        });
         policy.map_err(|problems| self.report_policy(problems)).ok()
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use detection::labels::Labels;
 use json::{Document, JsonBounds};
 use policy::definition::registry::{RateLimit, Registry, RegistryEntry};
+use policy::flow::guard::{GivenLabels, ToolFlowLabels, names_argument};
 use policy_core::subject::name::ServerName;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
@@ -20,14 +21,23 @@ const FILES: usize = 10_000;
 /// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
+/// The registry, and what it says for flow control.
+#[derive(Debug, Default)]
+pub(super) struct CompiledRegistry {
+    /// The facts about each tool.
+    pub(super) known: Registry,
+    /// The labels of tools for flow control.
+    pub(super) flow: Vec<ToolFlowLabels>,
+}
+
 impl SettingsCompiler<'_> {
     pub(super) fn registry(
         &mut self,
         raw: RawRegistry,
         folder: &Path,
         servers: &[ServerName],
-    ) -> Registry {
-        let mut registry = Registry::default();
+    ) -> CompiledRegistry {
+        let mut registry = CompiledRegistry::default();
         for (n, tool) in raw.tools.into_iter().enumerate() {
             let at = format!("/registry/tools/{n}");
             self.registered(&at, tool, None, servers, &mut registry);
@@ -53,7 +63,7 @@ impl SettingsCompiler<'_> {
         at: &str,
         folder: &Path,
         servers: &[ServerName],
-        registry: &mut Registry,
+        registry: &mut CompiledRegistry,
     ) -> Result<(), String> {
         let unread =
             |error: std::io::Error| format!("could not read `{}`: {error}", folder.display());
@@ -147,7 +157,7 @@ impl SettingsCompiler<'_> {
         raw: RawRegistered,
         schema: Option<String>,
         servers: &[ServerName],
-        registry: &mut Registry,
+        registry: &mut CompiledRegistry,
     ) {
         if !servers.iter().any(|server| server.as_str() == raw.server) {
             let list: Vec<_> = servers.iter().map(ServerName::as_str).collect();
@@ -174,6 +184,11 @@ impl SettingsCompiler<'_> {
             }
             labels.add(pointer, label);
         }
+        if let Some(flow) = raw.flow {
+            self.flow_labels(&format!("{at}/flow"), &flow);
+            let (server, tool) = (raw.server.as_str().into(), raw.tool.as_str().into());
+            registry.flow.push(ToolFlowLabels { server, tool, labels: flow });
+        }
         let registered = RegistryEntry {
             owner: raw.owner.map(Into::into),
             version: raw.version.map(Into::into),
@@ -190,9 +205,22 @@ impl SettingsCompiler<'_> {
             schema: digest,
             labels,
         };
-        if !registry.add(&raw.server, &raw.tool, registered) {
+        if !registry.known.add(&raw.server, &raw.tool, registered) {
             let message = format!("`{}` is registered twice", raw.tool.escape_debug());
             self.report(at, message, "keep one of them");
+        }
+    }
+
+    /// Checks the labels of a tool for flow control.
+    fn flow_labels(&mut self, at: &str, flow: &GivenLabels) {
+        if *flow == GivenLabels::default() {
+            let help = "write `integrity`, `confidentiality`, `sink`, `targets` or `vouched`";
+            self.report(at, "this entry has no label", help);
+        }
+        for target in flow.targets.iter().flatten().filter(|target| !names_argument(target)) {
+            let message = format!("`{}` names no argument", target.escape_debug());
+            let help = "write the name of an argument at the top level, such as `recipient`";
+            self.report(&format!("{at}/targets"), message, help);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use policy::definition::registry::{DataClass, ToolEffect};
+use policy::flow::guard::GivenLabels;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -59,6 +60,8 @@ pub(in crate::config::settings) struct RawRegistered {
     /// `fields` of `content` in the policy says which callers see them.
     #[serde(default)]
     pub(in crate::config::settings) fields: BTreeMap<String, String>,
+    /// The labels of the tool for flow control. They come before those under `policy.flow.labels`.
+    pub(in crate::config::settings) flow: Option<GivenLabels>,
     /// Maximum rate of calls by one caller: `5/s`, `60/m` or `100/h`.
     pub(in crate::config::settings) rate: Option<String>,
 }
