@@ -409,7 +409,8 @@ pub fn lasting(
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &environment, &metrics, observers)?;
     let (recorded, counted) = (Arc::clone(&journal), Arc::clone(&metrics));
-    let approvals = Approvals::new(approvals, recorded, counted, Arc::clone(&clock));
+    let process = crate::base::sha256::sha256(&key);
+    let approvals = Approvals::new(approvals, recorded, counted, Arc::clone(&clock), process);
     let locks = LockStore::new(limits.sessions, Arc::clone(&metrics));
     let lasting = ProcessState {
         tasks,

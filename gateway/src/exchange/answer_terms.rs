@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use detection::inspect::{Detector, Finding};
 use http::Response;
-use json::{Fragment, Value};
+use json::{Document, Fragment, JsonBounds, Value};
 use policy::engine::ask::{AnswerTerms, RequestTerms};
 use policy::engine::message::{RequestOperation, TaskOperation};
 use policy::engine::pipeline::{Facts, Policy, Shown};
@@ -42,7 +42,7 @@ pub(super) struct GivenAnswers {
 enum UnaskedAnswers {
     /// They would be sent to the server, and are refused.
     Refused,
-    /// They are sent to nobody.
+    /// They are sent to nobody (SPEC 2026-07-28, SEP-2322: what was not asked for is ignored).
     Dropped,
 }
 
@@ -58,6 +58,24 @@ impl GivenAnswers {
             UnaskedAnswers::Refused => terms.check(answers, budget),
             UnaskedAnswers::Dropped => terms.check_asked(answers, budget),
         }
+    }
+
+    /// The answers that were asked for; `None` if there are none.
+    pub(super) fn asked(&self) -> Option<Fragment> {
+        let (answers, terms) = (self.answers.value(), self.terms.as_ref()?);
+        let is_asked = |key: &str| terms.asks(key);
+        if answers.members().all(|(key, _)| is_asked(&key)) {
+            return Some(self.answers.clone());
+        }
+        let asked: Vec<_> = answers.members().filter(|(key, _)| is_asked(key)).collect();
+        let mut out = Vec::new();
+        json::write_members(&mut out, asked.iter(), |out, (key, answer)| {
+            json::write_name(out, key);
+            out.extend_from_slice(answer.raw().as_bytes());
+        });
+        // INVARIANT: an object from which members were removed is within the bounds of the whole.
+        let document = Document::parse(out.into(), &JsonBounds::ANSWER).ok()?;
+        (!asked.is_empty()).then(|| Fragment::whole(Arc::new(document)))
     }
 }
 
@@ -95,9 +113,9 @@ impl Gateway {
         match state {
             _ if of_task.is_some() => of_task,
             // Without a state nothing was asked.
-            None => given(RequestTerms::default(), UnaskedAnswers::Refused),
+            None => given(RequestTerms::default(), UnaskedAnswers::Dropped),
             Some(RequestState::Server(state)) => {
-                given(state.terms.clone(), UnaskedAnswers::Refused)
+                given(state.terms.clone(), UnaskedAnswers::Dropped)
             }
             Some(RequestState::Parked(name)) => {
                 let terms = self.parked_calls.read(name, |parked| Arc::clone(&parked.terms))?;

@@ -186,6 +186,7 @@ impl Gateway {
             flow: asked.flow.as_ref().map(super::flows::ExchangeFlow::key),
             demand,
             config_digest: &self.config_digest,
+            process: demand.violation().is_some().then_some(self.approvals.process()),
         };
         bound.binding()
     }

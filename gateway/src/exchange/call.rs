@@ -212,12 +212,16 @@ impl Gateway {
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, entry).await;
         }
+        let is_of_task = task_answers.is_some();
         let given = self.given_answers(admitted.state.as_ref(), inputs.as_ref(), task_answers);
-        if let Some(given) = given
-            && let Err(finding) = self.fit(&arrived, given).await
-        {
-            entry.found(vec![finding.clone()]);
-            return self.failed_use(entry, verb, &Failure::Answer(finding), &id);
+        let mut inputs = inputs;
+        if let Some(given) = given {
+            // The answers to a task are no inputs.
+            inputs = if is_of_task { inputs } else { given.asked() };
+            if let Err(finding) = self.fit(&arrived, given).await {
+                entry.found(vec![finding.clone()]);
+                return self.failed_use(entry, verb, &Failure::Answer(finding), &id);
+            }
         }
         let wanted = Wanted { id, progress, level, slot };
         let mut frame = match self.with_intent(&arrived, entry, wanted) {

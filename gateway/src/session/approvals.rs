@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use policy::rules::approval::ApprovalDemand;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 
 use crate::audit::{ApprovalEvent, AuditError, Journal, LostRecord};
@@ -167,6 +168,11 @@ pub enum AnswerError {
 /// Keeps questions and approvals. An implementation that several gateways share has to spend each approval once among
 /// all of them.
 pub trait ApprovalStore: fmt::Debug + Send + Sync {
+    /// Whether changes wait for a disk.
+    fn waits_for_disk(&self) -> bool {
+        false
+    }
+
     /// The question of this call, if it was asked and has not expired.
     fn find(&self, binding: &ApprovalBinding, now: Instant) -> Option<OpenApproval>;
 
@@ -245,6 +251,8 @@ pub struct Approvals {
     journal: Arc<Journal>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
+    /// Random bytes of the process.
+    process: [u8; 32],
     /// Held while a question is answered or removed, so that the records tell what happened.
     changing: Mutex<()>,
     /// Calls that a server has interrupted with questions of its own, by the digest of the state that their client carries.
@@ -269,6 +277,7 @@ impl Approvals {
         journal: Arc<Journal>,
         metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
+        process: [u8; 32],
     ) -> Self {
         let all = store.all(clock.instant());
         let waiting = all.iter().filter(|open| *open.state.borrow() == ApprovalState::Waiting);
@@ -278,9 +287,16 @@ impl Approvals {
             journal,
             metrics,
             clock,
+            process,
             changing: Mutex::default(),
             interrupted: BoundedMap::new(INTERRUPTED),
         }
+    }
+
+    /// What approvals are bound to that flow control asks for: random bytes of the process.
+    #[must_use]
+    pub const fn process(&self) -> &[u8; 32] {
+        &self.process
     }
 
     /// The question of this call, if it was asked and has not expired.
@@ -299,7 +315,8 @@ impl Approvals {
         settings: &ApprovalSettings,
     ) -> Result<KeptQuestion, AskError> {
         let now = self.clock.instant();
-        let kept = self.store.ask(question, settings, now).map_err(AskError::Limit)?;
+        let ask = || self.store.ask(question, settings, now);
+        let kept = self.changed(ask).map_err(AskError::Limit)?;
         if !kept.is_new {
             return Ok(kept);
         }
@@ -336,6 +353,22 @@ impl Approvals {
     /// # Errors
     /// If there is no such question, if it was answered, or if the approval cannot be recorded.
     pub fn answer(&self, id: &ApprovalId, answer: &ApprovalAnswer) -> Result<(), AnswerError> {
+        self.changed(|| self.answered(id, answer))
+    }
+
+    /// Runs a change of the store. One that waits for a disk leaves the threads that serve requests to others.
+    fn changed<T>(&self, change: impl FnOnce() -> T) -> T {
+        let is_served = || {
+            let runtime = Handle::try_current().map(|handle| handle.runtime_flavor());
+            runtime.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread)
+        };
+        match self.store.waits_for_disk() && is_served() {
+            true => tokio::task::block_in_place(change),
+            false => change(),
+        }
+    }
+
+    fn answered(&self, id: &ApprovalId, answer: &ApprovalAnswer) -> Result<(), AnswerError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.instant();
         let open = self.store.get(id, now).ok_or(AnswerError::Unknown)?;
@@ -350,7 +383,11 @@ impl Approvals {
                 return Err(AnswerError::Unrecorded);
             }
         }
-        self.store.answer(id, answer.verdict, now)?;
+        if let Err(error) = self.store.answer(id, answer.verdict, now) {
+            // The record says that it was answered, so it must not wait any longer.
+            self.withdraw(&|question| question.id == *id);
+            return Err(error);
+        }
         self.metrics.approvals_waiting.fetch_sub(1, Ordering::AcqRel);
         self.metrics.approval(step);
         let source = answer.source.as_str();
@@ -364,7 +401,8 @@ impl Approvals {
     /// Uses the approval of a call; `None` if another call has used it.
     #[must_use]
     pub fn spend(&self, id: &ApprovalId, binding: &ApprovalBinding) -> Option<SpentApproval> {
-        self.store.spend(id, binding, self.clock.instant()).then_some(SpentApproval(()))
+        let spend = || self.store.spend(id, binding, self.clock.instant());
+        self.changed(spend).then_some(SpentApproval(()))
     }
 
     /// Remembers what was approved of a call that waits for its client, which carries `state`, until `until`.
@@ -395,7 +433,14 @@ impl Approvals {
     }
 
     fn remove(&self, is_withdrawn: &dyn Fn(&ApprovalQuestion) -> bool) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changed(|| {
+            let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.withdraw(is_withdrawn);
+        });
+    }
+
+    /// Removes questions; the caller holds `changing`.
+    fn withdraw(&self, is_withdrawn: &dyn Fn(&ApprovalQuestion) -> bool) {
         for removed in self.store.remove(self.clock.instant(), is_withdrawn) {
             let RemovedQuestion { question, state, step } = removed;
             match state {

@@ -103,7 +103,7 @@ fn names_webhook(name: &str, value: Value<'_>) -> bool {
 /// Whether a text says that there is a webhook: the mode of a delivery, or the secret of one.
 fn is_word(text: &str) -> bool {
     let letters = letters(text);
-    matches!(letters.as_str(), "webhook" | "webhooks" | "callback")
+    matches!(letters.as_str(), "webhook" | "webhooks" | "callback" | "callbacks")
         || text
             .trim_start()
             .get(..SECRET.len())
@@ -115,15 +115,22 @@ fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
+/// Schemes of addresses that some reader takes without the slashes.
+const SCHEMES: [&str; 4] = ["http:", "https:", "wss:", "mailto:"];
+
 /// Whether some reader could take a text, or a part of it, for a URL with a host: also with backslashes, with an escaped
 /// colon, with characters that parsers of URLs drop (WHATWG URL, section 4.4), and without the slashes of `https:`.
 fn is_address(text: &str) -> bool {
     let is_read = |c: &char| !c.is_whitespace() && !c.is_control();
     let text: String = text.chars().filter(is_read).collect();
     let text = text.to_ascii_lowercase().replace('\\', "/").replace("%3a", ":").replace("%2f", "/");
-    text.starts_with("//")
-        || text.contains("://")
-        || ["http:", "https:", "ws:", "wss:", "mailto:"].iter().any(|known| text.contains(known))
+    // `arn:aws:s3` is no address, although it has `ws:` in it.
+    let begins_word = |at: usize| {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        !before.is_some_and(char::is_alphanumeric)
+    };
+    let has = |scheme: &str| text.match_indices(scheme).any(|(at, _)| begins_word(at));
+    text.starts_with("//") || text.contains("://") || SCHEMES.iter().any(|scheme| has(scheme))
 }
 
 #[cfg(test)]
@@ -176,6 +183,7 @@ mod tests {
         for params in [
             r#"{"name":"email.received","arguments":{"from":"*@example.com","n":3},"cursor":null,"maxEvents":50}"#,
             r#"{"webhook":null,"callback":false,"cursor":"MTIz/YWJj=="}"#,
+            r#"{"arguments":{"bucket":"arn:aws:s3:::b","subject":"News: today"},"cursor":"rows:10"}"#,
         ] {
             assert_eq!(place("events/poll", params), None, "{params}");
         }

@@ -814,7 +814,7 @@ impl SeenText {
                 self.is_whole_endorsed |= is_endorsed;
             }
             // What is judged has none: `FlowMemory::followed` compares links.
-            ValueKind::Link => {}
+            ValueKind::Link | ValueKind::LinkForm => {}
             ValueKind::Run => {
                 self.has_untrusted_text |= only_untrusted;
                 self.has_confidential |= is_confidential;

@@ -65,9 +65,9 @@ impl ValueMarks {
         self.has(Self::WRITTEN)
     }
 
-    /// These marks of a link that a result shows.
-    const fn shown_as_link(self) -> Self {
-        if self.has(Self::SENT) { self } else { self.with(Self::WRITTEN) }
+    /// These marks of a link that a result shows, and whose form has these marks.
+    const fn shown_as_link(self, form: Self) -> Self {
+        if form.has(Self::SENT) { self } else { self.with(Self::WRITTEN) }
     }
 
     /// The marks of a value after it was shown or sent once more.
@@ -299,10 +299,16 @@ impl FlowMemory {
         let is_untrusted = new.has(ValueMarks::UNTRUSTED);
         let is_shown = is_untrusted || new.has(ValueMarks::TRUSTED);
         let links = &mut self.links;
+        let mut form = ValueMarks::default();
         let mut mark = |kind: ValueKind, hash: u64| {
+            if kind == ValueKind::LinkForm && is_shown {
+                // Only what was sent is remembered in this form.
+                form = values.get(&hash).copied().unwrap_or(first);
+                return true;
+            }
             let is_skipped = kind == ValueKind::Run && runs == RunMarking::Known;
             let as_link = |marks: ValueMarks| match kind == ValueKind::Link && is_shown {
-                true => marks.shown_as_link(),
+                true => marks.shown_as_link(form),
                 false => marks,
             };
             if let Some(marks) = values.get_mut(&hash) {

@@ -12,6 +12,7 @@ use policy_core::base::hidden::is_plain_ascii;
 use unicode_normalization::UnicodeNormalization as _;
 
 use self::address::{AccountGroups, Canonical};
+use self::link::LinkPart;
 
 mod address;
 pub mod link;
@@ -44,8 +45,11 @@ impl ValueKey {
         self.0.hash_one((1_u8, words))
     }
 
-    fn link(&self, text: &str) -> u64 {
-        self.0.hash_one((2_u8, text))
+    fn link(&self, part: LinkPart<'_>) -> u64 {
+        match part {
+            LinkPart::Exact(text) => self.0.hash_one((2_u8, text)),
+            LinkPart::Form(text) => self.0.hash_one((3_u8, text)),
+        }
     }
 }
 
@@ -65,6 +69,8 @@ pub enum ValueKind {
     Run,
     /// A link, as it is written.
     Link,
+    /// The form that the spellings of a link share; what is shown has it before the link.
+    LinkForm,
 }
 
 /// How widely the addresses inside a token are read. Each reading finds all that the ones before it find, so that what
@@ -146,8 +152,12 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         let key = self.key;
         // What is judged is compared with links only where the tool follows links: see `FlowMemory::followed`.
         if self.reading != ValueReading::Judged
-            && !link::each(text, self.reading, &mut |link| {
-                self.pass(ValueKind::Link, key.link(link))
+            && !link::each(text, self.reading, &mut |part| {
+                let kind = match part {
+                    LinkPart::Exact(_) => ValueKind::Link,
+                    LinkPart::Form(_) => ValueKind::LinkForm,
+                };
+                self.pass(kind, key.link(part))
             })
         {
             return false;
@@ -568,7 +578,7 @@ mod tests {
                     .map(|reading| found(&key, reading, &text));
             // Only what was shown as a link is one; of what is given, what a server could make one of counts too.
             let mut given = given;
-            given.retain(|(kind, _)| *kind != ValueKind::Link);
+            given.retain(|(kind, _)| *kind != ValueKind::LinkForm);
             prop_assert!(judged.iter().all(|value| given.contains(value)));
             prop_assert!(given.iter().all(|value| untrusted.contains(value)));
         }

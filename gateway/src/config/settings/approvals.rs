@@ -66,7 +66,10 @@ impl Default for ApprovalSettings {
 
 impl SettingsCompiler<'_> {
     pub(super) fn approval_file(&mut self, raw: Option<&str>) -> Option<PathBuf> {
-        raw.map(|file| self.of_process(file))
+        let file = self.of_process(raw?);
+        // Programs of servers must neither read nor write it.
+        self.uses.files.push(file.clone());
+        Some(file)
     }
 
     pub(super) fn webhook(

@@ -41,6 +41,7 @@ pub(super) struct ConfiguredFiles<'a> {
     pub(super) configuration: &'a Path,
     pub(super) pins: &'a PinSettings,
     pub(super) revocations: Option<&'a Path>,
+    pub(super) approvals: Option<&'a Path>,
     pub(super) audit: &'a AuditSettings,
     pub(super) ops: Option<&'a OpsListener>,
     pub(super) listeners: &'a [ListenerSettings],
@@ -99,6 +100,9 @@ impl ConfiguredFiles<'_> {
         name("/pins/file", "the lockfile of the pins", lockfile, FileAccess::Written);
         let signatures = lockfile::signatures(lockfile);
         name("/pins/file", "the signatures of the lockfile", &signatures, FileAccess::Written);
+        if let Some(file) = self.approvals {
+            name("/approvals/file", "the file of approvals", file, FileAccess::Written);
+        }
         if let Some(list) = self.revocations {
             let at = "/revocations/file";
             name(at, "the list of revocations", list, FileAccess::Written);

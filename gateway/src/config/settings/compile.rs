@@ -161,6 +161,7 @@ impl CompiledSections {
             configuration: file,
             pins: &self.pins,
             revocations: self.revocations.as_deref(),
+            approvals: self.approval_file.as_deref(),
             audit: &self.audit,
             ops: self.ops.as_ref(),
             listeners: &self.listeners,

@@ -4,10 +4,11 @@
 //! in the file before a call can use it, and out of it before the call is made: it is never used twice, also if the
 //! process is killed in between.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use redb::backends::FileBackend;
@@ -34,8 +35,11 @@ pub enum ApprovalFileError {
     #[error("the file of approvals `{0}` cannot be opened")]
     Open(PathBuf, #[source] io::Error),
     /// Who can change it can approve calls.
-    #[error("every user of this machine can change the file of approvals `{0}`, or replace it")]
-    OpenToAll(PathBuf),
+    #[error(
+        "other users can change the file of approvals `{0}`, or replace it: it has to belong to the user that the \
+         gateway runs as, with mode 0600, in folders that not everybody can write to"
+    )]
+    OpenToOthers(PathBuf),
     /// It is none, is damaged, or another process uses it.
     #[error("the file of approvals `{0}` cannot be used")]
     Content(PathBuf, #[source] Box<redb::Error>),
@@ -46,6 +50,8 @@ pub enum ApprovalFileError {
 pub struct FileApprovals {
     memory: MemoryApprovals,
     database: Database,
+    /// Held while memory and file are changed, so that the file has the last state.
+    changing: Mutex<()>,
 }
 
 impl FileApprovals {
@@ -58,9 +64,10 @@ impl FileApprovals {
         settings: &ApprovalSettings,
         clock: &dyn Clock,
     ) -> Result<Self, ApprovalFileError> {
-        let opened = opened(path).map_err(|error| ApprovalFileError::Open(path.into(), error))?;
-        if file::is_open_to_all(path) {
-            return Err(ApprovalFileError::OpenToAll(path.into()));
+        let unopened = |error| ApprovalFileError::Open(path.into(), error);
+        let opened = opened(path).map_err(unopened)?;
+        if file::is_replaceable_by_all(path) || !is_own(&opened).map_err(unopened)? {
+            return Err(ApprovalFileError::OpenToOthers(path.into()));
         }
         let unusable = |error| ApprovalFileError::Content(path.into(), Box::new(error));
         let backend = FileBackend::new(opened).map_err(|error| unusable(error.into()))?;
@@ -68,7 +75,8 @@ impl FileApprovals {
             .set_cache_size(CACHE)
             .create_with_backend(backend)
             .map_err(|error| unusable(error.into()))?;
-        let store = Self { memory: MemoryApprovals::default(), database };
+        let store =
+            Self { memory: MemoryApprovals::default(), database, changing: Mutex::default() };
         store.load(settings, clock).map_err(unusable)?;
         Ok(store)
     }
@@ -129,10 +137,24 @@ impl FileApprovals {
     }
 }
 
-/// Opens the file for its owner alone.
+/// Opens the file, and makes it for its owner alone. A symbolic link is not followed: it could lead to another file.
 fn opened(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
+
+/// Whether nobody else can change the file. If others can read it, they no longer can afterwards.
+fn is_own(file: &File) -> io::Result<bool> {
+    let data = file.metadata()?;
+    let is_own = data.is_file() && data.uid() == rustix::process::geteuid().as_raw();
+    if !is_own || data.mode() & 0o022 != 0 {
+        return Ok(false);
+    }
+    if data.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(true)
 }
 
 /// Logs that the file could not be written, and what follows from that.
@@ -141,6 +163,10 @@ fn log_unkept(error: &redb::Error, effect: &'static str) {
 }
 
 impl ApprovalStore for FileApprovals {
+    fn waits_for_disk(&self) -> bool {
+        true
+    }
+
     fn find(&self, binding: &ApprovalBinding, now: Instant) -> Option<OpenApproval> {
         self.memory.find(binding, now)
     }
@@ -151,13 +177,13 @@ impl ApprovalStore for FileApprovals {
         settings: &ApprovalSettings,
         now: Instant,
     ) -> Result<KeptQuestion, QuestionLimit> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = self.memory.ask(question, settings, now)?;
         if kept.is_new
             && let Err(error) = self.keep(&kept.open.question, &ApprovalState::Waiting)
         {
             log_unkept(&error, "nobody is asked");
-            let id = &kept.open.question.id;
-            self.memory.remove(now, &|question| question.id == *id);
+            self.memory.forget(&kept.open.question.id);
             return Err(QuestionLimit::Store);
         }
         Ok(kept)
@@ -177,6 +203,7 @@ impl ApprovalStore for FileApprovals {
         verdict: ApprovalVerdict,
         now: Instant,
     ) -> Result<(), AnswerError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let open = self.memory.get(id, now).ok_or(AnswerError::Unknown)?;
         if *open.state.borrow() != ApprovalState::Waiting {
             return Err(AnswerError::Answered);
@@ -191,6 +218,7 @@ impl ApprovalStore for FileApprovals {
     }
 
     fn spend(&self, id: &ApprovalId, binding: &ApprovalBinding, now: Instant) -> bool {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.memory.spend(id, binding, now) {
             return false;
         }
@@ -203,6 +231,7 @@ impl ApprovalStore for FileApprovals {
         now: Instant,
         is_withdrawn: &dyn Fn(&ApprovalQuestion) -> bool,
     ) -> Vec<RemovedQuestion> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = self.memory.remove(now, is_withdrawn);
         let ids: Vec<_> = removed.iter().map(|removed| removed.question.id.as_str()).collect();
         if let Err(error) = self.forget(&ids) {
@@ -316,9 +345,18 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(folder.open(&clock), Err(ApprovalFileError::Content(..))));
         drop(store);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(matches!(folder.open(&clock), Err(ApprovalFileError::OpenToAll(_))));
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        for open in [0o666, 0o660, 0o602] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(open)).unwrap();
+            assert!(matches!(folder.open(&clock), Err(ApprovalFileError::OpenToOthers(_))));
+        }
+        // One that others can only read is closed to them.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        drop(folder.open(&clock).unwrap());
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let link = folder.0.join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let linked = FileApprovals::open(&link, &SETTINGS, &clock);
+        assert!(matches!(linked, Err(ApprovalFileError::Open(..))));
         fs::write(&file, "no database").unwrap();
         assert!(matches!(folder.open(&clock), Err(ApprovalFileError::Content(..))));
         assert_eq!(fs::read(&file).unwrap(), b"no database", "nothing is lost");

@@ -124,7 +124,13 @@ impl MemoryApprovals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a question in that was asked before the process began. Bounds do not apply: it was within them.
+    /// Removes a question that nobody was asked.
+    pub(super) fn forget(&self, id: &ApprovalId) {
+        drop(self.table().remove(id));
+    }
+
+    /// Takes a question in that was asked before the process began. It was within the bounds of that time; new questions
+    /// have to be within those of now.
     pub(super) fn restore(&self, question: ApprovalQuestion, state: ApprovalState, until: Instant) {
         self.table().keep(question, state, until);
     }
@@ -262,6 +268,7 @@ pub(super) mod tests {
             flow: None,
             demand: &demand,
             config_digest: "",
+            process: None,
         };
         ApprovalQuestion {
             id: ApprovalId::new().unwrap(),

@@ -83,13 +83,15 @@ pub struct BoundCall<'a> {
     pub demand: &'a ApprovalDemand,
     /// The version of the configuration.
     pub config_digest: &'a str,
+    /// The process, if flow control asks: what it asks about is known of flows of this process.
+    pub process: Option<&'a [u8; 32]>,
 }
 
 impl BoundCall<'_> {
     /// The digest of everything that must not change between the question and the call.
     #[must_use]
     pub fn binding(&self) -> ApprovalBinding {
-        let Self { principal, call, flow, demand, config_digest } = self;
+        let Self { principal, call, flow, demand, config_digest, process } = self;
         let ApprovalDemand { rule, causes, definition, labels, .. } = demand;
         let mut arguments = Vec::new();
         if let Some(given) = &call.arguments {
@@ -111,6 +113,7 @@ impl BoundCall<'_> {
             format!("{flow:?} {labels:?}").as_bytes(),
             format!("{rule} {causes:?}").as_bytes(),
             config_digest.as_bytes(),
+            process.map(<[u8; 32]>::as_slice).unwrap_or_default(),
         ] {
             // With its length before it, no part runs into the next one.
             bound.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -186,6 +189,7 @@ mod tests {
     use crate::session::flow_store::{FlowKey, FlowPart};
 
     struct Parts {
+        process: Option<[u8; 32]>,
         principal: &'static str,
         server: &'static str,
         tool: &'static str,
@@ -198,6 +202,7 @@ mod tests {
     impl Default for Parts {
         fn default() -> Self {
             Self {
+                process: None,
                 principal: "ana",
                 server: "mail",
                 tool: "send",
@@ -230,7 +235,8 @@ mod tests {
         let flow =
             parts.flow.map(|n| FlowKey { caller: "ana".into(), part: FlowPart::Session([n; 16]) });
         let (principal, call, flow, demand) = (&principal, &call, flow.as_ref(), &demand);
-        BoundCall { principal, call, flow, demand, config_digest: parts.config }.binding()
+        let process = parts.process.as_ref();
+        BoundCall { principal, call, flow, demand, config_digest: parts.config, process }.binding()
     }
 
     #[test]
@@ -247,6 +253,7 @@ mod tests {
             Parts { labels: FlowLabels::STRICTEST, ..Parts::default() },
             Parts { flow: Some(1), ..Parts::default() },
             Parts { config: "two", ..Parts::default() },
+            Parts { process: Some([7; 32]), ..Parts::default() },
         ] {
             assert_ne!(binding(&other), ours);
         }

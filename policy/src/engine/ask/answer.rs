@@ -251,6 +251,12 @@ impl RequestTerms {
         })
     }
 
+    /// Whether there is a request with this key.
+    #[must_use]
+    pub fn asks(&self, key: &str) -> bool {
+        self.by_key.contains_key(key)
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -357,13 +363,20 @@ fn form(
         let field = fields.and_then(|fields| fields.get(&name));
         let format = field.and_then(|field| field.get("format")).and_then(Value::as_str);
         let Some((format, text)) = format.zip(value.as_str()) else { continue };
-        if !has_format(&format, &text) {
+        // Clients send a field that the user has left blank as an empty text.
+        let is_blank = text.is_empty() && !is_required(document.root(), &name);
+        if !is_blank && !has_format(&format, &text) {
             let at = format!("/{}", json::pointer::escaped(&name));
             let note = "does not have the form it has to have".to_owned();
             return Err(SchemaViolation { at, note });
         }
     }
     Ok(())
+}
+
+/// Whether a schema requires the member with this name.
+fn is_required(schema: Value<'_>, name: &str) -> bool {
+    schema.get("required").into_iter().flat_map(Value::items).any(|known| known.is_text(name))
 }
 
 /// The schema, made ready; `None` if the budget is exhausted.

@@ -2,58 +2,101 @@
 //!
 //! Addresses are compared in one spelling. A link that somebody else has written as a whole says nothing of what the
 //! flow knows, but only in the very spelling in which it was shown: case, final dots and slashes can encode a secret.
+//!
+//! What the caller has put together is compared the other way round: a server that repeats it can spell it otherwise, so
+//! it is known in a form ([`form`]) that the spellings share.
 
-use super::{ValueKey, ValueReading, is_separator, trimmed};
+use super::{ValueKey, ValueReading, is_separator, normal, trimmed};
 
-/// The beginnings of a link. The scheme is not compared, since texts often leave it out.
-const SCHEMES: [&str; 2] = ["https://", "http://"];
-/// The beginning of a link without a scheme.
-const BARE: &str = "www.";
+/// The beginnings of a link.
+const BEGINNINGS: [&str; 3] = ["https://", "http://", "www."];
+/// How often escapes in what was sent are decoded.
+const DECODED: usize = 3;
 
-/// The part of a link that is compared; `None` if the token is no link.
-fn compared(token: &str) -> Option<&str> {
-    let bare = SCHEMES.iter().find_map(|scheme| token.strip_prefix(scheme));
-    bare.or_else(|| token.starts_with(BARE).then_some(token)).filter(|link| !link.is_empty())
+/// What of a link is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkPart<'a> {
+    /// The form that its spellings share.
+    Form(&'a str),
+    /// The link as it is written.
+    Exact(&'a str),
 }
 
-/// Calls `visit` with each link in a text, also without the marks that end a sentence, until it returns false; whether all
-/// were visited. Of what is sent, also with what would be a link if somebody put a scheme before it.
+fn is_link(token: &str) -> bool {
+    BEGINNINGS.iter().any(|known| token.len() > known.len() && token.starts_with(known))
+}
+
+/// The form that the spellings of an address share: without scheme, case, escapes, invisible characters and the marks
+/// around it.
+fn form(token: &str) -> String {
+    let mut text = normal(token).into_owned();
+    for _ in 0..DECODED {
+        let Some(decoded) = decoded(&text) else { break };
+        text = normal(&decoded).into_owned();
+    }
+    let text = text.replace('\\', "/");
+    let bare = text.split_once("://").map_or(&*text, |(_, rest)| rest);
+    let bare = trimmed(bare.trim_start_matches('/'));
+    bare.strip_prefix("www.").unwrap_or(bare).to_owned()
+}
+
+/// A text whose escapes of URLs are decoded; `None` if it has none. What is no UTF-8 is replaced.
+fn decoded(text: &str) -> Option<String> {
+    text.contains('%').then_some(())?;
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.filter(|_| *first == b'%').and_then(|d| u8::from_str_radix(d, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    let decoded = String::from_utf8_lossy(&bytes);
+    (*decoded != *text).then(|| decoded.into_owned())
+}
+
+/// Calls `visit` with each link in a text, also without the marks that end a sentence, and before each with its form,
+/// until it returns false; whether all were visited. Of what is sent, only with the forms of what could become a link.
 pub(super) fn each(
     text: &str,
     reading: ValueReading,
-    visit: &mut impl FnMut(&str) -> bool,
+    visit: &mut impl FnMut(LinkPart<'_>) -> bool,
 ) -> bool {
-    let is_shown = reading.is_widest();
-    if is_shown && !text.contains("://") && !text.contains(BARE) {
+    if !reading.is_widest() {
+        let mut tokens = text.split(is_separator).filter(|token| token.contains('.'));
+        return tokens.all(|token| visit(LinkPart::Form(&form(token))));
+    }
+    if !BEGINNINGS.iter().any(|known| text.contains(known)) {
         return true;
     }
-    let link = |token| {
-        let could_be = |token: &&str| !is_shown && token.contains('.');
-        compared(token).or_else(|| Some(token).filter(could_be))
-    };
-    let mut tokens = text.split(is_separator).filter_map(link);
-    tokens.all(|link| {
+    let mut links = text.split(is_separator).filter(|token| is_link(token));
+    links.all(|link| {
         let end = trimmed(link);
-        visit(link) && (end.is_empty() || end.len() == link.len() || visit(end))
+        let has_end = !end.is_empty() && end.len() < link.len();
+        visit(LinkPart::Form(&form(link)))
+            && visit(LinkPart::Exact(link))
+            && (!has_end || visit(LinkPart::Exact(end)))
     })
 }
 
 /// The hash of a text that is sent and is one link; `None` if it is not.
 #[must_use]
 pub fn sent(key: &ValueKey, text: &str) -> Option<u64> {
-    compared(text).filter(|link| !link.contains(is_separator)).map(|link| key.link(link))
+    (is_link(text) && !text.contains(is_separator)).then(|| key.link(LinkPart::Exact(text)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::hash::RandomState;
 
-    use super::{ValueKey, ValueReading, each, sent};
+    use super::{LinkPart, ValueKey, ValueReading, each, form, sent};
 
     fn shown(key: &ValueKey, text: &str) -> Vec<u64> {
         let mut found = Vec::new();
         each(text, ValueReading::Untrusted, &mut |link| {
-            found.push(key.link(link));
+            if let LinkPart::Exact(_) = link {
+                found.push(key.link(link));
+            }
             true
         });
         found
@@ -66,15 +109,15 @@ mod tests {
         let shown = shown(&key, text);
         for known in [
             "https://docs.example/A/b?x=1",
-            "http://docs.example/A/b?x=1",
             "http://one.example/",
-            "https://one.example",
+            "http://one.example",
             "www.two.example",
-            "https://www.two.example",
         ] {
             assert!(sent(&key, known).is_some_and(|link| shown.contains(&link)), "{known}");
         }
         for other in [
+            "http://docs.example/A/b?x=1",
+            "https://www.two.example",
             "https://docs.example/a/b?x=1",
             "https://docs.example/A/b?x=1&y=2",
             "https://docs.example/A/b?x=1/",
@@ -89,5 +132,22 @@ mod tests {
         ] {
             assert!(sent(&key, other).is_none_or(|link| !shown.contains(&link)), "{other}");
         }
+    }
+    #[test]
+    fn the_spellings_of_an_address_share_a_form() {
+        for other in [
+            "HTTPS://EVIL.example/k/Secret",
+            "https%3A%2F%2Fevil.example%2Fk%2Fsecret",
+            "https%253A%252F%252Fevil.example%252Fk%252Fsecret",
+            "evil.example/k/secret",
+            "//evil.example/k/secret",
+            "https:\\\\evil.example\\k\\secret",
+            "https://evil.example/k/se\u{200b}cret",
+            "https://www.evil.example/k/secret/",
+            "ｅvil.example/k/secret.",
+        ] {
+            assert_eq!(form(other), "evil.example/k/secret", "{other}");
+        }
+        assert_ne!(form("https://evil.example/k/other"), "evil.example/k/secret");
     }
 }

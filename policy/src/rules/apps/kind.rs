@@ -63,6 +63,9 @@ pub fn is_exact_type(text: &str) -> bool {
     is_essence && is_profile && parameters.next().is_none()
 }
 
+/// Members of `_meta` by which a product gives an app origins beside `ui.csp` and `ui.domain`.
+const PRODUCTS: [&str; 2] = ["openai/widgetCSP", "openai/widgetDomain"];
+
 /// Whether a member of `_meta` is about apps: `ui`, `ui/resourceUri` and the like, or anything that holds the URI of an
 /// app, under whichever name.
 #[must_use]
@@ -73,7 +76,11 @@ pub fn is_of_apps(name: &str, value: Value<'_>) -> bool {
         head.is_some_and(|head| head.eq_ignore_ascii_case(known))
             && (rest.is_empty() || rest.starts_with('/'))
     };
-    is("ui") || is(EXTENSION) || value.as_str().is_some_and(|text| begins(&text, LINK))
+    let is_of_product = PRODUCTS.iter().any(|known| name.eq_ignore_ascii_case(known));
+    is("ui")
+        || is(EXTENSION)
+        || is_of_product
+        || value.as_str().is_some_and(|text| begins(&text, LINK))
 }
 
 /// The URIs of apps to which the definition of a tool points.

@@ -97,7 +97,7 @@ pub const PERSONAL_NAMES: &[PersonalNames] = &[
             "passportnumber", "socialsecurity", "personalausweis", "ausweisnummer", "reisepass", "steueridentifikation", "sozialversicherungsnummer",
         ],
         alone: &[
-            "passport", "passports", "dni", "nie", "rfc", "rg", "cnh", "ssn", "itin", "sin", "pasaporte", "passaporto", "passeport", "passaporte",
+            "passport", "passports", "dni", "nie", "rg", "cnh", "ssn", "itin", "sin", "pasaporte", "passaporto", "passeport", "passaporte",
             "führerschein", "паспорт", "paspor", "pasaport", "paspoort", "curp",
         ],
         names: &[
@@ -125,7 +125,7 @@ pub const PERSONAL_NAMES: &[PersonalNames] = &[
             "खाता संख्या", "ব্যাংক অ্যাকাউন্ট", "rekening bank", "nomor rekening", "hesap numarası", "banka hesabı", "rekeningnummer",
             "bankrekening", "numer konta", "konto bankowe",
         ] },
-    PersonalNames { kind: PersonalKind::Card, parts: &["creditcard", "debitcard", "cardnumber", "kreditkarte"], alone: &["pan"],
+    PersonalNames { kind: PersonalKind::Card, parts: &["creditcard", "debitcard", "cardnumber", "kreditkarte"], alone: &[],
         names: &[
             "card number", "card no", "card num", "cc number", "cc num", "credit card", "debit card", "payment card", "bank card", "card details",
             "pan number", "primary account number", "kreditkarte", "kreditkartennummer", "kartennummer", "numéro de carte", "carte bancaire",
@@ -144,8 +144,8 @@ pub const PERSONAL_NAMES: &[PersonalNames] = &[
         ],
         names: &[
             "medical condition", "medical conditions", "medical history", "medical record", "medical records", "medical diagnosis", "medical information",
-            "health condition", "health conditions", "health history", "health status", "health data", "health record", "health records",
-            "health information", "mental health", "chronic illness", "chronic disease", "blood type", "blood group", "health insurance number",
+            "health condition", "health conditions", "health history", "health record", "health records", "your health status", "your health data",
+            "your health information", "mental health", "chronic illness", "chronic disease", "blood type", "blood group", "health insurance number",
             "patient diagnosis", "patient id", "patient number", "your diagnosis", "your illness", "your illnesses", "your disease", "your diseases", "your medication",
             "your medications", "your symptoms", "current medication", "current medications", "medication do you", "medications do you",
             "medicine do you", "medicines do you", "illness do you", "vorerkrankungen", "gesundheitszustand", "gesundheitsdaten", "blutgruppe",
@@ -160,7 +160,9 @@ pub const PERSONAL_NAMES: &[PersonalNames] = &[
 
 /// Words of [`identity_words`] that announce an identity number only together with its check digits: alone they are
 /// called differently, or are words of a language.
-const WITH_DIGITS: [&str; 14] = [
+const WITH_DIGITS: [&str; 15] = [
+    // «said» without its blank.
+    "sa id",
     "dansk",
     "swedish",
     "født",
