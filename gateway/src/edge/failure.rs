@@ -314,6 +314,7 @@ impl Failure {
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
             Self::Approval(failure) => failure.reason(),
+            Self::Withheld(finding) if matches!(finding.detector, Detector::Flow) => "flow-planner",
             Self::Withheld(_) | Self::Unsent(_) => "content",
             Self::Refused(refusal) => refusal.reason.code(),
             Self::Unasked(_) => "client-capability",
@@ -673,6 +674,7 @@ fn withheld(finding: &Finding) -> String {
     match finding.detector {
         // Its caller need not know what is watched for.
         Detector::Honeytokens => "the server's result was withheld".to_owned(),
+        Detector::Flow => format!("the server's result was withheld: {}", finding.note),
         // Its note has fixed words, and names of the app that can be read as nothing else.
         Detector::Apps => format!("the server's result was withheld: {}", finding.note),
         detector => format!("the server's result was withheld: {}", detector.name()),

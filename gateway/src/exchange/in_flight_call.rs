@@ -709,6 +709,16 @@ impl InFlightCall {
         }
         let legacy = self.era() == Era::Legacy;
         let (call, frame) = (&self.call, &mut self.frame);
+        let said = told.params.as_ref().map(Fragment::value);
+        if call.is_withheld(said) {
+            let kind = upstream::changed(&told.method)?;
+            call.server.heard(told);
+            let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
+            let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
+            // That a list has changed is shown without anything that the server adds to it.
+            let told = ShownNotification { method: told.method.clone(), params: None };
+            return (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]));
+        }
         if let Some(kind) = upstream::changed(&told.method) {
             call.server.heard(told);
             let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
@@ -810,6 +820,8 @@ impl InFlightCall {
 
     /// Inspects the outcome and encodes what is released, with the ending for the record.
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
+        let (ResponseOutcome::Result(said) | ResponseOutcome::Error(said)) = &outcome;
+        let is_withheld = self.call.is_withheld(Some(said.value()));
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
                 let verb = self.call.answer.verb();
@@ -819,6 +831,10 @@ impl InFlightCall {
                 }
                 let result = self.asks_in(&result).await?.unwrap_or(result);
                 (Reply::Result(result), ending)
+            }
+            ResponseOutcome::Error(error) if is_withheld => {
+                let ending = server_error(&error);
+                return self.in_place_of(VisibleReply::Withheld(Finding::too_long()), ending);
             }
             ResponseOutcome::Error(error) => {
                 // Boxed, because results are the rule, and their futures would have room for it.
@@ -839,6 +855,9 @@ impl InFlightCall {
         let shown = call.gateway.counted_parts(&call.caller, released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
+        if is_withheld {
+            return self.in_place_of(shown, ending);
+        }
         if let VisibleReply::Result(said) | VisibleReply::Error(said) | VisibleReply::Apart(said) =
             &shown
         {
@@ -856,7 +875,7 @@ impl InFlightCall {
     }
 
     /// Encodes what is released, with the ending for the record.
-    fn encoded(
+    pub(super) fn encoded(
         &self,
         shown: VisibleReply,
         ending: ExchangeEnd,

@@ -24,6 +24,9 @@ use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
 use crate::upstream::UpstreamError;
 
+/// The method by which a client sets its log level.
+const LEVEL: &str = "logging/setLevel";
+
 impl Gateway {
     /// Answers `ping` and notifications that need no further action.
     pub(super) fn acknowledge(&self, arrived: &DecodedRequest, record: &Record) -> Response<Body> {
@@ -129,7 +132,12 @@ impl Gateway {
                         let caller = &arrived.caller.principal;
                         let mut found = Vec::new();
                         let told = EarlyMessage { part: LabelledPart::Error, said: error };
-                        let error = self.heard(caller, server, told, None, &mut found).await;
+                        let said = Some(told.said.value());
+                        let name = server.name();
+                        let error = match self.is_withheld(&arrived.route, name, LEVEL, said) {
+                            true => Err(self.not_for_planner()),
+                            false => self.heard(caller, server, told, None, &mut found).await,
+                        };
                         entry.found(found);
                         error.map_err(Failure::Withheld)
                     });

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 114] = [
+const REASONS: [&str; 116] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -37,6 +37,7 @@ const REASONS: [&str; 114] = [
     "flow-value",
     "flow-confidential",
     "flow-destructive",
+    "flow-planner",
     "insufficient-scope",
     "proof-required",
     "arguments",
@@ -52,6 +53,7 @@ const REASONS: [&str; 114] = [
     "server-request-count",
     "server-request-rate",
     "server-request-not-inspected",
+    "server-request-planner",
     "app-not-allowed",
     "event-webhook",
     "revoked",

@@ -228,7 +228,7 @@ mod tests {
             origins: Vec::new(),
         };
         let flow =
-            parts.flow.map(|n| FlowKey { caller: "ana".into(), part: FlowPart::Session([n; 16]) });
+            parts.flow.map(|n| FlowKey { caller: "ana".into(), part: FlowPart::Session([n; 16]), planner: None });
         let (principal, call, flow, demand) = (&principal, &call, flow.as_ref(), &demand);
         BoundCall { principal, call, flow, demand, config_digest: parts.config }.binding()
     }
