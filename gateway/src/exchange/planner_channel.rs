@@ -75,8 +75,12 @@ impl Gateway {
             return None;
         }
         let mut described = match planner {
-            Planner::Untrusted => "Passes a value to the trusted planner, which cannot read what you read. Values: ",
-            Planner::Trusted => "Returns the value that the untrusted planner has passed last. Values: ",
+            Planner::Untrusted => {
+                "Passes a value to the trusted planner, which cannot read what you read. Values: "
+            }
+            Planner::Trusted => {
+                "Returns the value that the untrusted planner has passed last. Values: "
+            }
         }
         .to_owned();
         let said = entries.iter().map(|one| format!("{}: {}", one.name(), one.description()));

@@ -35,7 +35,11 @@ impl Gateway {
 
     /// The names of a server's items that a route does not list, because its planner may not use them; `None` on a route
     /// without a planner.
-    pub(super) fn left_out(&self, route: &Route, catalog: &Catalog) -> Option<Arc<BTreeSet<Box<str>>>> {
+    pub(super) fn left_out(
+        &self,
+        route: &Route,
+        catalog: &Catalog,
+    ) -> Option<Arc<BTreeSet<Box<str>>>> {
         route.planner?;
         let names = catalog.offers().iter().map(|offer| offer.name().as_str());
         let refuses = |name: &&str| {
@@ -86,7 +90,9 @@ impl InFlightCall {
     ) -> Result<(Body, ExchangeEnd), Failure> {
         let is_call = self.call.answer.verb() == RequestOperation::Call;
         let kept = match &shown {
-            VisibleReply::Result(said) | VisibleReply::Apart(said) if is_call && is_content(said) => {
+            VisibleReply::Result(said) | VisibleReply::Apart(said)
+                if is_call && is_content(said) =>
+            {
                 self.kept_for_reader(said)
             }
             _ => None,

@@ -378,7 +378,9 @@ impl RefusalReason {
             Self::Count => "too many requests at once from this server",
             Self::Rate => "too many requests from this server in a short time",
             Self::Unjudged => "inspection budget exceeded by the request",
-            Self::Planner => "the client is the trusted planner, and this server or tool is untrusted",
+            Self::Planner => {
+                "the client is the trusted planner, and this server or tool is untrusted"
+            }
         }
     }
 

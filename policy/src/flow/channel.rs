@@ -102,7 +102,9 @@ impl ChannelFormat {
                 "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
             }
             Self::Email => "[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\\.[A-Za-z0-9-]{1,63}){1,8}",
-            Self::Uri => "https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?([/?#][A-Za-z0-9._~:/?#@!$&'()*+,;=%-]*)?",
+            Self::Uri => {
+                "https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?([/?#][A-Za-z0-9._~:/?#@!$&'()*+,;=%-]*)?"
+            }
             Self::Uuid => "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
         }
     }
@@ -268,7 +270,8 @@ impl ValueBound {
             schema.format.is_some(),
         ];
         if ways.into_iter().filter(|has| *has).count() != 1 {
-            let help = "write exactly one of `enum`, `const`, `pattern` (with `maxLength`) and `format`";
+            let help =
+                "write exactly one of `enum`, `const`, `pattern` (with `maxLength`) and `format`";
             return Err(mistake("/schema", "this text is not bounded", help));
         }
         let choices = schema.choices.clone().or_else(|| Some(vec![schema.constant.clone()?]));

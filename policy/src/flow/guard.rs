@@ -285,7 +285,11 @@ impl FlowPolicy {
             sinks: settings.sinks.unwrap_or_else(guarded),
             link_bits: settings.link_bits,
             // What has a mistake was reported where the section is read.
-            channel: settings.channel.iter().filter_map(|one| ChannelEntry::new(one).ok()).collect(),
+            channel: settings
+                .channel
+                .iter()
+                .filter_map(|one| ChannelEntry::new(one).ok())
+                .collect(),
             labels: settings.labels.into_iter().map(compiled).collect(),
             is_read: false,
             compares_origins: false,

@@ -227,8 +227,11 @@ mod tests {
             labels: parts.labels,
             origins: Vec::new(),
         };
-        let flow =
-            parts.flow.map(|n| FlowKey { caller: "ana".into(), part: FlowPart::Session([n; 16]), planner: None });
+        let flow = parts.flow.map(|n| FlowKey {
+            caller: "ana".into(),
+            part: FlowPart::Session([n; 16]),
+            planner: None,
+        });
         let (principal, call, flow, demand) = (&principal, &call, flow.as_ref(), &demand);
         BoundCall { principal, call, flow, demand, config_digest: parts.config }.binding()
     }
