@@ -3,11 +3,12 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 
-use e2e::client::{Answer, Client};
+use e2e::client::{Answer, Client, until};
 use e2e::gateway::{ANA, BOB, Config, Gateway};
-use e2e::server::{Call, Server, ok, tool};
-use e2e::{ERAS, Era};
+use e2e::server::{Call, Server, greeting, ok, tool, with_header};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 const RULES: &str = "rules: [{id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: ['*'], \
@@ -179,13 +180,16 @@ fn the_trusted_planner_is_shown_nothing_of_an_untrusted_source_in_any_way() {
     for era in ERAS {
         let server = server(era);
         let gateway = config(&server, "mode: deny").start();
-        let planner = client(&gateway, "/mcp", era, ANA);
+        let (planner, reader) =
+            (client(&gateway, "/mcp", era, ANA), client(&gateway, "/reader", era, ANA));
         for how in WAYS {
             let meta = json!({ "progressToken": "p", "io.modelcontextprotocol/logLevel": "debug" });
-            let answer = planner.ask(
-                "tools/call",
-                json!({ "name": "read", "arguments": { "how": how }, "_meta": meta, "task": {} }),
-            );
+            let asked =
+                json!({ "name": "read", "arguments": { "how": how }, "_meta": meta, "task": {} });
+            let answer = planner.ask("tools/call", asked.clone());
+            // The twin, without which nothing would be tested.
+            let shown = reader.ask("tools/call", asked);
+            assert!(shown.body.contains("evil.example"), "{era:?} {how}: {shown:?}");
             assert!(!answer.body.contains("evil.example"), "{era:?} {how}: {answer:?}");
             assert!(!answer.body.contains("Ignore"), "{era:?} {how}: {answer:?}");
         }
@@ -209,6 +213,78 @@ fn the_trusted_planner_is_shown_nothing_of_an_untrusted_source_in_any_way() {
         // Nothing of it labels the flow of the planner.
         passes(&planner, "remove", &json!({ "id": "doc_4711_a" }));
     }
+}
+
+/// A server that also says it on the stream of a session, beside a list, and in the answer to a log level.
+fn talkative(streams: &Arc<Mutex<Vec<TcpStream>>>) -> Server {
+    let kept = Arc::clone(streams);
+    Server::start(move |call, stream| {
+        if call.head.starts_with("GET") {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            kept.lock().unwrap().push(stream.try_clone().unwrap());
+            return stream.write_all(head.as_bytes()).is_ok();
+        }
+        let id = &call.body["id"];
+        let bytes = match call.method() {
+            "tools/list" => call.result(&json!({ "tools": [tool("contacts")], "say": PAGE })),
+            "logging/setLevel" => {
+                let error = json!({ "code": -32000, "message": PAGE });
+                ok(&json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string())
+            }
+            "initialize" => {
+                let result = json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": { "listChanged": true }, "logging": {} },
+                    "serverInfo": { "name": "fake", "version": "1" },
+                });
+                with_header(&call.result(&result), "mcp-session-id: s\r\n")
+            }
+            _ => greeting(call, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn what_a_server_says_beside_its_answers_is_not_shown_to_the_trusted_planner() {
+    let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+    let server = talkative(&streams);
+    let gateway = config(&server, "mode: deny").start();
+    for (path, is_shown) in [("/reader", true), ("/mcp", false)] {
+        let ana = client(&gateway, path, Era::Legacy, ANA);
+        for (method, params) in
+            [("tools/list", json!({})), ("logging/setLevel", json!({ "level": "info" }))]
+        {
+            let answer = ana.ask(method, params);
+            assert_eq!(
+                answer.body.contains("evil.example"),
+                is_shown,
+                "{path} {method}: {answer:?}"
+            );
+        }
+        let before = streams.lock().unwrap().len();
+        let mut stream = ana.stream(None);
+        let mut theirs = eventually("the stream of the session", || {
+            let streams = streams.lock().unwrap();
+            (streams.len() > before).then(|| streams.last().unwrap().try_clone().unwrap())
+        });
+        let asked = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question() });
+        let told = |method: &str| json!({ "jsonrpc": "2.0", "method": method, "params": { "level": "error", "data": PAGE } });
+        for message in [
+            told("notifications/message"),
+            told("example.com/told"),
+            asked,
+            told("notifications/tools/list_changed"),
+        ] {
+            theirs.write_all(format!("data: {message}\n\n").as_bytes()).unwrap();
+        }
+        let shown = until(&mut stream, "list_changed");
+        assert_eq!(shown.contains("evil.example"), is_shown, "{path}: {shown}");
+        assert_eq!(shown.contains("elicitation/create"), is_shown, "{path}: {shown}");
+    }
+    let record = gateway.recorded("the record of a notification", |record| {
+        record["method"] == "notifications/message" && record["reason"] == "flow-planner"
+    });
+    assert_eq!(record["principal"], "ana", "{record}");
 }
 
 #[test]

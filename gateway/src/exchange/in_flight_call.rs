@@ -834,7 +834,7 @@ impl InFlightCall {
             }
             ResponseOutcome::Error(error) if is_withheld => {
                 let ending = server_error(&error);
-                return self.in_place_of(VisibleReply::Withheld(Finding::too_long()), ending);
+                return self.in_place_of(None, ending);
             }
             ResponseOutcome::Error(error) => {
                 // Boxed, because results are the rule, and their futures would have room for it.
@@ -856,7 +856,10 @@ impl InFlightCall {
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
         if is_withheld {
-            return self.in_place_of(shown, ending);
+            let (VisibleReply::Result(said) | VisibleReply::Apart(said)) = &shown else {
+                return self.in_place_of(None, ending);
+            };
+            return self.in_place_of(Some(said), ending);
         }
         if let VisibleReply::Result(said) | VisibleReply::Error(said) | VisibleReply::Apart(said) =
             &shown

@@ -95,7 +95,7 @@ impl Gateway {
         let mut name = Object::open(properties.key("name"));
         name.text("type", "string");
         let names = entries.iter().map(ChannelEntry::name);
-        json::write_items(name.key("enum"), names, |out, one| write_string(out, one));
+        json::write_items(name.key("enum"), names, write_string);
         name.close();
         if planner == Planner::Untrusted {
             properties.raw("value", r#"{"type":["boolean","number","string"]}"#);

@@ -85,18 +85,12 @@ impl InFlightCall {
     /// untrusted planner, and anything else is withheld.
     pub(super) fn in_place_of(
         &mut self,
-        shown: VisibleReply,
+        said: Option<&Shown>,
         ending: ExchangeEnd,
     ) -> Result<(Body, ExchangeEnd), Failure> {
         let is_call = self.call.answer.verb() == RequestOperation::Call;
-        let kept = match &shown {
-            VisibleReply::Result(said) | VisibleReply::Apart(said)
-                if is_call && is_content(said) =>
-            {
-                self.kept_for_reader(said)
-            }
-            _ => None,
-        };
+        let content = said.filter(|said| is_call && is_content(said));
+        let kept = content.and_then(|said| self.kept_for_reader(said));
         let finding = self.call.gateway.not_for_planner();
         self.frame.entry.found(vec![finding.clone()]);
         match kept {

@@ -13,13 +13,15 @@ struct PassedValue {
     at: Instant,
 }
 
+/// The values of all callers: by the caller, and the name of the value.
+type PassedValues = HashMap<Box<str>, BTreeMap<Box<str>, PassedValue>>;
+
 /// The store of passed values.
 #[derive(Debug)]
 pub struct ChannelStore {
     most: usize,
     time: Duration,
-    /// By the caller, and the name of the value.
-    values: Mutex<HashMap<Box<str>, BTreeMap<Box<str>, PassedValue>>>,
+    values: Mutex<PassedValues>,
 }
 
 impl ChannelStore {
@@ -63,13 +65,13 @@ impl ChannelStore {
         });
     }
 
-    fn values(&self) -> MutexGuard<'_, HashMap<Box<str>, BTreeMap<Box<str>, PassedValue>>> {
+    fn values(&self) -> MutexGuard<'_, PassedValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Drops the oldest value of the caller that has the most.
-fn make_room(values: &mut HashMap<Box<str>, BTreeMap<Box<str>, PassedValue>>) {
+fn make_room(values: &mut PassedValues) {
     let most = values.iter().max_by_key(|(caller, own)| (own.len(), (*caller).clone()));
     let Some(caller) = most.map(|(caller, _)| caller.clone()) else { return };
     let Some(own) = values.get_mut(&caller) else { return };

@@ -23,7 +23,8 @@ impl SettingsCompiler<'_> {
         }
         let has_trusted = routes.iter().any(|route| trusted(&route));
         let has_untrusted = routes.iter().any(|route| untrusted(&route));
-        if !policy.flow().channel().is_empty() && !(has_trusted && has_untrusted) {
+        let has_two_ends = has_trusted && has_untrusted;
+        if !has_two_ends && !policy.flow().channel().is_empty() {
             let help = "add a route with `planner: trusted` and one with `planner: untrusted`, or remove the channel";
             self.report("/policy/flow/channel", "this channel does not have two ends", help);
         }
@@ -31,7 +32,7 @@ impl SettingsCompiler<'_> {
             let mut others = routes.iter().filter(untrusted);
             others.any(|other| one.servers.iter().any(|server| other.servers.contains(server)))
         });
-        if has_trusted && has_untrusted && !shared && !self.is_doubtful(DefiningSection::Servers) {
+        if has_two_ends && !shared && !self.is_doubtful(DefiningSection::Servers) {
             let first = routes.iter().position(|route| trusted(&route)).unwrap_or_default();
             let help = "name a server in the `servers` of both: the untrusted planner reads what is kept from the trusted one";
             let message = "the two planners have no server in common";
