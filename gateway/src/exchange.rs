@@ -17,6 +17,7 @@ mod guardrails;
 mod resource_links;
 mod flows;
 mod in_flight_call;
+mod planners;
 mod shown_values;
 mod inspect;
 mod server_request_records;
@@ -31,6 +32,7 @@ mod capture;
 mod call;
 mod approval_notices;
 mod decoys;
+mod planner_channel;
 mod approvals;
 mod tasks;
 mod list;
@@ -90,6 +92,7 @@ use crate::net::http2::{HeldUntilSent, UNAUTHENTICATED_WINDOW};
 use crate::outbound::webhook::Webhook;
 use crate::session::approvals::Approvals;
 use crate::session::call_budgets::CallBudgets;
+use crate::session::channel_store::ChannelStore;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::flow_store::FlowStore;
 use crate::session::lock_store::LockStore;
@@ -157,6 +160,8 @@ pub struct Gateway {
     pub result_store: Arc<ResultStore>,
     /// What each flow was shown.
     pub flow_store: Arc<FlowStore>,
+    /// The values that untrusted planners have passed.
+    pub channel_store: Arc<ChannelStore>,
     /// Questions to people whether a call may be made, and their answers.
     pub approvals: Arc<Approvals>,
     /// The service that is told of questions whether a call may be made.
@@ -710,6 +715,7 @@ impl Gateway {
         self.repeated_calls.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
+        self.channel_store.sweep(self.clock.instant());
         self.locks.sweep(self.clock.instant());
         self.approvals.sweep(&self.config_digest);
         self.policy.links().forget(self.seconds());

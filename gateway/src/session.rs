@@ -7,6 +7,7 @@
 
 pub mod disclosed_client;
 pub mod call_budgets;
+pub mod channel_store;
 pub mod flow_store;
 pub mod lock_store;
 pub mod approvals;

@@ -7,9 +7,13 @@
 //! - [`label`]: the labels of tools and flows, and those that servers send
 //! - [`value`]: the values and runs of words of a message, as keyed hashes
 //! - [`memory`]: what one flow remembers
+//! - [`channel`]: the values that pass between two planners
 //! - [`guard`]: the `flow` section of the policy, and the judgement about a call
+//! - [`planner`]: what two planners may be shown, and may use
 
 pub mod label;
 pub mod value;
 pub mod memory;
+pub mod channel;
 pub mod guard;
+pub mod planner;

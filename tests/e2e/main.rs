@@ -60,6 +60,7 @@ mod overriding;
 mod peers;
 mod pins;
 mod places;
+mod planners;
 mod made;
 mod memory;
 mod members;

@@ -28,6 +28,7 @@ mod decoys;
 mod guardrails;
 mod overrides;
 mod pins;
+mod planners;
 pub mod lockfile;
 mod clashes;
 mod reach;
@@ -59,6 +60,7 @@ use policy::definition::pins::ResourcePins;
 use policy::definition::registry::RateLimit;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::pipeline::Policy;
+use policy::flow::planner::Planner;
 use policy::rules::apps::AppPolicy;
 use policy_core::base::work::WorkLimits;
 use policy_core::subject::name::{PrincipalId, Scope, ServerName};
@@ -485,6 +487,8 @@ pub struct RouteSettings {
     pub prefix: PrefixMode,
     /// Whether clients of the deprecated HTTP+SSE transport are served.
     pub http_sse: bool,
+    /// The planner that the route is for, if there are two.
+    pub planner: Option<Planner>,
     /// The requirements on access tokens.
     pub oauth: RouteOauth,
     /// The guardrails that judge arguments and results, in order.

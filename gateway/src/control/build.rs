@@ -63,6 +63,7 @@ use crate::session::approvals::{
     ApprovalFileError, ApprovalStore, Approvals, FileApprovals, MemoryApprovals,
 };
 use crate::session::call_budgets::CallBudgets;
+use crate::session::channel_store::ChannelStore;
 use crate::session::flow_store::{FlowBounds, FlowStore};
 use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
@@ -253,6 +254,7 @@ pub struct ProcessState {
     cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     result_store: Arc<ResultStore>,
     flow_store: Arc<FlowStore>,
+    channel_store: Arc<ChannelStore>,
     /// Questions to people, and their answers.
     pub approvals: Arc<Approvals>,
     /// The file in which they are kept.
@@ -429,6 +431,7 @@ pub fn lasting(
             limits.result_store_ttl,
         )),
         flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
+        channel_store: Arc::new(ChannelStore::new(limits.flows, limits.flow_window)),
         approvals: Arc::new(approvals),
         approval_file: settings.approval_file.clone(),
         locks: Arc::new(locks),
@@ -537,6 +540,7 @@ impl ProcessState {
             parked_calls: Arc::clone(&self.parked_calls),
             result_store: Arc::clone(&self.result_store),
             flow_store: Arc::clone(&self.flow_store),
+            channel_store: Arc::clone(&self.channel_store),
             approvals: Arc::clone(&self.approvals),
             approval_settings: settings.approvals,
             approval_webhook: webhook.transpose()?.map(Arc::new),
@@ -1227,7 +1231,8 @@ fn routes(
         let (servers, prefix) = (servers.collect(), route.prefix);
         let guardrails = route.guardrails.iter().map(|one| GuardrailClient::new(one, environment));
         let guardrails = guardrails.collect::<Result<_, _>>()?;
-        Ok((route.path.clone(), Arc::new(Route::new(path, servers, prefix, guardrails))))
+        let made = Route::new(path, servers, prefix, guardrails).for_planner(route.planner);
+        Ok((route.path.clone(), Arc::new(made)))
     };
     settings.routes.iter().map(route).collect()
 }

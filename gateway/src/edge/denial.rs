@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use detection::inspect::{Detector, Finding};
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Policy;
-use policy::flow::guard::FlowViolation;
+use policy::flow::guard::{FlowClause, FlowViolation};
 use policy::rules::decision::{
     ConditionFault, ConditionRemedy, Denial, DenialFormat, Disclosure, Reason,
 };
@@ -148,6 +148,7 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
             let what = match finding.detector {
                 // Its caller need not know what is watched for.
                 Detector::Honeytokens => String::new(),
+                Detector::Flow => format!(": {}", finding.note),
                 detector => format!(": {}", detector.name()),
             };
             (format!("denied: the server's result was withheld{what}"), GO_ON)
@@ -246,6 +247,9 @@ const fn next_step(reason: &Reason) -> &'static str {
 /// What flow control refuses: the argument, and the label of the tool.
 fn flow_clause(violation: &FlowViolation) -> String {
     let FlowViolation { clause, at, sink } = violation;
+    if *clause == FlowClause::Planner {
+        return format!("this tool (sink: {}) {}", sink.as_str(), clause.note());
+    }
     let named = match at.is_empty() {
         true => "the target".to_owned(),
         false if is_plain_pointer(at) => format!("the argument `{at}`"),

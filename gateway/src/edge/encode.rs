@@ -107,7 +107,8 @@ pub fn empty_result(id: &Id) -> Response<Body> {
 pub struct ListedItems<'a> {
     /// The listings of the servers, each as it is written for the caller.
     pub shown: &'a [(Arc<Listing>, Arc<RenderedView>)],
-    /// The definitions of the decoys that the caller is shown, as JSON. They are words of the configuration.
+    /// The definitions of the gateway itself that the caller is shown, as JSON: decoys and the tool of the channel between two
+    /// planners. They are words of the configuration.
     pub decoys: Vec<Vec<u8>>,
 }
 

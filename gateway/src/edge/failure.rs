@@ -319,6 +319,7 @@ impl Failure {
             Self::Approval(failure) => failure.reason(),
             Self::Withheld(Finding { detector: Detector::SkillEntries, .. }) => "skill-changed",
             Self::Withheld(Finding { detector: Detector::SkillFiles, .. }) => "skill-file-changed",
+            Self::Withheld(finding) if matches!(finding.detector, Detector::Flow) => "flow-planner",
             Self::Withheld(_) | Self::Unsent(_) => "content",
             Self::Answer(_) => "client-answer",
             Self::Refused(refusal) => refusal.reason.code(),
@@ -688,6 +689,7 @@ fn withheld(finding: &Finding) -> String {
     match finding.detector {
         // Its caller need not know what is watched for.
         Detector::Honeytokens => "the server's result was withheld".to_owned(),
+        Detector::Flow => format!("the server's result was withheld: {}", finding.note),
         // Its note has fixed words, and names of the app that can be read as nothing else.
         Detector::Apps => format!("the server's result was withheld: {}", finding.note),
         detector => format!("the server's result was withheld: {}", detector.name()),

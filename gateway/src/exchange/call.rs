@@ -198,6 +198,9 @@ impl Gateway {
         if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
             return Box::pin(self.read_kept(&arrived, &ask.name, record)).await;
         }
+        if self.is_channel_call(&arrived, &ask) {
+            return Box::pin(self.channel_called(&arrived, *ask, record)).await;
+        }
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
@@ -808,7 +811,7 @@ impl Gateway {
     }
 
     /// Notes in the record what is asked: the item, and the digest of the arguments.
-    fn note_asked(&self, ask: &UseOperation, record: &mut Record) {
+    pub(super) fn note_asked(&self, ask: &UseOperation, record: &mut Record) {
         let kind = ask.verb.kind();
         record.item = Some((kind, ask.name.clone()));
         let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Skill);

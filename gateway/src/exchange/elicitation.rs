@@ -117,8 +117,15 @@ impl InFlightCall {
     pub(super) async fn permitted(&mut self, asked: InputRequired) -> Option<CallEvent> {
         let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
         let hint = self.call.hint();
+        let said = asked.questions.iter().map(|one| one.params.as_ref().map(Fragment::value));
+        let said = said.chain(asked.result.iter().map(|result| Some(result.value())));
+        let is_withheld = said.chain([None]).any(|said| self.call.is_withheld(said));
         let UpstreamCall { gateway, caller, server, .. } = &self.call;
-        let refusal = match gateway.judged(caller, server, asked, hint).await {
+        let judged = match is_withheld {
+            true => Err(Refusal::to_planner()),
+            false => gateway.judged(caller, server, asked, hint).await,
+        };
+        let refusal = match judged {
             Ok(asked) => return Some(CallEvent::Step(AnswerStep::Asked(asked))),
             Err(refusal) => refusal,
         };

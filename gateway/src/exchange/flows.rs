@@ -6,7 +6,7 @@ use std::sync::Arc;
 use json::Value;
 use policy::engine::message::{ItemRequest, RequestExtras};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::flow::guard::{FlowOfCall, FlowScope};
+use policy::flow::guard::{FlowFacts, FlowOfCall, FlowScope};
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
 use policy::rules::approval::ApprovalDemand;
@@ -42,7 +42,8 @@ impl Gateway {
             (None, Some(span)) => FlowPart::Trace(span.trace),
             (None, None) => FlowPart::Stateless,
         };
-        let key = FlowKey { caller: owner(&arrived.caller.principal), part };
+        let (caller, planner) = (owner(&arrived.caller.principal), arrived.route.planner);
+        let key = FlowKey { caller, part, planner };
         let (store, clock) = (Arc::clone(&self.flow_store), Arc::clone(&self.clock));
         Some(ExchangeFlow { store, clock, key })
     }
@@ -50,7 +51,7 @@ impl Gateway {
 
 /// The owner of a flow: the principal with its client. The key with which it proves possession is no part of it, or a
 /// client would begin a clean flow with a new key.
-fn owner(principal: &Principal) -> Box<str> {
+pub(super) fn owner(principal: &Principal) -> Box<str> {
     match &principal.claims.client {
         // Neither can contain a control character.
         Some(client) => format!("{}\0{client}", principal.id).into(),
@@ -73,7 +74,11 @@ impl ExchangeFlow {
         mut extras: RequestExtras,
         admit: impl FnOnce(ItemRequest, &RequestExtras) -> Ruling<Permit>,
     ) -> Ruling<Permit> {
-        let tool = policy.flow().labels_of(&call.server, call.verb.kind(), &call.name);
+        let (kind, planner) = (call.verb.kind(), self.key.planner);
+        let tool = policy.flow().labels_of(&call.server, kind, &call.name);
+        let refused = policy.flow().refuses(planner, &call.server, kind, &call.name);
+        // Nothing is shown that would have to be withheld.
+        let shows = !policy.flow().withholds(planner, &call.server, kind, &call.name, None);
         let kept = call.clone();
         let sent = kept.sent();
         let now = self.clock.instant();
@@ -81,7 +86,7 @@ impl ExchangeFlow {
         extras.flow = self.store.with(&self.key, now, |key, memory, _| {
             let facts = policy.flow().judge(key, memory, tool, sent);
             facts.choice.into_iter().for_each(|choice| memory.choose(choice));
-            facts
+            FlowFacts { violation: refused.or(facts.violation), ..facts }
         });
         let ruling = admit(call, &extras);
         if let Some(choice) = extras.flow.choice.filter(|_| ruling.outcome.is_err()) {
@@ -95,7 +100,9 @@ impl ExchangeFlow {
                     policy.flow().endorse(flow, violation, arguments, most);
                 }
                 sent.remember(key, memory, most);
-                memory.grow(tool.labels);
+                if shows {
+                    memory.grow(tool.labels);
+                }
             });
         }
         ruling

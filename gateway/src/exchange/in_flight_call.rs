@@ -709,6 +709,10 @@ impl InFlightCall {
             }
         }
         let legacy = self.era() == Era::Legacy;
+        let said = told.params.as_ref().map(Fragment::value);
+        if self.call.is_withheld(said) {
+            return self.list_changed_bare(told);
+        }
         if let Some(kind) = upstream::changed(&told.method) {
             return self.list_changed(told, kind).await;
         }
@@ -752,6 +756,18 @@ impl InFlightCall {
                 may.then(|| encode::notification(told, &[]))
             }
         }
+    }
+
+    /// Encodes the notification that a list has changed, without anything that the server adds to it; `None` if it is
+    /// another notification, or the client may not see it.
+    fn list_changed_bare(&self, told: &Notification) -> Option<Vec<u8>> {
+        let (legacy, call) = (self.era() == Era::Legacy, &self.call);
+        let kind = upstream::changed(&told.method)?;
+        call.server.heard(told);
+        let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
+        let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
+        let told = ShownNotification { method: told.method.clone(), params: None };
+        (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]))
     }
 
     /// Encodes the notification that a list of this kind has changed; `None` if the client may not see it.
@@ -820,6 +836,8 @@ impl InFlightCall {
 
     /// Inspects the outcome and encodes what is released, with the ending for the record.
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
+        let (ResponseOutcome::Result(said) | ResponseOutcome::Error(said)) = &outcome;
+        let is_withheld = self.call.is_withheld(Some(said.value()));
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
                 let verb = self.call.answer.verb();
@@ -829,6 +847,10 @@ impl InFlightCall {
                 }
                 let result = self.asks_in(&result).await?.unwrap_or(result);
                 (Reply::Result(result), ending)
+            }
+            ResponseOutcome::Error(error) if is_withheld => {
+                let ending = server_error(&error);
+                return self.in_place_of(None, ending);
             }
             ResponseOutcome::Error(error) => {
                 // Boxed, because results are the rule, and their futures would have room for it.
@@ -849,6 +871,12 @@ impl InFlightCall {
         let shown = call.gateway.counted_parts(&call.caller, released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
+        if is_withheld {
+            let (VisibleReply::Result(said) | VisibleReply::Apart(said)) = &shown else {
+                return self.in_place_of(None, ending);
+            };
+            return self.in_place_of(Some(said), ending);
+        }
         if let VisibleReply::Result(said) | VisibleReply::Error(said) | VisibleReply::Apart(said) =
             &shown
         {
@@ -869,7 +897,7 @@ impl InFlightCall {
     }
 
     /// Encodes what is released, with the ending for the record.
-    fn encoded(
+    pub(super) fn encoded(
         &self,
         shown: VisibleReply,
         ending: ExchangeEnd,

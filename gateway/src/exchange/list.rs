@@ -22,6 +22,7 @@ use policy_core::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;
+use super::planners::left_out_items;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
 use crate::base::offload::OffloadError;
@@ -134,7 +135,9 @@ impl Gateway {
         };
         entry.listed = Some(shown.iter().fold((0, 0), count));
         entry.hidden_items = unseen(&shown);
-        let decoys = self.decoys_shown(&arrived, kind);
+        self.note_left_out(&arrived, &shown, &mut entry);
+        let mut decoys = self.decoys_shown(&arrived, kind);
+        decoys.extend(self.channel_tool(&arrived, kind));
         if let Some((seen, _)) = &mut entry.listed {
             *seen += decoys.len();
         }
@@ -152,6 +155,27 @@ impl Gateway {
             if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
         self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
+    }
+
+    /// Notes in the record of a list what a planner is not shown of it.
+    fn note_left_out(
+        &self,
+        arrived: &DecodedRequest,
+        shown: &[EncodedListing],
+        record: &mut ReadEntry,
+    ) {
+        for (listing, written) in shown {
+            let catalog = listing.catalog();
+            let Some(left_out) = self.left_out(&arrived.route, catalog) else { continue };
+            let offers = written.view().offers().map(|offer| offer.name().as_str());
+            let names: Vec<_> = offers.filter(|name| left_out.contains(*name)).collect();
+            if let Some((seen, hidden)) = &mut record.listed {
+                (*seen, *hidden) = (seen.saturating_sub(names.len()), *hidden + names.len());
+            }
+            let room = UNSEEN.saturating_sub(record.hidden_items.len());
+            let items = left_out_items(catalog.server(), names.into_iter()).take(room);
+            record.hidden_items.extend(items);
+        }
     }
 
     /// The servers that may be asked for a list, with the permits. Records the last decision that allows, or the last
@@ -225,6 +249,11 @@ impl Gateway {
     ) -> Option<Shown> {
         let [(listing, _)] = shown else { return None };
         let name = listing.catalog().server();
+        let method = listing.catalog().kind().list();
+        let said = listing.extra().iter().map(|(_, value)| Some(value.value()));
+        if said.chain([None]).any(|said| self.is_withheld(&arrived.route, name, method, said)) {
+            return None;
+        }
         let server = arrived.route.servers.iter().find(|server| server.name() == name);
         let server = server.filter(|_| !listing.extra().is_empty())?;
         let mut out = Vec::new();
@@ -284,7 +313,8 @@ impl Gateway {
         let facts = self.policy.facts();
         if !route.compares(kind) {
             let write = |part: ServerListing| {
-                let naming = route.naming(part.server.name(), Arc::default());
+                let left_out = self.left_out(route, part.listing.catalog());
+                let naming = route.naming(part.server.name(), Arc::default()).without(left_out);
                 self.shown_again(&facts, principal, part, naming)
             };
             return parts.into_iter().map(write).collect();
@@ -312,7 +342,8 @@ impl Gateway {
             let others = all.iter().enumerate().filter(|(other, _)| *other != n);
             let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
             withheld(server, view);
-            let naming = route.naming(server.name(), Arc::new(taken));
+            let left_out = self.left_out(route, listing.catalog());
+            let naming = route.naming(server.name(), Arc::new(taken)).without(left_out);
             let holds = |known: &CatalogView| self.policy.holds(&facts, known, principal);
             let known = listing.written(&naming, holds);
             let write = || self.write(server, listing, view, naming);

@@ -26,6 +26,9 @@ use crate::session::state::SessionState;
 use crate::stream::body::Body;
 use crate::upstream::{Upstream, UpstreamError};
 
+/// The method by which a client sets its log level.
+const LEVEL: &str = "logging/setLevel";
+
 impl Gateway {
     /// Answers `ping` and notifications that need no further action.
     pub(super) fn acknowledge(&self, arrived: &DecodedRequest, record: &Record) -> Response<Body> {
@@ -172,7 +175,11 @@ impl Gateway {
         let mut found = Vec::new();
         let told = EarlyMessage { part: LabelledPart::Error, said: error };
         let caller = &arrived.caller.principal;
-        let error = self.heard(caller, server, told, None, &mut found).await;
+        let said = Some(told.said.value());
+        let error = match self.is_withheld(&arrived.route, server.name(), LEVEL, said) {
+            true => Err(self.not_for_planner()),
+            false => self.heard(caller, server, told, None, &mut found).await,
+        };
         entry.found(found);
         error.map_err(Failure::Withheld)
     }

@@ -9,6 +9,7 @@ use json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::definition::offer::ItemKind;
 use policy::engine::message::ItemRequest;
 use policy::engine::pipeline::{Facts, Policy, Shown};
+use policy::flow::planner::Planner;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
@@ -25,6 +26,9 @@ use crate::metrics::outcome::ExchangeEnd;
 use crate::session::result_store::{SCHEME, StoredResult, name_in};
 use crate::stream::body::Body;
 
+/// Where results are kept for the untrusted planner. No route has this identity: those begin with a path.
+const READERS: &str = "untrusted planner";
+
 impl InFlightCall {
     /// Stores a result that is too long, and returns the response with a link to it; `None` if there is no room.
     pub(super) fn kept(&self, result: &Shown) -> Option<Body> {
@@ -34,6 +38,33 @@ impl InFlightCall {
         let value = result.value();
         let failed = value.get("isError").is_some_and(Value::may_be_true);
         let failed = failed || value.get("structuredContent").is_some();
+        let uri = self.stored(result, call.route.identity())?;
+        let minutes = gateway.result_store.time().as_secs().div_ceil(60);
+        let said = format!(
+            "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
+             read it as the resource {uri}"
+        );
+        Some(self.linking(&said, &uri, failed, Some(length)))
+    }
+
+    /// Stores a result for the untrusted planner, and returns the response with a link to it for the trusted one; `None`
+    /// if there is no room. Nothing of the response depends on the text of the result.
+    pub(super) fn kept_for_reader(&self, result: &Shown) -> Option<Body> {
+        let value = result.value();
+        // A client that validates results against an output schema does not apply it to errors.
+        let failed = value.get("isError").is_some_and(Value::may_be_true);
+        let failed = failed || value.get("structuredContent").is_some();
+        let uri = self.stored(result, READERS)?;
+        let said = format!(
+            "The result is kept as {uri}; its source is untrusted: the untrusted planner can read it there, and pass values \
+             of it through the channel"
+        );
+        Some(self.linking(&said, &uri, failed, None))
+    }
+
+    /// Stores a result for the caller at `place`, and returns its URI; `None` if there is no room.
+    fn stored(&self, result: &Shown, place: &str) -> Option<String> {
+        let (call, gateway) = (&self.call, &self.call.gateway);
         let (made, held) = apart(call.answer.call())?;
         let kept = StoredResult {
             result: result.stored(),
@@ -41,14 +72,12 @@ impl InFlightCall {
             held,
             rules_digest: gateway.rules_digest,
         };
-        let (route, now) = (call.route.identity(), gateway.clock.instant());
-        let uri = gateway.result_store.keep(&call.caller, route, kept, now)?;
-        let minutes = gateway.result_store.time().as_secs().div_ceil(60);
-        let said = format!(
-            "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
-             read it as the resource {uri}"
-        );
-        let (id, era) = (&self.frame.id, self.era());
+        gateway.result_store.keep(&call.caller, place, kept, gateway.clock.instant())
+    }
+
+    /// A response that says where a result of `length` bytes is kept.
+    fn linking(&self, said: &str, uri: &str, failed: bool, length: Option<usize>) -> Body {
+        let (id, era, call) = (&self.frame.id, self.era(), &self.call);
         let mut out = wire::head(Some(id), 512);
         out.extend_from_slice(br#""result":"#);
         let mut object = Object::open(&mut out);
@@ -60,20 +89,23 @@ impl InFlightCall {
         }
         let content = object.key("content");
         content.extend_from_slice(br#"[{"type":"text","text":"#);
-        write_string(content, &said);
+        write_string(content, said);
         content.push(b'}');
         // SPEC 2025-06-18 changelog: earlier revisions have no resource links.
         if self.frame.version.has_links() {
             content.extend_from_slice(br#",{"type":"resource_link","uri":"#);
-            write_string(content, &uri);
+            write_string(content, uri);
             content.extend_from_slice(br#","name":"#);
             write_string(content, &format!("result of {}", call.tool));
-            content.extend_from_slice(format!(",\"size\":{length}}}").as_bytes());
+            if let Some(length) = length {
+                content.extend_from_slice(format!(",\"size\":{length}").as_bytes());
+            }
+            content.push(b'}');
         }
         content.push(b']');
         object.close();
         out.push(b'}');
-        Some(out.into())
+        out.into()
     }
 }
 
@@ -95,7 +127,10 @@ impl Gateway {
         let principal = &arrived.caller.principal;
         record.item = Some((ItemKind::Resource, uri.into()));
         let route = arrived.route.identity();
-        let kept = self.result_store.find(principal, route, uri, self.clock.instant());
+        let now = self.clock.instant();
+        let find = |place: &str| self.result_store.find(principal, place, uri, now);
+        let reads_kept = arrived.route.planner == Some(Planner::Untrusted);
+        let kept = find(route).or_else(|| find(READERS).filter(|_| reads_kept));
         // A result inspected under other rules may contain what the current ones would withhold.
         let kept = kept.filter(|kept| kept.rules_digest == self.rules_digest);
         // INVARIANT: kept results have been parsed before.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use detection::inspect::Finding;
 use detection::labels::LabelledPart;
+use json::Fragment;
 use policy::engine::pipeline::{
     EarlyMessage, Expectation, Facts, Policy, ReleasedReply, Shown, VisibleReply,
 };
+use policy::flow::guard::FlowClause;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
 
@@ -16,10 +18,12 @@ use super::{Gateway, Route};
 use crate::edge::encode::ShownNotification;
 use crate::mcp::wire::Notification;
 use crate::metrics::outcome::ExchangeEnd;
-use crate::upstream::Upstream;
+use crate::upstream::{self, Upstream};
 
 /// The reason of a record about a message that was withheld.
 const CONTENT: &str = "content";
+/// The same about one that the trusted planner is not shown.
+const PLANNER: &str = FlowClause::Planner.code();
 
 impl Gateway {
     /// What a server sent, as `caller` may see it. If it belongs to a call, `expectation` also hides what its result must hide.
@@ -117,6 +121,18 @@ impl Gateway {
         server: &Upstream,
         told: &Notification,
     ) -> Option<ShownNotification> {
+        let params = told.params.as_ref().map(Fragment::value);
+        if self.is_withheld(route, server.name(), &told.method, params) {
+            // That a list has changed is shown without anything that the server adds to it.
+            let is_change = upstream::changed(&told.method).is_some();
+            if !is_change {
+                let said = ServerQuestion { server, method: &told.method };
+                let found = vec![self.not_for_planner()];
+                self.found_in_notification(caller, route, said, found, denied(PLANNER));
+            }
+            return is_change
+                .then(|| ShownNotification { method: told.method.clone(), params: None });
+        }
         let mut found = Vec::new();
         let shown = self.told(caller, server, told, &mut found).await;
         if !found.is_empty() {

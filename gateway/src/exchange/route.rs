@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use policy::definition::offer::ItemKind;
+use policy::flow::planner::Planner;
 use policy_core::subject::name::ServerName;
 
 use super::Gateway;
@@ -48,6 +49,8 @@ pub struct Route {
     prefix: PrefixMode,
     /// Guardrails for arguments and results, in the order in which they are asked.
     pub guardrails: Vec<GuardrailClient>,
+    /// The planner that the route is for, if there are two.
+    pub planner: Option<Planner>,
 }
 
 impl Route {
@@ -62,7 +65,15 @@ impl Route {
         let names = servers.iter().map(|server| server.name().clone()).collect();
         let identities: Vec<_> = servers.iter().map(|server| server.identity()).collect();
         let identity = format!("{path} {}", identities.join(" ")).into();
-        Self { path, servers, names, identity, prefix, guardrails }
+        Self { path, servers, names, identity, prefix, guardrails, planner: None }
+    }
+
+    /// The same for one of two planners. Sessions and sealed ids of a route for another planner do not open here.
+    #[must_use]
+    pub fn for_planner(self, planner: Option<Planner>) -> Self {
+        let Some(kind) = planner else { return self };
+        let identity = format!("{} planner={}", self.identity, kind.as_str()).into();
+        Self { identity, planner, ..self }
     }
 
     /// What a session is bound to besides its principal: the path and the servers in order. A session does not open

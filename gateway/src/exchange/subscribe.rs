@@ -451,6 +451,10 @@ impl SubscriptionCheck<'_> {
         }
         for uri in uris {
             let Some(own) = route.own_uri(server.name(), &uri) else { continue };
+            let kind = ItemKind::Resource;
+            if policy.flow().refuses(route.planner, server.name(), kind, own).is_some() {
+                continue;
+            }
             let ruling = self.of_resource(server.name(), own);
             if budget.is_exhausted() {
                 // The caller of this function discards everything, since the filter was not inspected completely.

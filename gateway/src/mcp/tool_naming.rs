@@ -88,6 +88,8 @@ pub struct Naming {
     servers: Arc<[ServerName]>,
     /// Names that another server on the route offers as well.
     taken: Arc<BTreeSet<Box<str>>>,
+    /// Names that the route leaves out, if there are any.
+    left_out: Option<Arc<BTreeSet<Box<str>>>>,
 }
 
 impl Naming {
@@ -98,7 +100,13 @@ impl Naming {
         servers: Arc<[ServerName]>,
         taken: Arc<BTreeSet<Box<str>>>,
     ) -> Self {
-        Self { form, servers, taken }
+        Self { form, servers, taken, left_out: None }
+    }
+
+    /// The same on a route that leaves out definitions of the server with these names.
+    #[must_use]
+    pub fn without(self, left_out: Option<Arc<BTreeSet<Box<str>>>>) -> Self {
+        Self { left_out, ..self }
     }
 
     /// Whether the naming depends on the names that other servers offer.
@@ -116,6 +124,9 @@ impl Naming {
         kind: ItemKind,
         name: &'a str,
     ) -> Option<Cow<'a, str>> {
+        if self.left_out.as_ref().is_some_and(|names| names.contains(name)) {
+            return None;
+        }
         let own = Some(Cow::Borrowed(name));
         if matches!(kind, ItemKind::Resource | ItemKind::Template | ItemKind::Skill) {
             let keeps = match self.form {

@@ -6,11 +6,11 @@
 
 mod document;
 mod drawing;
+mod stored;
 mod file;
 mod memory;
 mod question;
 mod form;
-mod stored;
 
 use std::fmt;
 use std::sync::atomic::Ordering;

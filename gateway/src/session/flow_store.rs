@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::flow::memory::FlowMemory;
+use policy::flow::planner::Planner;
 use policy::flow::value::ValueKey;
 
 use super::SessionKey;
@@ -25,6 +26,8 @@ pub struct FlowKey {
     pub caller: Box<str>,
     /// Which of the caller's flows.
     pub part: FlowPart,
+    /// The planner that the route is for: what one planner is shown does not label the flow of the other.
+    pub planner: Option<Planner>,
 }
 
 /// Which flow of a caller.
@@ -265,7 +268,7 @@ mod tests {
     }
 
     fn key(caller: &str, session: u8) -> FlowKey {
-        FlowKey { caller: caller.into(), part: FlowPart::Session([session; 16]) }
+        FlowKey { caller: caller.into(), part: FlowPart::Session([session; 16]), planner: None }
     }
 
     fn labels(store: &FlowStore, key: &FlowKey, now: Instant) -> FlowLabels {
@@ -337,7 +340,7 @@ mod tests {
     #[test]
     fn a_flow_without_a_session_lasts_as_long_as_it_is_used() {
         let (store, now) = (store(10, 1000), start());
-        let key = FlowKey { caller: "ana".into(), part: FlowPart::Stateless };
+        let key = FlowKey { caller: "ana".into(), part: FlowPart::Stateless, planner: None };
         store.with(&key, now, |_, memory, _| memory.grow(FlowLabels::STRICTEST));
         for n in 1..5 {
             assert_eq!(labels(&store, &key, now + WINDOW / 2 * n), FlowLabels::STRICTEST);

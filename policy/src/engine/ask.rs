@@ -315,11 +315,13 @@ pub enum RefusalReason {
     Rate,
     /// The request could not be inspected completely.
     Unjudged,
+    /// The client is the trusted planner, and who asks is not trusted.
+    Planner,
 }
 
 impl RefusalReason {
     /// Every reason for a refusal.
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::NotConfigured(RequestPurpose::Form),
         Self::NotConfigured(RequestPurpose::Page),
         Self::NotConfigured(RequestPurpose::Sampling),
@@ -344,10 +346,11 @@ impl RefusalReason {
         Self::Count,
         Self::Rate,
         Self::Unjudged,
+        Self::Planner,
     ];
 
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 12] = [
+    pub const CODES: [&str; 13] = [
         "server-request-not-configured",
         "server-request-secret",
         "server-request-personal-data",
@@ -360,6 +363,7 @@ impl RefusalReason {
         "server-request-count",
         "server-request-rate",
         "server-request-not-inspected",
+        "server-request-planner",
     ];
 
     /// The stable code for clients, metrics and the audit log.
@@ -378,6 +382,7 @@ impl RefusalReason {
             Self::Count => "server-request-count",
             Self::Rate => "server-request-rate",
             Self::Unjudged => "server-request-not-inspected",
+            Self::Planner => "server-request-planner",
         }
     }
 
@@ -411,6 +416,9 @@ impl RefusalReason {
             Self::Count => "too many requests at once from this server",
             Self::Rate => "too many requests from this server in a short time",
             Self::Unjudged => "inspection budget exceeded by the request",
+            Self::Planner => {
+                "the client is the trusted planner, and this server or tool is untrusted"
+            }
         }
     }
 
@@ -448,6 +456,12 @@ impl Refusal {
     #[must_use]
     pub const fn unjudged() -> Self {
         refuse(RefusalReason::Unjudged, "")
+    }
+
+    /// The refusal of a request of an untrusted server or tool to the trusted planner.
+    #[must_use]
+    pub const fn to_planner() -> Self {
+        refuse(RefusalReason::Planner, "")
     }
 }
 

@@ -3,7 +3,7 @@
 //! Reads no file and parses no YAML: the caller has parsed the text, and turns the JSON Pointer of a [`PolicyProblem`] into
 //! a line and a column.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use detection::content::{
@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use crate::definition::shadow::{ShadowingPolicy, Winner};
 use crate::engine::pipeline::Policy;
+use crate::flow::channel::{ChannelEntry, ChannelSettings, ENTRIES};
 use crate::flow::guard::{FlowPolicy, FlowSettings, names_argument};
 use crate::flow::label::Sink;
 use crate::rules::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
@@ -445,8 +446,28 @@ impl PolicyCompiler<'_> {
         constraints
     }
 
+    /// Checks the values that may pass between two planners.
+    fn channel(&mut self, entries: &[ChannelSettings]) {
+        if entries.len() > ENTRIES {
+            let help = "declare at most 64 values";
+            self.report("/flow/channel".to_owned(), "these are too many values", help);
+        }
+        let mut seen = BTreeSet::new();
+        for (n, entry) in entries.iter().enumerate() {
+            let at = format!("/flow/channel/{n}");
+            if !seen.insert(&*entry.name) {
+                let message = format!("there are two values `{}`", entry.name.escape_debug());
+                self.report(format!("{at}/name"), message, "rename one of them");
+            }
+            if let Err(mistake) = ChannelEntry::new(entry) {
+                self.report(format!("{at}{}", mistake.at), mistake.message, mistake.help);
+            }
+        }
+    }
+
     /// Checks the labels of flow control, and the lists that say what is guarded.
     fn flow(&mut self, flow: &FlowSettings) {
+        self.channel(&flow.channel);
         let none = "name some, or leave it out: an empty list guards nothing";
         if flow.clauses.as_ref().is_some_and(Vec::is_empty) {
             self.report("/flow/clauses".to_owned(), "no clause can ever refuse anything", none);

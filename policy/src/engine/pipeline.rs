@@ -33,7 +33,9 @@ use crate::definition::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoute
 use crate::engine::events;
 use crate::engine::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::engine::places::ResultKind;
-use crate::flow::guard::{FlowFacts, FlowMode, FlowPolicy, ToolFlowLabels};
+use crate::flow::guard::{
+    FlowClause, FlowFacts, FlowMode, FlowPolicy, FlowViolation, ToolFlowLabels,
+};
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::approval::{ApprovalCause, ApprovalDemand};
 use crate::rules::apps::AppPolicies;
@@ -774,19 +776,26 @@ impl Policy {
         let (Ok(_), Some(violation)) = (&ruling.outcome, &flow.violation) else { return ruling };
         let Ruling { mut decision, mut outcome } = ruling;
         decision.findings.push(Finding::flow(&violation.at, violation.clause.note()));
+        if violation.clause == FlowClause::Planner {
+            // What a route is not for is refused whatever the mode is, and nobody is asked about it.
+            return self.refused_by_flow(decision, violation);
+        }
         match (self.flow.mode(), &mut outcome) {
             (FlowMode::Off | FlowMode::Observe, _) => Ruling { decision, outcome },
             (FlowMode::Ask, Ok(permit)) if permit.is_tool_call() => {
                 permit.causes.push(ApprovalCause::Flow(violation.clone()));
                 Ruling { decision, outcome }
             }
-            (FlowMode::Ask | FlowMode::Deny, _) => {
-                let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
-                let denial = Denial { reason: Reason::Flow(violation.clone()), told };
-                decision.effect = Effect::Deny(denial.clone());
-                Ruling { decision, outcome: Err(denial) }
-            }
+            (FlowMode::Ask | FlowMode::Deny, _) => self.refused_by_flow(decision, violation),
         }
+    }
+
+    /// The ruling about a call that flow control refuses.
+    fn refused_by_flow(&self, decision: Decision, violation: &FlowViolation) -> Ruling<Permit> {
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::Flow(violation.clone()), told };
+        let decision = Decision { effect: Effect::Deny(denial.clone()), ..decision };
+        Ruling { decision, outcome: Err(denial) }
     }
 
     /// Denies a request that needs the approval of a person, unless exactly this was approved. It comes last: nobody is

@@ -10,6 +10,7 @@ use policy_core::subject::pattern::Pattern;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::channel::{ChannelEntry, ChannelSettings};
 use super::label::{Confidentiality, FlowLabels, Integrity, Sink};
 use super::memory::{FlowMemory, LinkChoice, RunsKept, ValueMarks};
 use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
@@ -55,10 +56,13 @@ pub enum FlowClause {
     Confidential,
     /// The call is destructive, and the user's side has not given its targets.
     Destructive,
+    /// The route is for another planner. It is no clause of the configuration: it applies on routes with `planner`.
+    #[serde(skip)]
+    Planner,
 }
 
 impl FlowClause {
-    /// All clauses, in the order in which they are judged.
+    /// All clauses of the configuration, in the order in which they are judged.
     pub const ALL: [Self; 4] = [Self::Target, Self::Value, Self::Confidential, Self::Destructive];
 
     /// The code of the reason for clients, metrics and the audit log.
@@ -69,6 +73,7 @@ impl FlowClause {
             Self::Value => "flow-value",
             Self::Confidential => "flow-confidential",
             Self::Destructive => "flow-destructive",
+            Self::Planner => "flow-planner",
         }
     }
 
@@ -84,6 +89,7 @@ impl FlowClause {
             Self::Destructive => {
                 "is not known from the user, and the call is destructive in a flow that was shown something untrusted"
             }
+            Self::Planner => "is not for the planner of this route, which can only read",
         }
     }
 }
@@ -110,6 +116,9 @@ pub struct FlowSettings {
     /// What is known about tools. Each label is taken from the first entry that names the tool and has the label.
     #[serde(default)]
     pub labels: Vec<FlowLabel>,
+    /// The values that may pass from the untrusted planner to the trusted one (`routes[].planner`), at most 64.
+    #[serde(default)]
+    pub channel: Vec<ChannelSettings>,
 }
 
 const fn link_bits() -> u32 {
@@ -125,6 +134,7 @@ impl Default for FlowSettings {
             sinks: None,
             link_bits: link_bits(),
             labels: Vec::new(),
+            channel: Vec::new(),
         }
     }
 }
@@ -279,6 +289,7 @@ pub struct FlowPolicy {
     labels: Vec<CompiledLabel>,
     /// Labels of single tools, by server and tool, which come before the others.
     of_tools: BTreeMap<Box<str>, BTreeMap<Box<str>, GivenLabels>>,
+    channel: Vec<ChannelEntry>,
     /// Whether a rule reads `flow` or `origin`.
     is_read: bool,
     /// Whether a rule reads `origin`.
@@ -308,6 +319,12 @@ impl FlowPolicy {
             clauses: settings.clauses.unwrap_or_else(|| FlowClause::ALL.to_vec()),
             sinks: settings.sinks.unwrap_or_else(guarded),
             link_bits: settings.link_bits,
+            // What has a mistake was reported where the section is read.
+            channel: settings
+                .channel
+                .iter()
+                .filter_map(|one| ChannelEntry::new(one).ok())
+                .collect(),
             labels: settings.labels.into_iter().map(compiled).collect(),
             of_tools: BTreeMap::new(),
             is_read: false,
@@ -346,6 +363,12 @@ impl FlowPolicy {
     #[must_use]
     pub const fn mode(&self) -> FlowMode {
         self.mode
+    }
+
+    /// The values that may pass between two planners.
+    #[must_use]
+    pub fn channel(&self) -> &[ChannelEntry] {
+        &self.channel
     }
 
     /// How requests without a session belong together.
@@ -496,6 +519,8 @@ impl FlowPolicy {
         for clause in FlowClause::ALL.into_iter().filter(|clause| self.clauses.contains(clause)) {
             let is_possible = match clause {
                 FlowClause::Target | FlowClause::Value => true,
+                // It is decided by the route, not by values.
+                FlowClause::Planner => false,
                 FlowClause::Confidential => {
                     labels.is_confidential() && tool.sink.leaves() && !is_sent_to_given
                 }
@@ -657,6 +682,7 @@ impl JudgedArgument<'_> {
             }
             FlowClause::Value => role != ArgumentRole::Target && seen.has_untrusted_address,
             FlowClause::Confidential => seen.has_confidential,
+            FlowClause::Planner => false,
             FlowClause::Destructive => can_be_target && !self.is_empty() && !self.is_endorsed(),
         }
     }

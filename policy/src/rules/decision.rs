@@ -125,6 +125,7 @@ impl Reason {
         Self::Flow(FlowViolation { clause: FlowClause::Value, .. }) => FlowClause::Value.code(),
         Self::Flow(FlowViolation { clause: FlowClause::Confidential, .. }) => FlowClause::Confidential.code(),
         Self::Flow(FlowViolation { clause: FlowClause::Destructive, .. }) => FlowClause::Destructive.code(),
+        Self::Flow(FlowViolation { clause: FlowClause::Planner, .. }) => FlowClause::Planner.code(),
         Self::Pin(PinViolation::NotApproved) => PinViolation::NotApproved.code(),
         Self::Pin(PinViolation::Changed) => PinViolation::Changed.code(),
         Self::Pin(PinViolation::Revoked) => PinViolation::Revoked.code(),

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 120] = [
+const REASONS: [&str; 122] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -39,6 +39,7 @@ const REASONS: [&str; 120] = [
     "flow-value",
     "flow-confidential",
     "flow-destructive",
+    "flow-planner",
     "insufficient-scope",
     "proof-required",
     "arguments",
@@ -57,6 +58,7 @@ const REASONS: [&str; 120] = [
     "server-request-count",
     "server-request-rate",
     "server-request-not-inspected",
+    "server-request-planner",
     "app-not-allowed",
     "event-webhook",
     "client-answer",

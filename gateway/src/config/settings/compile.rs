@@ -78,6 +78,7 @@ pub(super) fn settings(
     let mut compiled = compiler.sections(raw, context, key);
     compiler.clashes(&compiled.files(file));
     let policy = compiler.policy(policy, registry, &compiled, context);
+    compiler.planners(&compiled.routes, policy.as_ref());
     let servers: Vec<_> = compiled.servers.iter().map(|server| server.name.clone()).collect();
     let names = DecoyNames::new(&compiled.identity, &servers, policy.as_ref());
     let decoys = compiler.decoys(decoys, &names);

@@ -22,6 +22,7 @@ mod telemetry;
 
 use policy::definition::pins::ResourcePins;
 use policy::engine::config::RawPolicy;
+use policy::flow::planner::Planner;
 use policy_core::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -548,6 +549,9 @@ pub(super) struct RawRoute {
     /// Also serve clients of the deprecated HTTP+SSE transport, at the path followed by `/sse`.
     #[serde(default)]
     pub(super) http_sse: bool,
+    /// The planner that the route is for, of two: `trusted` is shown nothing untrusted, `untrusted` can only read. Needs
+    /// `policy.flow`. If not given, the route is for one agent that does both.
+    pub(super) planner: Option<Planner>,
     /// The requirements on access tokens.
     #[serde(default)]
     pub(super) oauth: RawRouteOauth,

@@ -694,12 +694,13 @@ impl SettingsCompiler<'_> {
             }
             self.exchanged(&at, &found, servers, &oauth, listeners);
             let guardrails = self.guardrails(&at, raw.guardrails);
-            let http_sse = raw.http_sse;
+            let (http_sse, planner) = (raw.http_sse, raw.planner);
             routes.push(RouteSettings {
                 path,
                 servers: found,
                 prefix,
                 http_sse,
+                planner,
                 oauth,
                 guardrails,
             });

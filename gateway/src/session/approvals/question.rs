@@ -232,8 +232,11 @@ mod tests {
             labels: parts.labels,
             origins: Vec::new(),
         };
-        let flow =
-            parts.flow.map(|n| FlowKey { caller: "ana".into(), part: FlowPart::Session([n; 16]) });
+        let flow = parts.flow.map(|n| FlowKey {
+            caller: "ana".into(),
+            part: FlowPart::Session([n; 16]),
+            planner: None,
+        });
         let (principal, call, flow, demand) = (&principal, &call, flow.as_ref(), &demand);
         let process = parts.process.as_ref();
         BoundCall { principal, call, flow, demand, config_digest: parts.config, process }.binding()

@@ -1,0 +1,109 @@
+//! What of the servers the trusted planner is not shown, and what lists of planners leave out (control C15).
+//!
+//! Whatever a server says by itself, and what the gateway cannot attribute to a trusted tool, counts as untrusted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use detection::inspect::Finding;
+use json::Value;
+use policy::definition::offer::{Catalog, ItemKind};
+use policy::engine::message::RequestOperation;
+use policy::engine::pipeline::{Shown, VisibleReply};
+use policy::flow::guard::FlowClause;
+use policy::flow::planner::WITHHELD;
+use policy_core::subject::name::ServerName;
+
+use super::in_flight_call::{InFlightCall, UpstreamCall};
+use super::{Gateway, Route};
+use crate::audit::WithheldItem;
+use crate::edge::failure::Failure;
+use crate::metrics::outcome::ExchangeEnd;
+use crate::stream::body::Body;
+
+impl Gateway {
+    /// Whether what a server says beside the answer to a call is not shown on a route.
+    pub(super) fn is_withheld(
+        &self,
+        route: &Route,
+        server: &ServerName,
+        method: &str,
+        said: Option<Value<'_>>,
+    ) -> bool {
+        self.policy.flow().withholds(route.planner, server, ItemKind::Method, method, said)
+    }
+
+    /// The names of a server's items that a route does not list, because its planner may not use them; `None` on a route
+    /// without a planner.
+    pub(super) fn left_out(
+        &self,
+        route: &Route,
+        catalog: &Catalog,
+    ) -> Option<Arc<BTreeSet<Box<str>>>> {
+        route.planner?;
+        let names = catalog.offers().iter().map(|offer| offer.name().as_str());
+        let refuses = |name: &&str| {
+            let flow = self.policy.flow();
+            flow.refuses(route.planner, catalog.server(), catalog.kind(), name).is_some()
+        };
+        Some(Arc::new(names.filter(refuses).map(Into::into).collect()))
+    }
+
+    /// The finding about what the trusted planner is not shown. It is counted.
+    pub(super) fn not_for_planner(&self) -> Finding {
+        let finding = Finding::flow("", WITHHELD);
+        self.metrics.content([&finding]);
+        finding
+    }
+}
+
+/// The items of a list that a planner is not shown, for the record.
+pub(super) fn left_out_items<'a>(
+    server: &'a ServerName,
+    names: impl Iterator<Item = &'a str> + 'a,
+) -> impl Iterator<Item = WithheldItem> + 'a {
+    names.map(move |name| WithheldItem {
+        server: server.as_str().into(),
+        name: name.into(),
+        code: FlowClause::Planner.code(),
+        detector: None,
+    })
+}
+
+impl UpstreamCall {
+    /// Whether what the server says in answer to the call is not shown on this route: its labels, and those that it says
+    /// itself, are not `trusted`.
+    pub(super) fn is_withheld(&self, said: Option<Value<'_>>) -> bool {
+        let (planner, server, kind) =
+            (self.route.planner, self.server.name(), self.answer.verb().kind());
+        self.gateway.policy.flow().withholds(planner, server, kind, &self.tool, said)
+    }
+}
+
+impl InFlightCall {
+    /// The answer to the trusted planner in place of one of an untrusted source: a result of a tool is kept for the
+    /// untrusted planner, and anything else is withheld.
+    pub(super) fn in_place_of(
+        &mut self,
+        said: Option<&Shown>,
+        ending: ExchangeEnd,
+    ) -> Result<(Body, ExchangeEnd), Failure> {
+        let is_call = self.call.answer.verb() == RequestOperation::Call;
+        let content = said.filter(|said| is_call && is_content(said));
+        let kept = content.and_then(|said| self.kept_for_reader(said));
+        let finding = self.call.gateway.not_for_planner();
+        self.frame.entry.found(vec![finding.clone()]);
+        match kept {
+            Some(body) => Ok((body, ending)),
+            None => self.encoded(VisibleReply::Withheld(finding), ending),
+        }
+    }
+}
+
+/// Whether a result is content, and no task or question.
+fn is_content(result: &Shown) -> bool {
+    let value = result.value();
+    let kind = value.get("resultType").and_then(Value::as_str);
+    let is_complete = kind.is_none_or(|kind| kind == "complete");
+    is_complete && value.get("content").is_some() && value.get("task").is_none()
+}
