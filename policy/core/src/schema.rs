@@ -100,7 +100,8 @@ impl Schema {
     }
 
     /// Estimated units for compiling it, apart from parsing.
-    fn work(&self) -> usize {
+    #[must_use]
+    pub fn work(&self) -> usize {
         self.0.as_ref().map_or(0, |ready| ready.automata / patterns::COPIES)
     }
 

@@ -214,6 +214,25 @@ fn sha256(text: &str) -> Option<[u8; 32]> {
     hex::decode(digits)?.try_into().ok()
 }
 
+/// Whether a value has the content of a file of a skill: an object with a URI of skills and a text or bytes. Data of a tool
+/// (`structuredContent`) has none.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+#[must_use]
+pub fn has_file(value: Value<'_>) -> bool {
+    let is_file = || {
+        let has = |known: &str| value.members().any(|(name, _)| name.eq_ignore_ascii_case(known));
+        let is_of_skills = |(name, uri): (std::borrow::Cow<'_, str>, Value<'_>)| {
+            name.eq_ignore_ascii_case("uri")
+                && uri.as_str().is_some_and(|uri| skill::is_skill_uri(&uri))
+        };
+        value.members().any(is_of_skills) && (has("text") || has("blob"))
+    };
+    is_file()
+        || value.items().any(has_file)
+        || value.members().any(|(name, member)| name != "structuredContent" && has_file(member))
+}
+
 #[cfg(test)]
 mod tests {
     use json::{Document, JsonBounds, hex};

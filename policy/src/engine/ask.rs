@@ -593,11 +593,12 @@ impl ServerRequestPolicy {
                 if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
                     return Err(malformed("/requestedSchema"));
                 }
+                forms.may_ask(params, budget)?;
                 let terms = self.terms(ELICIT, Some(params));
                 if !terms.can_be_met(budget) {
                     return Err(malformed("/requestedSchema"));
                 }
-                forms.may_ask(params, budget).map(|()| self.signed(params))
+                Ok(self.signed(params))
             }
             Some("url") => {
                 let urls = self.urls.as_ref();

@@ -615,6 +615,14 @@ impl PolicyCompiler<'_> {
     ) -> Vec<Pattern> {
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
+            let is_of_skills =
+                text.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("skill:"));
+            if matches!(what, RuledUris::Resources) && is_of_skills {
+                let message = format!("`{}` can never match", text.escape_debug());
+                let help =
+                    "what is under `skill://` is a file of a skill: name the skill under `skills`";
+                self.report(format!("/rules/{n}/resources/{i}"), message, help);
+            }
             match (what.pattern(text), effect) {
                 (Ok(pattern), RuleEffect::Allow) => found.push(pattern),
                 (Ok(pattern), RuleEffect::Forbid) => {

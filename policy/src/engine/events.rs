@@ -18,7 +18,7 @@ pub(super) const EVENT_METHODS: [&str; 5] =
 /// Words in the names of members that say where a server sends to.
 const NAMES: [&str; 3] = ["webhook", "callback", "deliverto"];
 /// How such names end.
-const ENDS: [&str; 3] = ["url", "uri", "endpoint"];
+const ENDS: [&str; 7] = ["url", "urls", "uri", "uris", "endpoint", "endpoints", "href"];
 /// How secrets begin with which webhooks are signed (Standard Webhooks).
 const SECRET: &str = "whsec_";
 /// Longest place of a finding, in bytes.
@@ -123,7 +123,8 @@ const SCHEMES: [&str; 4] = ["http:", "https:", "wss:", "mailto:"];
 fn is_address(text: &str) -> bool {
     let is_read = |c: &char| !c.is_whitespace() && !c.is_control();
     let text: String = text.chars().filter(is_read).collect();
-    let text = text.to_ascii_lowercase().replace('\\', "/").replace("%3a", ":").replace("%2f", "/");
+    let text = text.to_ascii_lowercase().replace('\\', "/").replace("%25", "%").replace("%3a", ":");
+    let text = text.replace("&#58;", ":").replace('：', ":").replace("%2f", "/");
     // `arn:aws:s3` is no address, although it has `ws:` in it.
     let begins_word = |at: usize| {
         let before = text.get(..at).and_then(|before| before.chars().next_back());

@@ -13,7 +13,9 @@ use serde::Deserialize;
 use super::channel::{ChannelEntry, ChannelSettings};
 use super::label::{Confidentiality, FlowLabels, Integrity, Sink};
 use super::memory::{FlowMemory, LinkChoice, RunsKept, ValueMarks};
-use super::value::{self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor};
+use super::value::{
+    self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor, link,
+};
 use crate::definition::offer::ItemKind;
 
 /// What flow control does.
@@ -744,8 +746,13 @@ impl SeenArgument {
         };
         let (mut seen, mut has_switch) = (Self::default(), false);
         let mut look = |said: &str| {
-            let extent = visitor.text(said);
+            let mut extent = visitor.text(said);
             seen.add(text.take());
+            // What is escaped in a URL or in HTML says the same to its reader. It gives nothing.
+            if let Some(unescaped) = link::unescaped(said) {
+                extent = extent.max(visitor.text(&unescaped));
+                seen.add_unescaped(text.take());
+            }
             extent == ValueExtent::Complete
         };
         let is_complete = match part {
@@ -790,6 +797,11 @@ impl SeenArgument {
             (Some(Origin::Unknown), _) | (_, Origin::Unknown) => Some(Origin::Unknown),
             (_, Origin::Trusted) => Some(Origin::Trusted),
         };
+    }
+
+    fn add_unescaped(&mut self, text: SeenText) {
+        self.has_untrusted_address |= text.has_untrusted_address;
+        self.has_confidential |= text.has_confidential;
     }
 
     fn origin(&self) -> Origin {

@@ -383,7 +383,9 @@ fn is_required(schema: Value<'_>, name: &str) -> bool {
 fn ready(schema: &str, budget: &WorkBudget) -> Option<Schema> {
     budget.spend(schema.len().saturating_mul(COMPILING)).then_some(())?;
     let document = Document::parse(schema.to_owned().into(), &JsonBounds::ANSWER).ok()?;
-    Some(Schema::new(document.root()))
+    let schema = Schema::new(document.root());
+    // How large its automata are is known once they are made. What follows in the same message is not made then.
+    budget.spend(schema.work()).then_some(schema)
 }
 
 /// The schema of the content of a form, with the keywords that its values are compared with alone. Members that it does

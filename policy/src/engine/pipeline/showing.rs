@@ -17,6 +17,7 @@ use policy_core::subject::principal::Principal;
 use policy_core::subject::scope;
 
 use super::sending::passed;
+use super::skills::unverified_file;
 use super::standing::Viewer;
 use super::{
     CatalogView, Expectation, Facts, Policy, ReleasedReply, ReplyTerms, Shown, VisibleReply,
@@ -449,6 +450,9 @@ impl Policy {
         let Reading { principal, server, .. } = reading;
         let InboundMessage { said, part, answer } = heard;
         let ran = ControlSet::of(&[Control::Results]);
+        if let Some(finding) = unverified_file(said.value()) {
+            return ReleasedReply::withheld(finding, ran);
+        }
         let (said, apps) = match self.without_apps_in(server, said) {
             Ok(without) => without,
             Err(finding) => return ReleasedReply::withheld(finding, ran),

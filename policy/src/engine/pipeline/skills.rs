@@ -13,7 +13,7 @@ use super::{
 };
 use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
 use crate::definition::pin::{Digest, DigestSubject};
-use crate::definition::skill::SkillFile;
+use crate::definition::skill::{SkillFile, has_file};
 use crate::engine::message::{ItemRequest, RequestOperation};
 use crate::rules::access::AccessDecision;
 use crate::rules::control::{Control, ControlSet};
@@ -71,7 +71,7 @@ impl ExpectedSkill {
 impl ReplyTerms {
     /// The finding by which `result` may not be shown, because it is not what the manifest of a skill says.
     pub(super) fn unlike(&self, result: Value<'_>, ran: &mut ControlSet) -> Option<Finding> {
-        let skill = self.skill.as_ref()?;
+        let Some(skill) = &self.skill else { return unverified_file(result) };
         ran.note(Control::Pins);
         skill.unlike(result)
     }
@@ -79,7 +79,7 @@ impl ReplyTerms {
 
 impl Policy {
     /// Decides about reading a file of a skill: it is permitted if its caller may use a skill whose manifest lists the file.
-    /// The first such skill counts, in the order of the server's list.
+    /// The first such skill counts, in the order of the server's list. A `forbid` of any of them overrides.
     pub(super) fn decide_file(
         &self,
         facts: &Facts,
@@ -94,19 +94,20 @@ impl Policy {
             Err(error) => return refused(Reason::Uri(error)),
         };
         let viewer = Viewer { principal, facts, links: None };
-        let mut denied = None;
+        let (mut permitted, mut denied) = (None, None);
         for (skill, file) in catalog.into_iter().flat_map(|catalog| catalog.skills_with(&uri)) {
             let seen = self.about_skill(viewer, &call.server, skill);
             // The server gets its own spelling of the URI, since it may treat another one as another resource.
             let call = ItemRequest { name: file.listed().into(), ..call.clone() };
             let asked = AskedItem { call, flow, offer: Some(skill) };
             let ruling = self.decide_seen(principal, seen, asked, budget);
-            if ruling.outcome.is_ok() {
-                return ruling;
+            match &ruling.outcome {
+                Ok(_) => permitted = permitted.or(Some(ruling)),
+                Err(denial) if denial.reason.code() == "forbidden" => return ruling,
+                Err(_) => denied = denied.or(Some(ruling)),
             }
-            denied.get_or_insert(ruling);
         }
-        denied.unwrap_or_else(|| refused(Reason::SkillFile))
+        permitted.or(denied).unwrap_or_else(|| refused(Reason::SkillFile))
     }
 
     fn about_skill(
@@ -118,6 +119,12 @@ impl Policy {
         let (kind, name) = (skill.kind(), skill.name().as_str());
         self.standing(viewer, server, kind, name, Some(skill), CatalogAvailability::Known)
     }
+}
+
+/// The finding by which a message may not be shown that has the content of a file of a skill, which nothing has compared with
+/// a manifest.
+pub(super) fn unverified_file(said: Value<'_>) -> Option<Finding> {
+    has_file(said).then(Finding::skill_file_changed)
 }
 
 /// The decision about a file that no skill of the server has.

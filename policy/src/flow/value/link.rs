@@ -55,8 +55,43 @@ fn decoded(text: &str) -> Option<String> {
     (*decoded != *text).then(|| decoded.into_owned())
 }
 
+/// A text whose escapes of URLs and of characters in HTML are decoded; `None` if it has none.
+#[must_use]
+pub fn unescaped(text: &str) -> Option<String> {
+    let of_url = decoded(text);
+    let said = of_url.as_deref().unwrap_or(text);
+    let of_html = said.contains('&').then(|| without_references(said));
+    of_html.filter(|decoded| decoded != said).or(of_url)
+}
+
+/// A text with the characters to which references in HTML (`&nbsp;`, `&#32;`, `&#x20;`) refer.
+fn without_references(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        out.push_str(before);
+        let name = after.split(';').next().unwrap_or_default();
+        let character = match name.strip_prefix('#') {
+            _ if name.len() == after.len() || name.len() > 8 => None,
+            None => (name == "nbsp").then_some(' '),
+            Some(number) => match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16).ok().and_then(char::from_u32),
+                None => number.parse().ok().and_then(char::from_u32),
+            },
+        };
+        match character {
+            Some(character) => out.push(character),
+            None => out.push('&'),
+        }
+        let read = character.map_or(0, |_| name.len() + 1);
+        rest = after.get(read..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Calls `visit` with each link in a text, also without the marks that end a sentence, and before each with its form,
-/// until it returns false; whether all were visited. Of what is sent, only with the forms of what could become a link.
+/// until it returns false; whether all were visited. Of what is sent or given, also with the forms of what could become a link.
 pub(super) fn each(
     text: &str,
     reading: ValueReading,
@@ -64,19 +99,22 @@ pub(super) fn each(
 ) -> bool {
     if !reading.is_widest() {
         let mut tokens = text.split(is_separator).filter(|token| token.contains('.'));
-        return tokens.all(|token| visit(LinkPart::Form(&form(token))));
+        return tokens.all(|token| {
+            visit(LinkPart::Form(&form(token))) && (!is_link(token) || visit_both(token, visit))
+        });
     }
     if !BEGINNINGS.iter().any(|known| text.contains(known)) {
         return true;
     }
     let mut links = text.split(is_separator).filter(|token| is_link(token));
-    links.all(|link| {
-        let end = trimmed(link);
-        let has_end = !end.is_empty() && end.len() < link.len();
-        visit(LinkPart::Form(&form(link)))
-            && visit(LinkPart::Exact(link))
-            && (!has_end || visit(LinkPart::Exact(end)))
-    })
+    links.all(|link| visit(LinkPart::Form(&form(link))) && visit_both(link, visit))
+}
+
+/// Visits a link as it is written, also without the marks that end a sentence.
+fn visit_both(link: &str, visit: &mut impl FnMut(LinkPart<'_>) -> bool) -> bool {
+    let end = trimmed(link);
+    let has_end = !end.is_empty() && end.len() < link.len();
+    visit(LinkPart::Exact(link)) && (!has_end || visit(LinkPart::Exact(end)))
 }
 
 /// The hash of a text that is sent and is one link; `None` if it is not.
@@ -89,7 +127,7 @@ pub fn sent(key: &ValueKey, text: &str) -> Option<u64> {
 mod tests {
     use std::hash::RandomState;
 
-    use super::{LinkPart, ValueKey, ValueReading, each, form, sent};
+    use super::{LinkPart, ValueKey, ValueReading, each, form, sent, unescaped};
 
     fn shown(key: &ValueKey, text: &str) -> Vec<u64> {
         let mut found = Vec::new();
@@ -133,6 +171,18 @@ mod tests {
             assert!(sent(&key, other).is_none_or(|link| !shown.contains(&link)), "{other}");
         }
     }
+    #[test]
+    fn escapes_of_urls_and_html_are_decoded() {
+        for (escaped, said) in [
+            ("the%20launch%C2%A0of", Some("the launch\u{a0}of")),
+            ("the&nbsp;launch&#32;of&#x20;it", Some("the launch of it")),
+            ("a%26%2332%3Bb", Some("a b")),
+            ("a & b; c &amp; d &#; &#xzz; 100 %", None),
+        ] {
+            assert_eq!(unescaped(escaped).as_deref(), said, "{escaped}");
+        }
+    }
+
     #[test]
     fn the_spellings_of_an_address_share_a_form() {
         for other in [

@@ -76,11 +76,19 @@ pub fn is_of_apps(name: &str, value: Value<'_>) -> bool {
         head.is_some_and(|head| head.eq_ignore_ascii_case(known))
             && (rest.is_empty() || rest.starts_with('/'))
     };
-    let is_of_product = PRODUCTS.iter().any(|known| name.eq_ignore_ascii_case(known));
-    is("ui")
-        || is(EXTENSION)
-        || is_of_product
-        || value.as_str().is_some_and(|text| begins(&text, LINK))
+    let letters = letters(name);
+    let is_of_product =
+        PRODUCTS.iter().any(|known| name.eq_ignore_ascii_case(known)) || letters.contains("csp");
+    is("ui") || letters == "ui" || is(EXTENSION) || is_of_product || holds_link(value)
+}
+
+/// Whether a value is the URI of an app, or holds one at any depth, also as the name of a member.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn holds_link(value: Value<'_>) -> bool {
+    value.as_str().is_some_and(|text| begins(&text, LINK))
+        || value.items().any(holds_link)
+        || value.members().any(|(name, member)| begins(&name, LINK) || holds_link(member))
 }
 
 /// The URIs of apps to which the definition of a tool points.
