@@ -195,6 +195,10 @@ fn confidential_words_leave_only_for_a_recipient_that_was_given() {
         passes(&bob, "mail", &json!({}));
         passes(&bob, "web", &json!({}));
         is_refused(&bob, "send", &copied("carl@corp.example"), "flow-confidential");
+        for blank in ["%20", "&#32;", "&nbsp;", "%C2%A0"] {
+            let escaped = json!({ "to": "carl@corp.example", "body": SECRET.replace(' ', blank) });
+            is_refused(&bob, "send", &escaped, "flow-confidential");
+        }
         passes(&bob, "send", &to("carl@corp.example"));
         passes(&bob, "contacts", &json!({}));
         passes(&bob, "send", &copied("bob@corp.example"));

@@ -99,6 +99,11 @@ fn server(era: Era, state: &State) -> Server {
                         Some(blob) => content["blob"] = blob.clone(),
                         None => content["text"] = state["files"][uri].clone(),
                     }
+                    if uri == "note://plain"
+                        && let Some(spoofed) = state.get("spoofed")
+                    {
+                        content["uri"] = spoofed.clone();
+                    }
                     result["contents"] = json!([content]);
                 }
                 _ => {}
@@ -268,6 +273,57 @@ fn a_file_that_is_not_the_approved_one_is_withheld() {
         );
         assert_ne!(read(&ana, logo).code(), 0);
         assert_eq!(reason(&gateway), "skill-file-changed");
+    }
+}
+
+/// A host that keeps resources by their URIs would take such a text for the file.
+#[test]
+fn no_other_answer_has_the_content_of_a_file_of_a_skill() {
+    for era in ERAS {
+        let (state, folder) = (Arc::new(Mutex::new(offers())), Folder::new());
+        let server = server(era, &state);
+        let (_config, gateway) = approved(&server, &folder);
+        let ana = gateway.client(era, ANA);
+        assert_eq!(content(&read(&ana, "note://plain")), "A note.");
+        for uri in [GIT, "SKILL://git-workflow/SKILL.md", "skill://wf/other"] {
+            state.lock().unwrap()["spoofed"] = uri.into();
+            let answer = read(&ana, "note://plain");
+            assert_ne!(answer.code(), 0, "{era:?} {uri}: {answer:?}");
+            assert!(!answer.body.contains("A note."), "{}", answer.body);
+            assert_eq!(reason(&gateway), "skill-file-changed");
+        }
+        state.lock().unwrap()["spoofed"] = "note://plain/more".into();
+        assert_eq!(read(&ana, "note://plain").code(), 0);
+    }
+    let wrong = RULES.replace("resources: ['*']", "resources: ['skill://git-workflow/*']");
+    let said = printed(&Config::of("http://127.0.0.1:1/mcp").policy(&wrong).refused());
+    assert!(said.contains("name the skill under `skills`"), "{said}");
+}
+
+/// A rule that forbids a skill forbids its files, also where another skill lists them.
+#[test]
+fn a_forbidden_skill_within_another_is_not_read_through_it() {
+    for era in ERAS {
+        let mut offers = offers();
+        let inner = "---\nname: secret\ndescription: Inner\n---\nInner.\n";
+        let outer = "---\nname: outer\ndescription: Outer\n---\nOuter.\n";
+        let files = [("SKILL.md", outer), ("secret/SKILL.md", inner)];
+        offers["skills"] = json!([
+            skill("outer", "Outer", &files),
+            skill("outer/secret", "Inner", &[("SKILL.md", inner)]),
+        ]);
+        offers["files"]["skill://outer/SKILL.md"] = outer.into();
+        offers["files"]["skill://outer/secret/SKILL.md"] = inner.into();
+        let (state, folder) = (Arc::new(Mutex::new(offers)), Folder::new());
+        let server = server(era, &state);
+        let rules = "rules:\n\
+            - {id: all, effect: allow, principals: ['*'], servers: ['*'], skills: ['outer', 'outer/*']}\n\
+            - {id: not, effect: forbid, principals: ['*'], servers: ['*'], skills: ['outer/secret']}";
+        let config = Config::of(&server.url()).policy(rules).limits(FRESH);
+        let gateway = config.approved(&folder.path().join("portcullis.lock")).start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(read(&ana, "skill://outer/SKILL.md").code(), 0, "{era:?}");
+        assert_ne!(read(&ana, "skill://outer/secret/SKILL.md").code(), 0, "{era:?}");
     }
 }
 

@@ -131,7 +131,10 @@ impl Config {
     /// The same for a server that may ask for whatever it wants that is not refused in any case.
     #[must_use]
     pub fn asked(url: &str) -> Self {
-        let requests = "{formElicitation: {secrets: allow}, urlElicitation: {hosts: ['*']}, sampling: {modelHints: keep}, roots: {}, rate: 100000/s}";
+        let personal =
+            "[name, email, phone, address, birthDate, nationalId, bankAccount, card, health]";
+        let requests = "{formElicitation: {secrets: allow, personalData: PERSONAL}, urlElicitation: {hosts: ['*']}, sampling: {modelHints: keep}, roots: {}, rate: 100000/s}"
+            .replace("PERSONAL", personal);
         Self::with(&format!("- {{name: up, url: '{url}', serverRequests: {requests}}}"), "[up]")
     }
 

@@ -112,8 +112,9 @@ impl Gateway {
         };
         match state {
             _ if of_task.is_some() => of_task,
-            // Without a state nothing was asked.
-            None => given(RequestTerms::default(), UnaskedAnswers::Dropped),
+            // What was asked is not known: a server without a state takes answers in a first request as well (SEP-2322). They are
+            // inspected like arguments.
+            None => None,
             Some(RequestState::Server(state)) => {
                 given(state.terms.clone(), UnaskedAnswers::Dropped)
             }

@@ -29,6 +29,19 @@ use crate::stream::body::Body;
 /// Where results are kept for the untrusted planner. No route has this identity: those begin with a path.
 const READERS: &str = "untrusted planner";
 
+/// Where a result is kept, as its caller is told.
+#[derive(Clone, Copy)]
+struct KeptLink<'a> {
+    /// What the caller is told.
+    said: &'a str,
+    /// The resource under which it is kept.
+    uri: &'a str,
+    /// Whether the response says that the call has failed.
+    failed: bool,
+    /// The length of the result in bytes, if the caller may know it.
+    length: Option<usize>,
+}
+
 impl InFlightCall {
     /// Stores a result that is too long, and returns the response with a link to it; `None` if there is no room.
     pub(super) fn kept(&self, result: &Shown) -> Option<Body> {
@@ -44,7 +57,7 @@ impl InFlightCall {
             "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
              read it as the resource {uri}"
         );
-        Some(self.linking(&said, &uri, failed, Some(length)))
+        Some(self.linking(&KeptLink { said: &said, uri: &uri, failed, length: Some(length) }))
     }
 
     /// Stores a result for the untrusted planner, and returns the response with a link to it for the trusted one; `None`
@@ -59,7 +72,7 @@ impl InFlightCall {
             "The result is kept as {uri}; its source is untrusted: the untrusted planner can read it there, and pass values \
              of it through the channel"
         );
-        Some(self.linking(&said, &uri, failed, None))
+        Some(self.linking(&KeptLink { said: &said, uri: &uri, failed, length: None }))
     }
 
     /// Stores a result for the caller at `place`, and returns its URI; `None` if there is no room.
@@ -75,8 +88,9 @@ impl InFlightCall {
         gateway.result_store.keep(&call.caller, place, kept, gateway.clock.instant())
     }
 
-    /// A response that says where a result of `length` bytes is kept.
-    fn linking(&self, said: &str, uri: &str, failed: bool, length: Option<usize>) -> Body {
+    /// A response that says where a result is kept.
+    fn linking(&self, link: &KeptLink<'_>) -> Body {
+        let KeptLink { said, uri, failed, length } = *link;
         let (id, era, call) = (&self.frame.id, self.era(), &self.call);
         let mut out = wire::head(Some(id), 512);
         out.extend_from_slice(br#""result":"#);

@@ -1,6 +1,6 @@
 //! What of the servers the trusted planner is not shown, and what lists of planners leave out (control C15).
 //!
-//! Whatever a server says by itself, and what the gateway cannot attribute to a trusted tool, counts as untrusted.
+//! Everything that a server says by itself, and what the gateway cannot attribute to a trusted tool, counts as untrusted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -777,7 +777,7 @@ impl Policy {
         let Ruling { mut decision, mut outcome } = ruling;
         decision.findings.push(Finding::flow(&violation.at, violation.clause.note()));
         if violation.clause == FlowClause::Planner {
-            // What a route is not for is refused whatever the mode is, and nobody is asked about it.
+            // What a route is not for is refused in every mode, and nobody is asked about it.
             return self.refused_by_flow(decision, violation);
         }
         match (self.flow.mode(), &mut outcome) {

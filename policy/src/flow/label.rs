@@ -73,7 +73,7 @@ pub enum Sink {
     /// It removes something, or changes who has access.
     Destructive,
     /// It reads what the URL in its targets leads to, and sends nothing besides. It is judged like `external`, but a link
-    /// that a result has shown as a whole may be followed: whoever wrote it cannot have put anything of the flow into it.
+    /// that a result has shown as a whole may be followed: its author cannot have put anything of the flow into it.
     Fetch,
     /// It sends something to where others can read it.
     External,

@@ -42,7 +42,7 @@ pub const CHANNEL_TAKE: &str = "portcullis_channel_take";
 pub const WITHHELD: &str = "its source is untrusted, and this is the route of the trusted planner";
 
 impl FlowPolicy {
-    /// Why a planner may not use something that a server offers, whatever the mode is; `None` if it may. The same decides
+    /// Why a planner may not use something that a server offers, in every mode; `None` if it may. The same decides
     /// what lists leave out.
     #[must_use]
     pub fn refuses(

@@ -122,7 +122,7 @@ impl AppPolicy {
         if is_allowed { Ok(()) } else { Err(AppViolation::Origin(list, (*text).into())) }
     }
 
-    /// Compares the permissions that an app asks for with the policy. A permission counts whatever its value is, because
+    /// Compares the permissions that an app asks for with the policy. A permission counts with every value, because
     /// some clients ask only whether it is there.
     fn check_permissions(&self, asked: Value<'_>) -> Result<(), AppViolation> {
         if !asked.is_object() {
