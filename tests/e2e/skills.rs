@@ -284,7 +284,7 @@ fn no_other_answer_has_the_content_of_a_file_of_a_skill() {
         let server = server(era, &state);
         let (_config, gateway) = approved(&server, &folder);
         let ana = gateway.client(era, ANA);
-        assert_eq!(content(&read(&ana, "note://plain")), "A note.");
+        assert_eq!(content(&read(&ana, "note://plain"))["text"], "A note.");
         for uri in [GIT, "SKILL://git-workflow/SKILL.md", "skill://wf/other"] {
             state.lock().unwrap()["spoofed"] = uri.into();
             let answer = read(&ana, "note://plain");
