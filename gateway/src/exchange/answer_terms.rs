@@ -106,22 +106,18 @@ impl Gateway {
         inputs: Option<&Fragment>,
         of_task: Option<GivenAnswers>,
     ) -> Option<GivenAnswers> {
-        let given = |terms: RequestTerms, unasked| {
-            let (answers, terms) = (inputs?.clone(), Some(Arc::new(terms)));
-            Some(GivenAnswers { answers, terms, unasked })
+        let given = |terms| {
+            let (answers, unasked) = (inputs?.clone(), UnaskedAnswers::Dropped);
+            Some(GivenAnswers { answers, terms: Some(terms), unasked })
         };
         match state {
             _ if of_task.is_some() => of_task,
             // What was asked is not known: a server without a state takes answers in a first request as well (SEP-2322). They are
             // inspected like arguments.
             None => None,
-            Some(RequestState::Server(state)) => {
-                given(state.terms.clone(), UnaskedAnswers::Dropped)
-            }
+            Some(RequestState::Server(state)) => given(Arc::new(state.terms.clone())),
             Some(RequestState::Parked(name)) => {
-                let terms = self.parked_calls.read(name, |parked| Arc::clone(&parked.terms))?;
-                let unasked = UnaskedAnswers::Dropped;
-                Some(GivenAnswers { answers: inputs?.clone(), terms: Some(terms), unasked })
+                given(self.parked_calls.read(name, |parked| Arc::clone(&parked.terms))?)
             }
             // Their answers are not sent to a server.
             Some(RequestState::Again | RequestState::Approval(_)) => None,

@@ -14,6 +14,7 @@ use policy_core::subject::name::{
 };
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::principal::{Principal, PrincipalSelector, RequiredProof};
+use policy_core::subject::skill::is_skill_uri;
 use policy_core::subject::uri::UriError;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -615,9 +616,7 @@ impl PolicyCompiler<'_> {
     ) -> Vec<Pattern> {
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            let is_of_skills =
-                text.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("skill:"));
-            if matches!(what, RuledUris::Resources) && is_of_skills {
+            if matches!(what, RuledUris::Resources) && is_skill_uri(text) {
                 let message = format!("`{}` can never match", text.escape_debug());
                 let help =
                     "what is under `skill://` is a file of a skill: name the skill under `skills`";

@@ -20,6 +20,7 @@ mod registry;
 mod sandbox;
 mod telemetry;
 
+use detection::content::PersonalKind;
 use policy::definition::pins::ResourcePins;
 use policy::engine::config::RawPolicy;
 use policy::flow::planner::Planner;
@@ -323,34 +324,10 @@ pub(super) struct RawForms {
     pub(super) secrets: RawFormSecrets,
     /// The personal data that a form may ask for; a form for other kinds is refused. Default `[name, email, phone, address,
     /// birthDate]`. `[]` permits none.
-    pub(super) personal_data: Option<Vec<RawPersonalData>>,
+    pub(super) personal_data: Option<Vec<PersonalKind>>,
     /// What happens to a form that asks for a standing grant, which covers everything or all later calls (`always
     /// allow`, `do not ask again`, scopes such as `Mail.Read.All`). Default `refuse`.
     pub(super) standing_grants: RawStandingGrants,
-}
-
-/// A kind of personal data for which a form can ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum RawPersonalData {
-    /// The name of a person.
-    Name,
-    /// An e-mail address of a person.
-    Email,
-    /// A telephone number of a person.
-    Phone,
-    /// A postal address, or a part of one.
-    Address,
-    /// A date of birth.
-    BirthDate,
-    /// An identity card, a passport, a driving licence, a tax or social insurance number.
-    NationalId,
-    /// The number of a bank account.
-    BankAccount,
-    /// The number of a payment card.
-    Card,
-    /// An illness, a medication, the medical history.
-    Health,
 }
 
 /// What happens to an elicitation request that asks for a standing grant.

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use detection::content::PersonalKind;
 use http::Uri;
 use policy::engine::ask::{
     FormPolicy, ModelHintAction, PersonalFormData, RootsPolicy, SamplingExcessAction,
@@ -20,10 +19,9 @@ use super::compiler::{DefiningSection, RequiredSecret, SettingsCompiler};
 use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
-    RawCircuitBreaker, RawFiles, RawFormSecrets, RawModelHints, RawOrigin, RawPersonalData,
-    RawPrefix, RawProtocol, RawReachable, RawRoute, RawSamplingOver, RawSandbox, RawSandboxMode,
-    RawSecret, RawServer, RawServerRequests, RawSharing, RawStandingGrants, RawTransport,
-    RawVariable,
+    RawCircuitBreaker, RawFiles, RawFormSecrets, RawModelHints, RawOrigin, RawPrefix, RawProtocol,
+    RawReachable, RawRoute, RawSamplingOver, RawSandbox, RawSandboxMode, RawSecret, RawServer,
+    RawServerRequests, RawSharing, RawStandingGrants, RawTransport, RawVariable,
 };
 use super::registry;
 use super::{
@@ -199,7 +197,7 @@ impl SettingsCompiler<'_> {
                 RawFormSecrets::Allow => SecretFormAction::Allow,
             },
             personal: raw.personal_data.map_or_else(PersonalFormData::default, |kinds| {
-                PersonalFormData(kinds.into_iter().map(personal_kind).collect())
+                PersonalFormData(kinds.into_iter().collect())
             }),
             standing: standing(raw.standing_grants),
         });
@@ -743,20 +741,6 @@ impl SettingsCompiler<'_> {
                 self.report(&format!("{at}/servers"), message, help);
             }
         }
-    }
-}
-
-const fn personal_kind(raw: RawPersonalData) -> PersonalKind {
-    match raw {
-        RawPersonalData::Name => PersonalKind::Name,
-        RawPersonalData::Email => PersonalKind::Email,
-        RawPersonalData::Phone => PersonalKind::Phone,
-        RawPersonalData::Address => PersonalKind::Address,
-        RawPersonalData::BirthDate => PersonalKind::BirthDate,
-        RawPersonalData::NationalId => PersonalKind::NationalId,
-        RawPersonalData::BankAccount => PersonalKind::BankAccount,
-        RawPersonalData::Card => PersonalKind::Card,
-        RawPersonalData::Health => PersonalKind::Health,
     }
 }
 

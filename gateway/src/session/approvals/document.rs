@@ -11,8 +11,8 @@ pub fn summary(object: &mut Object<'_>, open: &OpenApproval) {
     described(object, question);
 }
 
-/// Writes what is asked, without the arguments.
-fn described(object: &mut Object<'_>, question: &ApprovalQuestion) {
+/// Writes which call a question is about, without its arguments.
+pub(super) fn named(object: &mut Object<'_>, question: &ApprovalQuestion) {
     object.text("principal", &question.principal);
     if let Some(client) = &question.client {
         object.text("client", client);
@@ -27,6 +27,11 @@ fn described(object: &mut Object<'_>, question: &ApprovalQuestion) {
     if let Some(definition) = &question.definition {
         object.show("definition", definition);
     }
+}
+
+/// Writes what is asked, without the arguments.
+fn described(object: &mut Object<'_>, question: &ApprovalQuestion) {
+    named(object, question);
     object.show("asked", &humantime::format_rfc3339_seconds(question.asked));
     object.show("expires", &humantime::format_rfc3339_seconds(question.expires));
 }

@@ -11,7 +11,7 @@ use policy::flow::label::FlowLabels;
 use serde::de::DeserializeOwned;
 use serde::de::value::{Error, StrDeserializer};
 
-use super::{ApprovalBinding, ApprovalId, ApprovalQuestion, ApprovalState};
+use super::{ApprovalBinding, ApprovalId, ApprovalQuestion, ApprovalState, document};
 use crate::mcp::wire::Object;
 
 /// What a question can be asked for.
@@ -33,22 +33,9 @@ pub(super) fn written(question: &ApprovalQuestion, state: &ApprovalState) -> Vec
     object.text("state", state.as_str());
     object.text("id", question.id.as_str());
     object.text("binding", &question.binding.hex());
-    object.text("principal", &question.principal);
-    if let Some(client) = &question.client {
-        object.text("client", client);
-    }
-    object.text("server", &question.server);
-    object.text("tool", &question.tool);
-    object.text("rule", &question.rule);
-    json::write_items(object.key("causes"), question.causes.iter(), |out, cause| {
-        json::write_string(out, cause);
-    });
+    document::named(&mut object, question);
     object.text("arguments", &question.arguments);
     object.text("extra", &question.extra);
-    object.text("argumentDigest", &question.argument_digest);
-    if let Some(definition) = &question.definition {
-        object.show("definition", definition);
-    }
     if let Some(violation) = &question.violation {
         let mut flow = Object::open(object.key("violation"));
         flow.text("clause", violation.clause.code());

@@ -103,7 +103,7 @@ impl Policy {
             let ruling = self.decide_seen(principal, seen, asked, budget);
             match &ruling.outcome {
                 Ok(_) => permitted = permitted.or(Some(ruling)),
-                Err(denial) if denial.reason.code() == "forbidden" => return ruling,
+                Err(denial) if matches!(denial.reason, Reason::Forbidden(_)) => return ruling,
                 Err(_) => denied = denied.or(Some(ruling)),
             }
         }

@@ -63,8 +63,9 @@ pub fn is_exact_type(text: &str) -> bool {
     is_essence && is_profile && parameters.next().is_none()
 }
 
-/// Members of `_meta` by which a product gives an app origins beside `ui.csp` and `ui.domain`.
-const PRODUCTS: [&str; 2] = ["openai/widgetCSP", "openai/widgetDomain"];
+/// How the names of members of `_meta` end by which products give an app origins beside `ui.csp` and `ui.domain`, such as
+/// `openai/widgetCSP`.
+const PRODUCTS: [&str; 2] = ["csp", "widgetdomain"];
 
 /// Whether a member of `_meta` is about apps: `ui`, `ui/resourceUri` and the like, or anything that holds the URI of an
 /// app, under whichever name.
@@ -77,8 +78,7 @@ pub fn is_of_apps(name: &str, value: Value<'_>) -> bool {
             && (rest.is_empty() || rest.starts_with('/'))
     };
     let letters = letters(name);
-    let is_of_product =
-        PRODUCTS.iter().any(|known| name.eq_ignore_ascii_case(known)) || letters.contains("csp");
+    let is_of_product = PRODUCTS.iter().any(|end| letters.ends_with(end));
     is("ui") || letters == "ui" || is(EXTENSION) || is_of_product || holds_link(value)
 }
 

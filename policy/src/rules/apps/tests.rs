@@ -43,6 +43,21 @@ fn declaring(ui: &str) -> Option<AppViolation> {
 }
 
 #[test]
+fn a_member_about_origins_is_known_by_the_end_of_its_name() {
+    let is = |name: &str| {
+        let text = format!(r#"{{"{name}":{{"connect_domains":["https://evil.example"]}}}}"#);
+        let document = document(&text);
+        document.root().members().all(|(name, value)| super::kind::is_of_apps(&name, value))
+    };
+    for name in ["openai/widgetCSP", "openai/widgetDomain", "mcpui.dev/ui-csp", "ui.csp", "ui "] {
+        assert!(is(name), "{name}");
+    }
+    for name in ["example.com/gcsPath", "cspell", "guide", "widget"] {
+        assert!(!is(name), "{name}");
+    }
+}
+
+#[test]
 fn an_origin_has_one_spelling() {
     for (text, is_origin) in [
         ("https://api.example.com", true),

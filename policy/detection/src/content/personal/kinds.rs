@@ -2,10 +2,14 @@
 //!
 //! The identity numbers of countries are called by the words that also announce them in a text ([`super::national`]).
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::national;
 
 /// A kind of data about a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum PersonalKind {
     /// The name of a person.
     Name,
