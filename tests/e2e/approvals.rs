@@ -111,6 +111,39 @@ fn abandoned(gateway: &Gateway, client: &Client, arguments: &Value) -> String {
 }
 
 #[test]
+fn nobody_is_asked_about_an_answer_that_is_none() {
+    let folder = Folder::new();
+    let script = crate::places::Script::default();
+    let fields = json!({ "count": { "type": "integer" } });
+    *script.lock().unwrap() = crate::places::form(&fields);
+    let server = crate::places::asking(Era::Modern, &script);
+    let policy = RULES.replace("[send], ", "[work], when: flow.untrusted, ")
+        + "\nflow: {mode: observe, labels: [{servers: ['*'], tools: [work], integrity: untrusted, sink: none}]}";
+    let mut config = Config::asked(&server.url()).policy(&policy);
+    let token = folder.path().join("token");
+    fs::write(&token, "operator-secret").unwrap();
+    config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
+    config.more = "approvals: {ask: [operator]}".to_owned();
+    let gateway = config.start();
+    let can = json!({ "elicitation": { "form": {}, "url": {} } });
+    let ana = Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &can);
+    // The first call makes the flow untrusted, so that the second one needs an approval.
+    let state = ana.call("work", &json!({})).json()["result"]["requestState"].clone();
+    let continued = |count: Value| {
+        let given = json!({ "q": { "action": "accept", "content": { "count": count } } });
+        json!({ "name": "work", "arguments": {}, "requestState": state, "inputResponses": given })
+    };
+    let answer = ana.ask("tools/call", continued(json!("three")));
+    assert_eq!(answer.code(), -32602, "{answer:?}");
+    assert!(answer.body.contains("is not what was asked for"), "{answer:?}");
+    assert!(waiting(&gateway).is_empty());
+    let (caller, fits) = (ana.clone(), continued(json!(3)));
+    let call = thread::spawn(move || caller.ask("tools/call", fits));
+    assert_eq!(approve(&gateway, &question(&gateway)), 200);
+    assert_eq!(call.join().unwrap().code(), 0);
+}
+
+#[test]
 fn a_call_waits_for_an_operator_and_is_made_once_it_is_approved() {
     for era in ERAS {
         let (server, folder) = (server(era), Folder::new());

@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client, until};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Call, Server, greeting, ok, tool, with_header};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
 const RULES: &str = "rules: [{id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: ['*'], \
@@ -463,4 +463,129 @@ fn mistakes_are_named_with_their_places() {
         let text = refused(routes, &flow);
         assert!(text.contains(said) && text.contains("gateway.yaml:"), "{flow}: {text}");
     }
+}
+
+#[test]
+fn a_resource_that_is_a_sink_is_not_watched_by_the_untrusted_planner() {
+    for era in ERAS {
+        let server = server(era);
+        let gateway = config(&server, "mode: observe").start();
+        for (path, watched) in [("/reader", true), ("/other", false)] {
+            let reader = client(&gateway, path, era, ANA);
+            let uri = "mail:///1";
+            if era == Era::Legacy {
+                let answer = reader.ask("resources/subscribe", json!({ "uri": uri }));
+                assert_eq!(answer.code() == 0, watched, "{path}: {answer:?}");
+                assert_eq!(server.count("resources/subscribe"), 1, "the one of /reader");
+                continue;
+            }
+            let filter = json!({ "notifications": { "resourceSubscriptions": [uri] } });
+            let body = reader.message(&json!(1), "subscriptions/listen", filter);
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(&reader.bytes("subscriptions/listen", None, &body)).unwrap();
+            until(&mut stream, "acknowledged");
+            let asked = server.calls().into_iter().filter(|call| {
+                call.method() == "subscriptions/listen" && call.body.to_string().contains(uri)
+            });
+            assert_eq!(asked.count(), 1, "{path}: the one of /reader");
+        }
+    }
+}
+
+/// A modern server that tells of a change, and writes into it.
+fn changing(streams: &Arc<Mutex<Vec<(TcpStream, Value)>>>) -> Server {
+    let kept = Arc::clone(streams);
+    Server::start(move |call, stream| {
+        if call.method() == "subscriptions/listen" {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+            let meta = json!({ "io.modelcontextprotocol/subscriptionId": call.body["id"] });
+            let agreed =
+                json!({ "_meta": meta, "notifications": call.body["params"]["notifications"] });
+            let method = "notifications/subscriptions/acknowledged";
+            let sent = stream.write_all(head.as_bytes()).is_ok();
+            event(stream, &json!({ "jsonrpc": "2.0", "method": method, "params": agreed }));
+            kept.lock().unwrap().push((stream.try_clone().unwrap(), meta));
+            return sent;
+        }
+        let bytes = match call.method() {
+            "tools/list" => call.result(&json!({
+                "resultType": "complete", "tools": [tool("contacts")], "ttlMs": 60_000, "cacheScope": "private",
+            })),
+            _ => greeting(call, Era::Modern),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn what_a_modern_server_says_on_a_subscription_is_not_shown_to_the_trusted_planner() {
+    let streams: Arc<Mutex<Vec<(TcpStream, Value)>>> = Arc::default();
+    let server = changing(&streams);
+    let gateway = config(&server, "mode: deny").start();
+    for (path, is_shown) in [("/reader", true), ("/mcp", false)] {
+        let ana = client(&gateway, path, Era::Modern, ANA);
+        let before = streams.lock().unwrap().len();
+        let filter = json!({ "notifications": { "toolsListChanged": true } });
+        let body = ana.message(&json!("mine"), "subscriptions/listen", filter);
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+        until(&mut stream, "\n\n");
+        let (mut theirs, meta) = eventually("the stream of the server", || {
+            let streams = streams.lock().unwrap();
+            let (stream, meta) = streams.get(before..)?.last()?;
+            Some((stream.try_clone().unwrap(), meta.clone()))
+        });
+        let told = |method: &str| json!({ "jsonrpc": "2.0", "method": method, "params": { "_meta": meta, "data": PAGE } });
+        for method in
+            ["notifications/message", "example.com/told", "notifications/tools/list_changed"]
+        {
+            event(&mut theirs, &told(method));
+        }
+        let shown = until(&mut stream, "list_changed");
+        assert!(is_shown || !shown.contains("evil.example"), "{path}: {shown}");
+    }
+}
+
+#[test]
+fn policy_explain_and_policy_test_decide_for_the_planner_of_a_route() {
+    let (server, folder) = (server(Era::Modern), Folder::new());
+    let config = config(&server, "mode: deny");
+    let explain = |more: &[&str]| {
+        let explain = ["policy", "explain", "--principal", "ana", "--server", "up"];
+        let output = config.tried(&[&explain[..], more].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let pay = ["--tool", "pay", "--arguments", "{}"];
+    for (route, code, part) in [
+        (&[][..], 0, "allowed by rule `open`"),
+        (&["--route", "/mcp"], 0, "allowed by rule `open`"),
+        (&["--route", "/reader"], 5, "flow-planner"),
+    ] {
+        let (status, text) = explain(&[&pay[..], route].concat());
+        assert_eq!(status, Some(code), "{route:?}: {text}");
+        assert!(text.contains(part), "{route:?}: {text}");
+    }
+    let read = ["--tool", "read", "--arguments", "{}", "--route"];
+    let kept = "kept for the untrusted planner";
+    assert!(explain(&[&read[..], &["/mcp"]].concat()).1.contains(kept));
+    assert!(!explain(&[&read[..], &["/reader"]].concat()).1.contains(kept));
+    assert_eq!(explain(&[&read[..], &["/nowhere"]].concat()).0, Some(1));
+
+    let cases = folder.path().join("cases.yaml");
+    let case = |route: &str, more: &str| {
+        format!(
+            "- {{name: '{route}', principal: ana, route: {route}, server: up, tool: pay, arguments: {{}}, {more}}}\n"
+        )
+    };
+    let good =
+        case("/mcp", "expect: allow") + &case("/reader", "expect: deny, reason: flow-planner");
+    std::fs::write(&cases, format!("tests:\n{good}")).unwrap();
+    let output = config.tried(&["policy", "test", cases.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    std::fs::write(&cases, format!("tests:\n{}", case("/nowhere", "expect: deny"))).unwrap();
+    let output = config.tried(&["policy", "test", cases.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("there is no route `/nowhere`") && text.contains("/reader"), "{text}");
 }

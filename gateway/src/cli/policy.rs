@@ -13,7 +13,7 @@ use std::{fs, io};
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::cases::{
-    self, CallerDescription, ExpectedDecision, TestCase, TestRequest,
+    self, CallerDescription, ExpectedDecision, TestCase, TestRequest, UnknownRoute,
 };
 use gateway::config::settings::{RouteSettings, Settings};
 use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
@@ -23,6 +23,7 @@ use json::{Document, Fragment, JsonBounds};
 use policy::definition::drift::visible;
 use policy::definition::lock::ApprovalState;
 use policy::definition::offer::ItemKind;
+use policy::flow::planner::Planner;
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy::rules::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
@@ -98,6 +99,9 @@ struct ExplainArgs {
     /// How the principal has proved possession of its credential.
     #[arg(long, value_enum)]
     proof: Option<ProofArg>,
+    /// The path of the route on which it is called. It matters where routes are for planners.
+    #[arg(long, value_name = "PATH")]
+    route: Option<String>,
     /// The upstream server that is called.
     #[arg(long, value_name = "NAME")]
     server: String,
@@ -214,7 +218,7 @@ fn explain(explain: &ExplainArgs) -> Result<ExitCode, ExitCode> {
     let answer = rehearsal.ask(&question);
     match explain.format {
         OutputFormat::Human => print_for_people(&words(&question, &answer, &rehearsal)),
-        OutputFormat::Json => print(&format!("{}\n", shown(&question, &answer))),
+        OutputFormat::Json => print(&format!("{}\n", shown(&question, &answer, &rehearsal))),
     };
     let allowed = matches!(answer.decision.effect, Effect::Allow(_));
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
@@ -227,12 +231,19 @@ fn listed(
     rehearsal: &DryRun,
 ) -> Result<ExitCode, String> {
     let (principal, server) = asked_about(explain, settings)?;
+    let planner = planner(explain, settings)?;
     let policy = rehearsal.policy();
     let facts = policy.facts();
     let offers = rehearsal.offers().filter(|(of, _)| **of == server);
     let rows = offers.map(|(_, offer)| {
         let decision = policy.about(&facts, &principal, &server, offer);
         let why = why::unseen(policy, &facts, &server, offer, &decision);
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        let why = why.or_else(|| {
+            let refusal = rehearsal.planner_refusal(planner, &server, kind, name)?;
+            let decision = Decision::of(Effect::Deny(refusal));
+            Some(why::reason(server.as_str(), &why::thing(kind, name), &decision))
+        });
         (why::thing(offer.kind(), offer.name().as_str()), why, decision)
     });
     let rows: Vec<_> = rows.collect();
@@ -280,7 +291,8 @@ fn question(explain: &ExplainArgs, settings: &Settings) -> Result<TestRequest, S
     });
     let (kind, name) = explain.thing.named().ok_or("name one thing")?;
     let arguments = arguments.transpose()?;
-    Ok(TestRequest { principal, server, kind, name: name.into(), arguments })
+    let planner = planner(explain, settings)?;
+    Ok(TestRequest { principal, server, kind, name: name.into(), arguments, planner })
 }
 
 /// The name at its server of something that is named as clients see it on a route, which is the name in audit records.
@@ -394,6 +406,13 @@ fn say_unknown(explain: &ExplainArgs, settings: &Settings) {
 }
 
 /// The principal and the server that the command line describes.
+/// The planner that the given route is for.
+fn planner(explain: &ExplainArgs, settings: &Settings) -> Result<Option<Planner>, String> {
+    let Some(route) = &explain.route else { return Ok(None) };
+    let unknown = |unknown: UnknownRoute| format!("{}; {}", unknown.message, unknown.help);
+    cases::planner_of(settings, route).map_err(unknown)
+}
+
 fn asked_about(
     explain: &ExplainArgs,
     settings: &Settings,
@@ -520,6 +539,9 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     for (n, said) in by_nearness(answer).into_iter().enumerate() {
         line(if n == 0 { "rules" } else { "" }, &rule_line(said));
     }
+    if is_allowed && rehearsal.withholds_results(question) {
+        line("result", "kept for the untrusted planner: the route is that of the trusted one");
+    }
     if is_allowed {
         line("then", "rates, guardrails and what is done about the answer are not decided here");
     }
@@ -578,7 +600,7 @@ fn by_nearness(answer: &DryRunAnswer) -> Vec<&RuleExplanation> {
     rules
 }
 
-fn shown(question: &TestRequest, answer: &DryRunAnswer) -> serde_json::Value {
+fn shown(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> serde_json::Value {
     let TestRequest { principal, server, kind, name, .. } = question;
     let (reason, rule) = match &answer.decision.effect {
         Effect::Allow(rule) => (None, Some(rule)),
@@ -597,6 +619,7 @@ fn shown(question: &TestRequest, answer: &DryRunAnswer) -> serde_json::Value {
         "definition": answer.decision.definition.map(|digest| digest.to_string()),
         "known": known(answer.known),
         "listed": answer.listed,
+        "resultShown": !rehearsal.withholds_results(question),
         "findings": answer.decision.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "told": answer.told.as_ref().map(|told| match told {
             DenialMessage::Result(text) => json!({ "isError": true, "message": text }),

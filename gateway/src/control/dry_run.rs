@@ -13,6 +13,7 @@ use policy::definition::pins::{Pins, ResourcePins};
 use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::Policy;
+use policy::flow::planner::Planner;
 use policy::rules::condition::{AccessRequest, KnownArguments};
 use policy::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use policy::rules::explain::RuleExplanation;
@@ -161,7 +162,7 @@ impl DryRun {
     /// Decides a hypothetical request.
     #[must_use]
     pub fn ask(&self, question: &TestRequest) -> DryRunAnswer {
-        let TestRequest { principal, server, kind, name, arguments } = question;
+        let TestRequest { principal, server, kind, name, arguments, planner } = question;
         if *kind == ItemKind::Resource && skill::is_skill_uri(name) {
             return self.ask_of_file(question);
         }
@@ -190,13 +191,17 @@ impl DryRun {
         // The same order as in an exchange: first the server, then the item.
         let any = self.policy.may_list(facts, principal, server, *kind);
         let standing = if any.is_granted() {
-            self.policy.may_use(facts, principal, catalog.as_deref(), call, &budget)
+            let catalog = catalog.as_deref();
+            self.policy.may_use_as(*planner, facts, principal, catalog, call, &budget)
         } else {
             any
         };
         let (decision, denial) = standing.into_parts();
         let offer = catalog.as_deref().and_then(|catalog| catalog.offer(name));
-        let listed = offer.map(|offer| self.policy.about(facts, principal, server, offer).shows());
+        let listed = offer.map(|offer| {
+            self.planner_refusal(*planner, server, *kind, name).is_none()
+                && self.policy.about(facts, principal, server, offer).shows()
+        });
         let arguments = arguments.as_ref();
         let arguments =
             arguments.map_or(KnownArguments::None, |a| KnownArguments::Given(a.value(), &budget));
@@ -219,14 +224,14 @@ impl DryRun {
 
     /// Decides a hypothetical request for a file of a skill. It is decided by the skills of the lockfile that have the file.
     fn ask_of_file(&self, question: &TestRequest) -> DryRunAnswer {
-        let TestRequest { principal, server, name, .. } = question;
+        let TestRequest { principal, server, name, planner, .. } = question;
         self.policy.pin(&Arc::new(self.pins.clone()));
         let (facts, budget) = (&self.policy.facts(), WorkBudget::unlimited());
         let catalog = self.catalogs.get(&(server.clone(), ItemKind::Skill)).map(|one| &**one);
         let call = ItemRequest::bare(server, RequestOperation::ReadSkillFile, name);
         let any = self.policy.may_list(facts, principal, server, ItemKind::Skill);
         let standing = if any.is_granted() {
-            self.policy.may_use(facts, principal, catalog, call, &budget)
+            self.policy.may_use_as(*planner, facts, principal, catalog, call, &budget)
         } else {
             any
         };
@@ -254,6 +259,27 @@ impl DryRun {
         DryRunAnswer { decision, told, listed, known, rules: rules.unwrap_or_default() }
     }
 
+    /// Why nobody may use an item on a route for `planner`; `None` if the planner does not matter. Lists of the route leave
+    /// the item out as well.
+    #[must_use]
+    pub fn planner_refusal(
+        &self,
+        planner: Option<Planner>,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Option<Denial> {
+        let violation = self.policy.flow().refuses(planner, server, kind, name)?;
+        Some(Denial { reason: Reason::Flow(violation), told: Disclosure::Nothing })
+    }
+
+    /// Whether the results of an item are not shown on a route for `planner`.
+    #[must_use]
+    pub fn withholds_results(&self, question: &TestRequest) -> bool {
+        let TestRequest { server, kind, name, planner, .. } = question;
+        self.policy.flow().withholds(*planner, server, *kind, name, None)
+    }
+
     /// The first skill of the lockfile that has the file `uri`.
     fn skill_with(&self, server: &ServerName, uri: &str) -> Option<&CatalogItem> {
         let uri = ResourceUri::parse(uri).ok()?;
@@ -265,7 +291,10 @@ impl DryRun {
     /// them.
     #[must_use]
     pub fn by_rules(&self, question: &TestRequest) -> Option<Effect> {
-        let TestRequest { principal, server, kind, name, .. } = question;
+        let TestRequest { principal, server, kind, name, planner, .. } = question;
+        if let Some(denial) = self.planner_refusal(*planner, server, *kind, name) {
+            return Some(Effect::Deny(denial));
+        }
         let (mut kind, mut name) = (kind, wanted(*kind, name));
         if *kind == ItemKind::Resource && skill::is_skill_uri(&name) {
             let Some(skill) = self.skill_with(server, &name) else {

@@ -18,7 +18,7 @@ use policy_core::subject::principal::Principal;
 use super::in_flight_call::UpstreamCall;
 use super::state::RequestState;
 use super::{DecodedRequest, Gateway, Route};
-use crate::audit::Record;
+use crate::audit::{ReadEntry, Record};
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
@@ -122,6 +122,23 @@ impl Gateway {
             // Their answers are not sent to a server.
             Some(RequestState::Again | RequestState::Approval(_)) => None,
         }
+    }
+
+    /// Refuses a request with answers that are not what was asked for, and notes why in its record.
+    ///
+    /// # Errors
+    /// The failure.
+    pub(super) async fn fit_given(
+        &self,
+        arrived: &DecodedRequest,
+        given: Option<GivenAnswers>,
+        record: &mut ReadEntry,
+    ) -> Result<(), Failure> {
+        let Some(given) = given else { return Ok(()) };
+        self.fit(arrived, given).await.map_err(|finding| {
+            record.found(vec![finding.clone()]);
+            Failure::Answer(finding)
+        })
     }
 
     /// Compares answers of a modern client with what they must be.

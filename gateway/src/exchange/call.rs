@@ -221,9 +221,8 @@ impl Gateway {
         if let Some(given) = given {
             // The answers to a task are no inputs.
             inputs = if is_of_task { inputs } else { given.asked() };
-            if let Err(finding) = self.fit(&arrived, given).await {
-                entry.found(vec![finding.clone()]);
-                return self.failed_use(entry, verb, &Failure::Answer(finding), &id);
+            if let Err(failure) = self.fit_given(&arrived, Some(given), &mut entry).await {
+                return self.failed_use(entry, verb, &failure, &id);
             }
         }
         let wanted = Wanted { id, progress, level, slot };
@@ -690,6 +689,7 @@ impl Gateway {
         let offer = catalog.and_then(|catalog| catalog.offer(&target.name));
         let mirrored = offer.map(CatalogItem::mirrored).unwrap_or_default().to_vec();
         let repeats = arrived.inbound.version.era() == Era::Modern && ask.mirrored.is_some();
+        let answers = ask.inputs.clone();
         let said = ask.mirrored.take().unwrap_or_default();
         let (arguments, text) = (ask.arguments.clone(), ask.state.take());
         let mut asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
@@ -707,6 +707,10 @@ impl Gateway {
             state => state,
         };
         if let (Some(again), Some(demand)) = (again, demand.clone()) {
+            // An approval is spent once: not on a call whose answers are refused anyway.
+            let opened = state.as_ref().and_then(|state| state.as_ref().ok());
+            let given = self.given_answers(opened, answers.as_ref(), None);
+            self.fit_given(arrived, given, record).await?;
             let continued = text.filter(|_| matches!(state, Some(Ok(_))));
             let wanted = WantedApproval { asked: again, demand, continued };
             ruling = self.ruling_of_person(arrived, &target, wanted, record).await?;

@@ -39,6 +39,7 @@ use crate::flow::guard::{
 use crate::rules::access::{AccessDecision, RuleSet};
 use crate::rules::approval::{ApprovalCause, ApprovalDemand};
 use crate::rules::apps::AppPolicies;
+use crate::rules::apps::message::ReadItem;
 use crate::rules::condition::{AccessRequest, KnownArguments};
 use crate::rules::constraint::Constraint;
 use crate::rules::control::{Control, ControlSet};
@@ -101,6 +102,8 @@ struct ReplyTerms {
     hint: ReadOnlyHint,
     /// What the answer about a skill has to say.
     skill: Option<ExpectedSkill>,
+    /// Whether an app is read.
+    read: ReadItem,
 }
 
 impl ReplyTerms {
@@ -967,7 +970,8 @@ impl Policy {
         causes: Vec<ApprovalCause>,
     ) -> Permit {
         let skill = ExpectedSkill::of(&call, offer);
-        let terms = ReplyTerms { skill, ..ReplyTerms::default() };
+        let read = apps::read_item(&call);
+        let terms = ReplyTerms { skill, read, ..ReplyTerms::default() };
         Permit { call: ClientRequest::Use(call), rule, terms, causes }
     }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::audit::{CERTIFICATE, FOREIGN, NAMES, OAUTH};
 use gateway::config::settings::Settings;
-use gateway::config::settings::cases::{CallerDescription, TestRequest};
+use gateway::config::settings::cases::{CallerDescription, TestRequest, planner_of};
 use gateway::control::dry_run::DryRun;
 use gateway::mcp::protocol::method;
 use json::Value;
@@ -178,8 +178,17 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
                 let recorded = (name.as_str(), route.as_deref());
                 // The rules are about the server's names, and the record has the one on the route.
                 recorded_name(settings, rehearsal, &server, *kind, recorded).and_then(|name| {
-                    let (principal, kind, arguments) = (*principal, *kind, None);
-                    rehearsal.by_rules(&TestRequest { principal, server, kind, name, arguments })
+                    // A route that is gone is for no planner any more.
+                    let planner = route.as_deref().map(|route| planner_of(settings, route));
+                    let planner = planner.and_then(Result::ok).flatten();
+                    rehearsal.by_rules(&TestRequest {
+                        principal: *principal,
+                        server,
+                        kind: *kind,
+                        name,
+                        arguments: None,
+                        planner,
+                    })
                 })
             }
         },

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds, JsonError};
 use policy::definition::offer::ItemKind;
+use policy::flow::planner::Planner;
 use policy::rules::decision::Reason;
 use policy_core::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName,
@@ -48,6 +49,8 @@ struct RawCase {
     client: Option<String>,
     /// How the caller has proved possession of its credential.
     proof: Option<RawProof>,
+    /// The path of the route on which it is called. It matters where routes are for planners.
+    route: Option<String>,
     /// The server that is called.
     server: String,
     /// The tool that is called, by the server's own name for it. Exactly one of `tool`, `prompt`, `resource`,
@@ -106,6 +109,8 @@ pub struct TestRequest {
     pub name: Box<str>,
     /// The arguments, if there are any.
     pub arguments: Option<Fragment>,
+    /// The planner that the route is for, if it is known and there are two.
+    pub planner: Option<Planner>,
 }
 
 /// A valid test case.
@@ -199,6 +204,30 @@ pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<TestCase>
     if problems.is_empty() { Ok(cases) } else { Err(wrong(problems)) }
 }
 
+/// A route that the configuration does not have.
+#[derive(Debug)]
+pub struct UnknownRoute {
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// The planner that the route with a path is for; `None` if the route is for no planner.
+///
+/// # Errors
+/// If there is no such route.
+pub fn planner_of(settings: &Settings, path: &str) -> Result<Option<Planner>, UnknownRoute> {
+    let mut routes = settings.routes.iter();
+    routes.find(|route| &*route.path == path).map(|route| route.planner).ok_or_else(|| {
+        let paths: Vec<_> = settings.routes.iter().map(|route| &*route.path).collect();
+        UnknownRoute {
+            message: format!("there is no route `{}`", path.escape_debug()),
+            help: format!("the routes are: {}", paths.join(", ")),
+        }
+    })
+}
+
 /// Compiles one case, and collects every problem with it.
 struct CaseCompiler<'a> {
     /// The JSON Pointer of the case.
@@ -214,6 +243,7 @@ impl CaseCompiler<'_> {
         let principal = self.principal(&mut raw);
         let server = self.server(&raw.server);
         let item = self.item(&mut raw);
+        let planner = self.planner(raw.route.as_deref());
         self.expectation(&raw);
         let arguments = self.arguments(raw.arguments.take());
         let server = server?;
@@ -224,6 +254,7 @@ impl CaseCompiler<'_> {
             kind,
             name: name.into(),
             arguments: arguments.ok()?,
+            planner,
         };
         self.problems.is_empty().then_some(TestCase {
             name: raw.name,
@@ -272,6 +303,17 @@ impl CaseCompiler<'_> {
             self.report("/server", message, &format!("the servers are: {}", list.join(", ")));
         }
         server
+    }
+
+    /// The planner that the route is for.
+    fn planner(&mut self, route: Option<&str>) -> Option<Planner> {
+        match planner_of(self.settings, route?) {
+            Ok(planner) => planner,
+            Err(unknown) => {
+                self.report("/route", unknown.message, &unknown.help);
+                None
+            }
+        }
     }
 
     /// The one thing that the case is about.

@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -43,6 +44,12 @@ pub enum ApprovalFileError {
     /// It is none, is damaged, or another process uses it.
     #[error("the file of approvals `{0}` cannot be used")]
     Content(PathBuf, #[source] Box<redb::Error>),
+    /// Its parts do not belong together.
+    #[error(
+        "the file of approvals `{0}` is damaged: move it away, and the gateway makes a new one; calls that were approved \
+         in it need another approval"
+    )]
+    Damaged(PathBuf),
 }
 
 /// Approvals in memory and in a file.
@@ -60,6 +67,17 @@ impl FileApprovals {
     /// # Errors
     /// If it cannot be opened or read, or other users can change it.
     pub fn open(
+        path: &Path,
+        settings: &ApprovalSettings,
+        clock: &dyn Clock,
+    ) -> Result<Self, ApprovalFileError> {
+        // The database panics about some files that are damaged, for example if an old copy replaced one in use.
+        let read = AssertUnwindSafe(|| Self::read(path, settings, clock));
+        let damaged = |_panic| Err(ApprovalFileError::Damaged(path.into()));
+        panic::catch_unwind(read).unwrap_or_else(damaged)
+    }
+
+    fn read(
         path: &Path,
         settings: &ApprovalSettings,
         clock: &dyn Clock,
@@ -357,6 +375,18 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let linked = FileApprovals::open(&link, &SETTINGS, &clock);
         assert!(matches!(linked, Err(ApprovalFileError::Open(..))));
+        // Each part of the file is replaced by one of another: whatever it is then, the process goes on.
+        let (other, whole) = (Folder::new(), fs::read(&file).unwrap());
+        drop(other.open(&clock).unwrap());
+        let fresh = fs::read(other.0.join("approvals")).unwrap();
+        for start in (0..whole.len()).step_by(whole.len() / 16) {
+            let mut mixed = whole.clone();
+            let most = fresh.len().min(mixed.len());
+            mixed[start.min(most)..most].copy_from_slice(&fresh[start.min(most)..most]);
+            mixed.truncate(whole.len() - start / 2);
+            fs::write(&file, mixed).unwrap();
+            drop(folder.open(&clock));
+        }
         fs::write(&file, "no database").unwrap();
         assert!(matches!(folder.open(&clock), Err(ApprovalFileError::Content(..))));
         assert_eq!(fs::read(&file).unwrap(), b"no database", "nothing is lost");

@@ -36,9 +36,16 @@ pub(super) fn asked_of(params: Value<'_>, budget: &WorkBudget) -> FieldSubjects 
     // The surrounding texts count only if some field accepts free text.
     if fields.free {
         let around = [params.get("message"), schema.get("title"), schema.get("description")];
-        for text in around.into_iter().flatten().filter_map(Value::as_str) {
+        let defaults = schema.get("default").into_iter().flat_map(Value::members);
+        let around = around.into_iter().flatten().chain(defaults.map(|(_, default)| default));
+        for text in around.filter_map(Value::as_str) {
             fields.asked.join(TextReadings::of(&text, budget).solicits());
         }
+    }
+    // A title that names what fields are for that do not say it.
+    let title = schema.get("title").filter(|_| fields.vague).and_then(Value::as_str);
+    if let Some(title) = title.map(|title| TextReadings::of(&title, budget)) {
+        fields.asked.join(title.names(PinMeaning::Secret));
     }
     fields.asked
 }
@@ -74,6 +81,7 @@ impl<'a> FieldScan<'a> {
                     self.field("", item);
                 }
             } else {
+                self.yes_or_no(&name, field);
                 self.choices(field);
                 items_of(field).for_each(|item| self.choices(item));
             }
@@ -126,6 +134,23 @@ impl<'a> FieldScan<'a> {
         let is_vague = |text: Option<&TextReadings>| text.is_none_or(TextReadings::is_vague);
         self.vague |= name.is_vague() && is_vague(title.as_ref()) && is_vague(said.as_ref());
         self.asked.join(asked);
+    }
+
+    /// Reads a field whose answer is yes or no: it says something of a person's health if it asks about an illness.
+    fn yes_or_no(&mut self, name: &str, field: Value<'_>) {
+        if field.get("type").and_then(Value::as_str).as_deref() != Some("boolean") {
+            return;
+        }
+        let health = FieldSubject::Personal(PersonalKind::Health);
+        let texts = ["title", "description"].into_iter();
+        let texts = texts.filter_map(|member| field.get(member)).filter_map(Value::as_str);
+        let asks = |text: &str| {
+            let text = TextReadings::of(text, self.budget);
+            text.asks_of_health() || text.names(PinMeaning::Secret).has(health)
+        };
+        if asks(name) || texts.into_iter().any(|text| asks(&text)) {
+            self.asked.add(health);
+        }
     }
 
     /// Reads the choices of a field.
@@ -293,6 +318,39 @@ mod tests {
         let form = serde_json::json!({ "message": "Reset the password of bob?",
             "requestedSchema": { "type": "object", "properties": { "sure": { "type": "boolean" } } } });
         assert!(!asks(&form));
+    }
+
+    #[test]
+    fn the_title_and_the_defaults_of_a_form_and_questions_of_yes_or_no_count() {
+        let text = serde_json::json!({ "value": { "type": "string" } });
+        let form = |member: &str, said: serde_json::Value, fields: &serde_json::Value| {
+            let mut schema = serde_json::json!({ "type": "object", "properties": fields });
+            schema[member] = said;
+            serde_json::json!({ "message": "Please go on.", "requestedSchema": schema })
+        };
+        assert!(asks(&form("title", "Password".into(), &text)));
+        let default = serde_json::json!({ "value": "Enter your password" });
+        assert!(asks(&form("default", default, &text)));
+        let branch = serde_json::json!({ "branch": { "type": "string" } });
+        assert!(!asks(&form("title", "Password reset".into(), &branch)));
+        for said in [
+            "Do you have diabetes?",
+            "Diabetic",
+            "Are you pregnant?",
+            "Do you take any medication?",
+        ] {
+            let value = serde_json::json!({ "type": "boolean", "title": said });
+            assert!(asks(&field("answer", &value)), "{said}");
+        }
+        for said in [
+            "Run the health check?",
+            "Subscribe to the newsletter?",
+            "Is the patient list public?",
+            "Include diseases in the export of the catalogue?",
+        ] {
+            let value = serde_json::json!({ "type": "boolean", "title": said });
+            assert!(!asks(&field("answer", &value)), "{said}");
+        }
     }
 
     #[test]

@@ -162,6 +162,21 @@ pub(super) const NOT_BEFORE: &[&str] = &[
     "template", "strategy", "issuer", "readers", "offers", "model", "vendor", "scanner", "parser", "validator", "regex", "column",
 ];
 
+/// Words of a question about a person's health that can be answered with yes or no.
+#[rustfmt::skip]
+pub(super) const CONDITIONS: [&str; 40] = [
+    "diabetes", "diabetic", "pregnant", "pregnancy", "hiv", "aids", "cancer", "asthma", "epilepsy", "depression", "disability", "disabilities",
+    "allergy", "allergies", "allergic", "medication", "medications", "medicine", "medicines", "vaccinated", "illness", "illnesses", "disease",
+    "diseases", "surgery", "surgeries", "symptoms", "smoker", "hypertension", "schwanger", "krankheit", "krankheiten", "enceinte", "maladie",
+    "embarazada", "enfermedad", "alergias", "grávida", "doença", "incinta",
+];
+
+/// Words that say whose health a question is about.
+pub(super) const ASKED_OF: [&str; 14] = [
+    "you", "your", "i", "my", "patient", "sie", "ihre", "vous", "votre", "usted", "su", "você",
+    "sua", "lei",
+];
+
 /// Words beside which `PIN` is a postal code.
 pub(super) const POSTAL: [&str; 4] = ["postal", "zip", "area", "postcode"];
 

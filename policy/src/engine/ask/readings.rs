@@ -3,8 +3,8 @@
 use policy_core::base::work::WorkBudget;
 
 use super::names::{
-    ARTICLES, ASKING, ASKING_WITHIN, FieldSubject, FieldSubjects, LOOKS, NOT_BEFORE, NOUNS, OWNERS,
-    PERSONS, POSTAL, PROPERTIES, SubjectNames, USERS, VAGUE, WRITTEN,
+    ARTICLES, ASKED_OF, ASKING, ASKING_WITHIN, CONDITIONS, FieldSubject, FieldSubjects, LOOKS,
+    NOT_BEFORE, NOUNS, OWNERS, PERSONS, POSTAL, PROPERTIES, SubjectNames, USERS, VAGUE, WRITTEN,
 };
 use super::wording::{EACH_BYTE, Word, looks, plain, words};
 
@@ -85,6 +85,15 @@ impl TextReadings {
     pub(super) fn is_postal(&self) -> bool {
         let mut words = self.readings.iter().flat_map(|reading| &reading.words);
         words.any(|word| POSTAL.contains(&word.text()))
+    }
+
+    /// Whether the text is a question about an illness or the like of a person, which yes or no answers.
+    pub(super) fn asks_of_health(&self) -> bool {
+        let has = |known: &[&str]| {
+            let mut words = self.readings.iter().flat_map(|reading| &reading.words);
+            words.any(|word| known.contains(&word.text()))
+        };
+        has(&CONDITIONS) && (self.is_name() || has(&ASKED_OF))
     }
 
     /// What the text names.

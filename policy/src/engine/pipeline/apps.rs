@@ -8,11 +8,21 @@ use policy_core::subject::name::ServerName;
 
 use super::Policy;
 use crate::definition::offer::{CatalogItem, ItemKind};
+use crate::engine::message::{ItemRequest, RequestOperation};
 use crate::rules::apps::declared::AppPart;
-use crate::rules::apps::kind::{is_app, is_app_uri};
-use crate::rules::apps::message::{self, AppEdit};
+use crate::rules::apps::kind::{is_app, is_app_template, is_app_uri};
+use crate::rules::apps::message::{self, AppEdit, ReadItem};
 use crate::rules::apps::{AppPolicies, AppViolation};
 use crate::rules::decision::{Decision, Denial, Disclosure, Effect, Reason};
+
+/// What a request reads, as far as apps are concerned.
+pub(super) fn read_item(call: &ItemRequest) -> ReadItem {
+    if call.verb == RequestOperation::Read && is_app_uri(&call.name) {
+        ReadItem::App
+    } else {
+        ReadItem::Other
+    }
+}
 
 impl Policy {
     /// Sets which servers may show which apps.
@@ -38,7 +48,11 @@ impl Policy {
     ) -> Option<AppViolation> {
         let is_listed = offer.is_some_and(|offer| is_app(offer.definition()));
         let is_resource = matches!(kind, ItemKind::Resource | ItemKind::Template);
-        if !is_resource || !is_listed && !is_app_uri(name) {
+        let is_app_name = match kind {
+            ItemKind::Template => is_app_template(name),
+            _ => is_app_uri(name),
+        };
+        if !is_resource || !is_listed && !is_app_name {
             return None;
         }
         let Some(policy) = self.apps.of(server) else { return Some(AppViolation::NotConfigured) };
@@ -80,7 +94,7 @@ impl Policy {
         Document::parse(text.into(), &JsonBounds::ANSWER).ok().map(Arc::new)
     }
 
-    /// A message of a server without the apps that it may not show, and what was removed.
+    /// A message of a server without the apps that it may not show, and what was removed. `read` says what it answers.
     ///
     /// # Errors
     /// The finding for which the message is withheld.
@@ -88,8 +102,9 @@ impl Policy {
         &self,
         server: &ServerName,
         said: Fragment,
+        read: ReadItem,
     ) -> Result<(Fragment, Vec<Finding>), Finding> {
-        let AppEdit { text, findings } = message::edited(self.apps.of(server), said.value())?;
+        let AppEdit { text, findings } = message::edited(self.apps.of(server), said.value(), read)?;
         let Some(text) = text else { return Ok((said, findings)) };
         let document = Document::parse(text.into(), &JsonBounds::ANSWER);
         let document = document.map_err(|_unreadable| Finding::unchanged())?;

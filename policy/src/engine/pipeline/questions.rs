@@ -6,7 +6,9 @@ use policy_core::subject::principal::Principal;
 
 use super::{Facts, Policy, Ruling};
 use crate::definition::offer::{Catalog, ItemKind};
-use crate::engine::message::{ItemRequest, RequestOperation};
+use crate::engine::message::{ItemRequest, RequestExtras, RequestOperation};
+use crate::flow::guard::FlowFacts;
+use crate::flow::planner::Planner;
 use crate::rules::decision::{Decision, Denial};
 
 /// What the policy would decide about a request that nobody makes: an answer, and no [`Permit`]. Nothing can be sent
@@ -86,6 +88,23 @@ impl Policy {
         budget: &WorkBudget,
     ) -> Standing {
         Standing::of(self.admit(facts, principal, catalog, call, budget))
+    }
+
+    /// What [`Self::admit`] would decide on a route for `planner`, in a flow that was shown nothing yet.
+    pub fn may_use_as(
+        &self,
+        planner: Option<Planner>,
+        facts: &Facts,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        call: ItemRequest,
+        budget: &WorkBudget,
+    ) -> Standing {
+        let kind = call.verb.kind();
+        let violation = self.flow().refuses(planner, &call.server, kind, &call.name);
+        let flow = FlowFacts { violation, ..FlowFacts::default() };
+        let extras = RequestExtras { flow, ..RequestExtras::default() };
+        Standing::of(self.admit_with(facts, principal, catalog, call, &extras, budget))
     }
 
     /// Whether `principal` may know of the resource `uri` of `server`, as somebody who subscribes to it may.

@@ -144,8 +144,8 @@ impl Policy {
         let ClientRequest::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
         };
-        let skill = permit.terms.skill.take();
-        permit.terms = ReplyTerms { skill, ..self.terms(principal, offer, call) };
+        let (skill, read) = (permit.terms.skill.take(), permit.terms.read);
+        permit.terms = ReplyTerms { skill, read, ..self.terms(principal, offer, call) };
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
         decision.ran.note(Control::Arguments);
@@ -260,7 +260,7 @@ impl Policy {
         let labelled = ConcealedMembers::of(labels, |_| false);
         let hint = offer.filter(|_| calls).map(|offer| ReadOnlyHint::of(offer.definition()));
         let hint = hint.unwrap_or_default();
-        ReplyTerms { output, hidden, labelled, calls, hint, skill: None }
+        ReplyTerms { output, hidden, labelled, calls, hint, ..ReplyTerms::default() }
     }
 
     /// Whether arguments match the input schema, and the approved one where both apply; `None` if there is no schema.

@@ -28,6 +28,7 @@ use crate::definition::shadow::ShadowingConflicts;
 use crate::engine::ask;
 use crate::engine::message::Reply;
 use crate::engine::places::{ResultKind, is_meta};
+use crate::rules::apps::message::ReadItem;
 use crate::rules::control::{Control, ControlSet};
 use crate::rules::decision::Mode;
 
@@ -149,7 +150,7 @@ impl Policy {
         if let Some(finding) = written.or_else(|| terms.unlike(said.value(), &mut ran)) {
             return ReleasedReply::withheld(finding, ran);
         }
-        let (said, apps) = match self.without_apps_in(server, said) {
+        let (said, apps) = match self.without_apps_in(server, said, terms.read) {
             Ok(without) => without,
             Err(finding) => return ReleasedReply::withheld(finding, ran),
         };
@@ -453,7 +454,7 @@ impl Policy {
         if let Some(finding) = unverified_file(said.value()) {
             return ReleasedReply::withheld(finding, ran);
         }
-        let (said, apps) = match self.without_apps_in(server, said) {
+        let (said, apps) = match self.without_apps_in(server, said, ReadItem::Other) {
             Ok(without) => without,
             Err(finding) => return ReleasedReply::withheld(finding, ran),
         };

@@ -20,6 +20,17 @@ pub fn is_app_uri(text: &str) -> bool {
     begins(text, SCHEME)
 }
 
+/// Whether a template can make URIs of apps: its scheme is that of apps, or begins like it (`u{x}`, `ui{+rest}`).
+/// SPEC RFC 6570, section 3.2.3
+#[must_use]
+pub fn is_app_template(text: &str) -> bool {
+    let (literal, _) = text.split_once('{').unwrap_or((text, ""));
+    let is_read = |c: &char| !c.is_whitespace() && !c.is_control() && !is_unseen(*c);
+    let literal = literal.chars().filter(is_read).collect::<String>().to_ascii_lowercase();
+    let is_open = !literal.is_empty() && SCHEME.starts_with(&literal) && text.contains('{');
+    is_open || literal.starts_with(SCHEME)
+}
+
 /// Whether a text begins with these ASCII characters, without case and without what readers may drop.
 fn begins(text: &str, with: &str) -> bool {
     let is_read = |c: &char| !c.is_whitespace() && !c.is_control() && !is_unseen(*c);

@@ -25,6 +25,16 @@ pub struct AppEdit {
     pub findings: Vec<Finding>,
 }
 
+/// What was read, if a message is the answer to a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadItem {
+    /// Anything else than an app, or nothing was read.
+    #[default]
+    Other,
+    /// An app: a client shows all contents of the answer as the app, whatever they say of themselves.
+    App,
+}
+
 /// Where a value stands in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AppPlace {
@@ -47,15 +57,20 @@ impl AppPlace {
     }
 }
 
-/// Removes from a message of a server what `policy` does not allow; `None` allows no app.
+/// Removes from a message of a server what `policy` does not allow; `None` allows no app. `read` says what the message
+/// answers.
 ///
 /// A block of content with a refused app becomes a text that says so. Members of `_meta` that are about apps are left out
 /// where they are not allowed.
 ///
 /// # Errors
 /// The finding for which the message is withheld: a resource that was read is an app that is not allowed.
-pub fn edited(policy: Option<&AppPolicy>, message: Value<'_>) -> Result<AppEdit, Finding> {
-    let mut edits = MessageEdits { policy, edits: Vec::new(), findings: Vec::new() };
+pub fn edited(
+    policy: Option<&AppPolicy>,
+    message: Value<'_>,
+    read: ReadItem,
+) -> Result<AppEdit, Finding> {
+    let mut edits = MessageEdits { policy, read, edits: Vec::new(), findings: Vec::new() };
     edits.value(message, &mut String::new(), AppPlace::Other)?;
     let MessageEdits { mut edits, findings, .. } = edits;
     if edits.is_empty() {
@@ -118,6 +133,7 @@ fn write_kept<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (Cow<'a, str>
 
 struct MessageEdits<'a> {
     policy: Option<&'a AppPolicy>,
+    read: ReadItem,
     /// What is written in place of which bytes of the document. No two overlap.
     edits: Vec<(Range<usize>, Vec<u8>)>,
     findings: Vec<Finding>,
@@ -141,7 +157,7 @@ impl MessageEdits<'_> {
             JsonKind::Object => {
                 match place {
                     AppPlace::Block if self.replaced(value, at) => return Ok(()),
-                    AppPlace::Contents if is_app(value) => {
+                    AppPlace::Contents if self.read == ReadItem::App || is_app(value) => {
                         let violation = self.violation(value, AppPart::Content);
                         if let Some(violation) = violation {
                             return Err(Finding::app(at, violation.note()));

@@ -3,8 +3,8 @@ use json::{Document, JsonBounds};
 use policy_core::subject::pattern::Pattern;
 
 use super::declared::AppPart;
-use super::kind::{is_app_type, is_app_uri, is_exact_type};
-use super::message::{definition, edited};
+use super::kind::{is_app_template, is_app_type, is_app_uri, is_exact_type};
+use super::message::{ReadItem, definition, edited};
 use super::origin::AppOrigin;
 use super::{AppPermission, AppPolicy, AppViolation, OriginList};
 
@@ -216,11 +216,41 @@ fn an_app_is_known_by_its_uri_and_its_type() {
 
 /// What is left of a message; `Err` if it is withheld.
 fn left(policy: Option<&AppPolicy>, message: &str) -> Result<serde_json::Value, String> {
-    let edit = edited(policy, document(message).root()).map_err(|finding| finding.to_string())?;
+    left_of(policy, message, ReadItem::Other)
+}
+
+/// The same for the answer to a read.
+fn left_of(
+    policy: Option<&AppPolicy>,
+    message: &str,
+    read: ReadItem,
+) -> Result<serde_json::Value, String> {
+    let edit = edited(policy, document(message).root(), read);
+    let edit = edit.map_err(|finding| finding.to_string())?;
     let text =
         edit.text.map_or_else(|| message.to_owned(), |text| String::from_utf8(text).unwrap());
     assert_eq!(edit.findings.is_empty(), text == message, "{text}");
     Ok(text.parse().unwrap())
+}
+
+#[test]
+fn the_answer_to_a_read_of_an_app_is_an_app_whatever_it_says_of_itself() {
+    let plain = r#"{"contents":[{"uri":"file:///a.html","mimeType":"text/html","text":"<p>"}]}"#;
+    assert!(left_of(None, plain, ReadItem::Other).is_ok());
+    let policy = policy();
+    for policy in [None, Some(&policy)] {
+        assert!(left_of(policy, plain, ReadItem::App).is_err(), "{policy:?}");
+    }
+}
+
+#[test]
+fn a_template_with_an_open_scheme_can_make_apps() {
+    for text in ["ui://crm/{x}", "UI:{x}", "ui{+x}", "u{x}", " u{+x}"] {
+        assert!(is_app_template(text), "{text}");
+    }
+    for text in ["{+url}", "file:///{path}", "uid:{x}", "users/{x}", "u"] {
+        assert!(!is_app_template(text), "{text}");
+    }
 }
 
 #[test]
