@@ -43,7 +43,7 @@ use crate::base::log_limit::LogLimit;
 use crate::base::task::Tasks;
 use crate::config::settings::{self, SpoolOverflow};
 use crate::metrics::Metrics;
-use crate::metrics::outcome::ExchangeEnd;
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 
 use record::{AuditEvent, RefusalCount};
 use refusals::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary, RefusalTime};
@@ -614,7 +614,11 @@ impl Journal {
     fn count(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.in_servers());
-        self.metrics.exchange(ending.outcome, record.reason(), gateway);
+        // A call that waits for a person, or whose client has gone meanwhile, was not denied.
+        let waited = record.approval.is_some()
+            && matches!(ending.outcome, Ended::Answered | Ended::Cancelled);
+        let denial = record.reason().filter(|_| !waited);
+        self.metrics.exchange(ending.outcome, denial, gateway);
         if let Some(detail) = ending.detail {
             self.metrics.credential_refused(detail);
         }

@@ -429,10 +429,7 @@ fn questions_and_approvals_in_a_file_survive_a_gateway_that_is_killed() {
         let second = abandoned(&gateway, &ana, &to("eve"));
         // A file is for one process.
         let said = printed(&config.refused());
-        assert!(
-            said.contains("the file of approvals") && said.contains("cannot be used"),
-            "{said}"
-        );
+        assert!(said.contains("another gateway uses the file of approvals"), "{said}");
         gateway.kill();
 
         let mut gateway = config.start();
@@ -906,4 +903,104 @@ fn an_operator_can_answer_before_the_user_of_the_client_does() {
     let call = calling(&gateway.client(Era::Modern, ANA), &to("zoe"));
     assert_eq!(approve(&gateway, &question(&gateway)), 200);
     assert!(call.join().unwrap().denial().is_none());
+}
+
+#[test]
+fn what_is_said_of_a_policy_before_it_decides_knows_of_approvals() {
+    let (server, folder) = (server(Era::Modern), Folder::new());
+    let careful = config(&server, &folder, "");
+    let said = |config: &Config, verb: &[&str]| {
+        let output = config.tried(verb);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text)
+    };
+    // A wider rule takes no approval away, so the narrow one is not superfluous.
+    let (_, linted) = said(&careful, &["policy", "lint"]);
+    assert!(!linted.contains("covered"), "{linted}");
+    let explain = [
+        "policy",
+        "explain",
+        "--principal",
+        "ana",
+        "--server",
+        "up",
+        "--tool",
+        "send",
+        "--arguments",
+        "{}",
+    ];
+    let (code, explained) = said(&careful, &explain);
+    assert_eq!(code, Some(5));
+    for part in ["denied: approval-required", "the call waits for a person"] {
+        assert!(explained.contains(part), "{part} in {explained}");
+    }
+    // What was allowed would ask, and the other way round.
+    let mut open = careful.clone();
+    open.policy = open.policy.replace(", requireApproval: true", "");
+    let gateway = open.start();
+    assert!(
+        gateway.client(Era::Modern, ANA).call("send", &to("bob@corp.example")).denial().is_none()
+    );
+    let log = gateway.audit().to_str().unwrap().to_owned();
+    let simulate = ["policy", "simulate", "--strict", "--against", &log];
+    let (code, simulated) = said(&careful, &simulate);
+    assert_eq!(code, Some(5), "{simulated}");
+    assert!(simulated.contains("if a person approves it"), "{simulated}");
+    assert_eq!(said(&open, &simulate).0, Some(0));
+    let gateway = careful.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let call = calling(&ana, &to("bob@corp.example"));
+    let id = question(&gateway);
+    assert_eq!(approve(&gateway, &id), 200);
+    assert!(call.join().unwrap().denial().is_none());
+    let log = gateway.audit().to_str().unwrap().to_owned();
+    let simulate = ["policy", "simulate", "--strict", "--against", &log];
+    assert_eq!(said(&open, &simulate).0, Some(5));
+    let (code, simulated) = said(&careful, &simulate);
+    assert_eq!(code, Some(0), "{simulated}");
+    // The records of an approval are found by its id, and say what became of it.
+    let mut query = std::process::Command::new(e2e::gateway::binary());
+    query.args(["audit", "query", &log, "--id", &id]);
+    let found = String::from_utf8(e2e::gateway::fed(query, "").stdout).unwrap();
+    for step in ["asked", "approved"] {
+        assert!(found.contains(&format!("approval ana up/send {step} {id}")), "{step} in {found}");
+    }
+    assert_eq!(gateway.metric("portcullis_denials_total"), 0);
+    let doctor = ["doctor", "--timeout", "1s"];
+    let mut kept = config(&server, &folder, "");
+    let file = folder.path().join("state/approvals");
+    kept.more = format!("approvals: {{ask: [operator], file: '{}'}}", file.display());
+    let (_, looked) = said(&kept, &doctor);
+    assert!(looked.contains("fail  approvals file"), "{looked}");
+    let text = String::from_utf8_lossy(&kept.refused().stderr).into_owned();
+    assert!(text.contains("its folder has to be there"), "{text}");
+    fs::create_dir(folder.path().join("state")).unwrap();
+    fs::set_permissions(folder.path().join("state"), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(said(&kept, &doctor).1.contains("fail  approvals file"));
+    fs::set_permissions(folder.path().join("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(said(&kept, &doctor).1.contains("ok    approvals file"));
+}
+
+/// What nobody has asked for is a part of the call that the person sees.
+#[test]
+fn an_approval_is_for_the_answers_in_the_call_as_well() {
+    let (server, folder) = (server(Era::Modern), Folder::new());
+    let gateway = config(&server, &folder, "").start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let id = abandoned(&gateway, &ana, &to("bob@corp.example"));
+    assert_eq!(approve(&gateway, &id), 200);
+    let answers =
+        json!({ "k": { "action": "accept", "content": { "confirm": "delete everything" } } });
+    let params =
+        json!({ "name": "send", "arguments": to("bob@corp.example"), "inputResponses": answers });
+    let caller = ana.clone();
+    let call = thread::spawn(move || caller.ask("tools/call", params));
+    let asked = question(&gateway);
+    assert_ne!(asked, id);
+    let shown = operator(&gateway, "GET", &format!("/approvals/{asked}"), "").json();
+    assert!(shown["params"].as_str().unwrap().contains("delete everything"), "{shown}");
+    assert_eq!(operator(&gateway, "POST", &format!("/approvals/{asked}/deny"), "").status, 200);
+    assert_eq!(reason(&call.join().unwrap()), "approval-denied");
+    assert!(ana.call("send", &to("bob@corp.example")).denial().is_none(), "the approved one");
+    assert_eq!(server.tool_calls().len(), 1);
 }

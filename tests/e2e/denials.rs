@@ -51,7 +51,7 @@ fn denied() -> [Denied; 6] {
     let failed =
         "denied by rule `small`: its condition cannot be evaluated with these arguments. Correct";
     let some = "denied: no rule allows this with these arguments. Other arguments may be allowed";
-    let wipe = "denied: a person has to approve each call, and there is nobody to ask here. ";
+    let wipe = "denied: a person has to approve each call, and nobody can be asked here: there is no operator, and the client offers no forms, or has no stream on which it could be asked. ";
     let read = "denied: the argument `/path` lies outside of where it may. Correct the arguments";
     [
         ("drop", json!({}), "forbidden", Some("frozen"), "ops", frozen),

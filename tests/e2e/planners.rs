@@ -164,7 +164,7 @@ fn client(gateway: &Gateway, path: &str, era: Era, key: &str) -> Client {
 
 fn uri_in(answer: &Answer) -> String {
     let text = answer.text();
-    let uri = text.split([' ', ';']).find(|word| word.starts_with("portcullis://"));
+    let uri = text.split([' ', '`']).find(|word| word.starts_with("portcullis://"));
     uri.unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
@@ -588,4 +588,18 @@ fn policy_explain_and_policy_test_decide_for_the_planner_of_a_route() {
     let output = config.tried(&["policy", "test", cases.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("there is no route `/nowhere`") && text.contains("/reader"), "{text}");
+}
+
+/// Nobody has reviewed the name of a resource that a server makes at run time.
+#[test]
+fn resources_that_nobody_has_reviewed_are_not_listed_for_the_trusted_planner() {
+    for era in ERAS {
+        let server = server(era);
+        let gateway = config(&server, "mode: deny").start();
+        for (path, listed) in [("/reader", vec!["mail:///1"]), ("/mcp", vec![])] {
+            let client = client(&gateway, path, era, ANA);
+            let answer = client.ask("resources/list", json!({}));
+            assert_eq!(answer.listed("resources", "uri"), listed, "{path}: {answer:?}");
+        }
+    }
 }

@@ -48,6 +48,37 @@ fn rules_go_by_what_is_registered_and_not_by_what_a_server_says() {
 }
 
 #[test]
+fn clients_see_the_description_of_the_operator_and_that_it_is_not_the_servers() {
+    for era in ERAS {
+        let mut meant = tool("read");
+        meant["_meta"] = json!({ "example.com/kept": 1 });
+        let server = Server::with(era, json!([meant, tool("other")]), |call, stream| {
+            std::io::Write::write_all(stream, &call.text("done")).is_ok()
+        });
+        let registry =
+            "tools: [{server: up, tool: read, description: 'Reads a \"note\".\nNothing else.'}]";
+        let registry = registry
+            .replace("'Reads a \"note\".\nNothing else.'", r#""Reads a \"note\".\nNothing else.""#);
+        let gateway = config(&server, OPEN, &registry).start();
+        let ana = gateway.client(era, ANA);
+        let listed = ana.ask("tools/list", json!({})).json()["result"]["tools"].clone();
+        assert_eq!(listed[0]["description"], "Reads a \"note\".\nNothing else.");
+        let meta = json!({ "example.com/kept": 1, "dev.portcullis/description": "operator" });
+        assert_eq!(listed[0]["_meta"], meta, "{listed}");
+        assert_eq!(listed[0]["inputSchema"], tool("read")["inputSchema"]);
+        assert_eq!(listed[1], tool("other"), "{listed}");
+        assert_eq!(ana.call("read", &json!({})).text(), "done");
+    }
+    let server = server(Era::Modern);
+    for (text, said) in [("' '", "says nothing"), (&*"x".repeat(9000), "longer than 8192 bytes")] {
+        let registry = format!("tools: [{{server: up, tool: read, description: {text}}}]");
+        let output = config(&server, OPEN, &registry).refused();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(said) && told.contains("gateway.yaml:"), "{told}");
+    }
+}
+
+#[test]
 fn what_a_person_has_to_approve_is_denied_while_there_is_nobody_to_ask() {
     for era in ERAS {
         let server = server(era);

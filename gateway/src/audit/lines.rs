@@ -221,12 +221,25 @@ fn why(record: Value<'_>) -> String {
     }
     parts.extend(text("detail").map(|detail| format!("({})", clipped(&detail, NAME))));
     parts.extend(text("missing").map(|name| format!("without `{}`", clipped(&name, NAME))));
-    let found = ["findings", "found"]
-        .iter()
-        .filter_map(|key| record.get(key))
-        .find_map(|list| list.items().next());
-    if let Some(found) = found.and_then(Value::as_str).filter(|_| text("reason").is_some()) {
-        parts.push(clipped(&finding_in_words(&found), NAME));
+    let found = ["findings", "found"].iter().filter_map(|key| record.get(key));
+    let mut found = found.flat_map(Value::items).filter_map(Value::as_str);
+    let is_of_flow = |finding: &str| finding.starts_with("flow at ");
+    let by_flow = text("reason").is_some_and(|reason| reason.starts_with("flow-"));
+    match text("reason") {
+        Some(_) => {
+            // The finding that the reason is about comes first.
+            let mut all: Vec<_> = found.collect();
+            all.sort_by_key(|finding| by_flow && !is_of_flow(finding));
+            let first = all.first();
+            parts.extend(first.map(|finding| clipped(&finding_in_words(finding), NAME)));
+        }
+        // What flow control only observes lets the call pass.
+        None => {
+            let observed = found.find(|finding| is_of_flow(finding));
+            parts.extend(observed.map(|finding| {
+                format!("(not enforced: {})", clipped(&finding_in_words(&finding), NAME))
+            }));
+        }
     }
     let micros = record.get("durationMicros").and_then(|all| all.get("total"));
     let micros = micros.and_then(|total| total.raw().parse::<u64>().ok());

@@ -20,11 +20,12 @@ pub(super) struct ApprovalsArgs {
 
 #[derive(Debug, Subcommand)]
 enum ApprovalsCommand {
-    /// List the questions that wait for an answer, and the approvals that no call has used yet.
+    /// List the questions that wait for an answer, the approvals that no call has used yet, and the denials that stand.
     List(ReachedArgs),
     /// Show one question: who calls what, all arguments, and why a person is asked.
     Show(QuestionArgs),
-    /// Approve a call. It is made once, within the time that the question has.
+    /// Approve a call. It is made once, within the time that the question has. Where flow control asks, the targets of the
+    /// call count as given in its flow afterwards.
     Approve(AnswerArgs),
     /// Deny a call. The same call is denied until the question expires.
     Deny(AnswerArgs),
@@ -85,7 +86,12 @@ fn list(reached: &ReachedArgs) -> Result<ExitCode, ExitCode> {
         let text = |key: &str| in_a_line(one.get(key).and_then(Value::as_str).unwrap_or_default());
         let (id, state, expires) = (text("id"), text("state"), text("expires"));
         let (who, server, tool) = (text("principal"), text("server"), text("tool"));
-        let line = format!("{id}  {state:<8}  until {expires}  {who}: {server}/{tool}");
+        let causes = one.get("causes").and_then(Value::as_array).into_iter().flatten();
+        let causes: Vec<_> = causes.filter_map(Value::as_str).collect();
+        let asked = in_a_line(&causes.join(", "));
+        let line = format!(
+            "{id}  {state:<8}  until {expires}  {who}: {server}/{tool} (asked by: {asked})"
+        );
         writeln!(out, "{line}").unwrap_or_default();
     }
     if out.is_empty() {
@@ -187,6 +193,7 @@ fn words(question: &Value) -> String {
         writeln!(out, "{:<12}`{argument}` of this tool (sink: {sink}) {note}", "flow")
             .unwrap_or_default();
         writeln!(out, "{:<12}{labels}", "was shown").unwrap_or_default();
+        writeln!(out, "{:<12}{}", "then", flow("approvalMeans")).unwrap_or_default();
     }
     for origin in texts("origins") {
         let text =

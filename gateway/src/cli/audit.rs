@@ -161,7 +161,7 @@ enum RecordFormat {
 /// Which records to show. A record has to match every option that is given.
 #[derive(Clone, Debug, Args)]
 struct RecordFilter {
-    /// Only the record with this id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
+    /// Only the record with this id, or the records of the approval with this id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
     #[arg(long)]
     id: Option<String>,
     /// Only records of this event.
@@ -252,7 +252,7 @@ impl RecordFilter {
             wanted.as_ref().is_none_or(|wanted| text(name).as_deref() == Some(&**wanted))
         };
         let all = (self.selftest || !self.is_passed_over(record))
-            && is("id", &self.id)
+            && (is("id", &self.id) || is("approval", &self.id))
             && is("event", &self.event)
             && is("principal", &self.principal)
             && is("server", &self.server)
@@ -876,6 +876,15 @@ fn words(record: Value<'_>) -> Vec<u8> {
                 word(&format!("from {peer}"));
                 word(route.as_deref().unwrap_or("to no route"));
             }
+        }
+    }
+    // A step in the life of an approval: the records of the exchange name it by its id.
+    if text("event").as_deref() == Some("approval") {
+        for name in ["step", "approval"] {
+            text(name).iter().for_each(|text| word(text));
+        }
+        if let Some(by) = text("by") {
+            word(&format!("by {by}"));
         }
     }
     // The hash of the configuration that is in force from this record on.

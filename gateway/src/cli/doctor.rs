@@ -35,6 +35,7 @@ use gateway::upstream::{self, server_identity};
 use policy::definition::drift::visible;
 use policy::definition::lock::Lockfile;
 use policy::definition::offer::ItemKind;
+use policy::flow::guard::FlowMode;
 use policy::rules::constraint::UnmatchedConstraint;
 use policy::rules::decision::Mode;
 use rustix::fs::{Access, access};
@@ -191,6 +192,7 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     clock(&mut looks, file);
     sandboxes(&mut looks, &settings, file);
     folders(&mut looks, &settings);
+    approvals(&mut looks, &settings);
     logs(&mut looks, source, &settings);
     ports(&mut looks, &settings, file);
     certificates(&mut looks, &settings);
@@ -198,6 +200,8 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     if let Some(lock) = &lock {
         constraints(&mut looks, &settings, lock);
         ungranted(&mut looks, &settings, lock);
+        flow(&mut looks, &settings, lock);
+        decoys(&mut looks, &settings, lock);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
@@ -271,6 +275,72 @@ fn ungranted(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
             Some(mend) => looks.warn(&thing, one.said(), &mend),
             None => looks.ok(&thing, one.said()),
         }
+    }
+}
+
+/// Warns about labels of flow control that the approved tools do not fit, and about tools without any.
+fn flow(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
+    let flow = settings.policy.flow();
+    if flow.mode() == FlowMode::Off {
+        return;
+    }
+    for server in &settings.servers {
+        let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
+        let (mut unlabelled, mut missing) = (Vec::new(), Vec::new());
+        for ((_, name), versions) in
+            locked.offers.iter().filter(|((kind, _), _)| *kind == ItemKind::Tool)
+        {
+            let labels = flow.labels_of(&server.name, ItemKind::Tool, name);
+            if !flow.has_labels(&server.name, ItemKind::Tool, name) {
+                unlabelled.push(visible(name));
+            }
+            let Some(version) = versions.last() else { continue };
+            let root = version.definition.value();
+            let properties = root.get("inputSchema").and_then(|schema| schema.get("properties"));
+            let has = |target: &str| properties.is_some_and(|all| all.get(target).is_some());
+            let targets = labels.targets.into_iter().flatten();
+            let absent = targets.filter(|target| !has(target));
+            missing.extend(absent.map(|target| format!("`{target}` of `{}`", visible(name))));
+        }
+        let thing = format!("flow {}", server.name);
+        if !unlabelled.is_empty() {
+            let said = format!(
+                "no label names {}: what {} shows counts as untrusted and confidential, and a call as sent to others",
+                some_of(&unlabelled),
+                if unlabelled.len() == 1 { "it" } else { "each of them" }
+            );
+            looks.warn(&thing, said, "label it under `policy.flow.labels` (docs/flow.md)");
+        }
+        if !missing.is_empty() {
+            let said = format!("no such argument: {}", some_of(&missing));
+            looks.warn(&thing, said, "correct `targets` of the label");
+        }
+    }
+}
+
+/// Warns about decoys with the name of an approved tool, whose callers would be taken for intruders.
+fn decoys(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
+    for server in &settings.servers {
+        let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
+        for decoy in settings.decoys.tools.of(server.name.as_str()) {
+            if !locked.versions(ItemKind::Tool, &decoy.name).is_empty() {
+                let said = format!(
+                    "the decoy `{}` of {} has the name of a tool in the lockfile: who calls the tool touches the decoy",
+                    visible(&decoy.name),
+                    server.name
+                );
+                looks.warn("decoys", said, "give the decoy another name");
+            }
+        }
+    }
+}
+
+/// The first names of a list, quoted as they are.
+fn some_of(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        Some(0) | None => shown,
     }
 }
 
@@ -396,6 +466,20 @@ fn folders(looks: &mut DoctorReport, settings: &Settings) {
             None => looks.ok(&thing, format!("`{}` can be written", path.display())),
             Some(Unwritable { said, mend }) => looks.fail(&thing, said, mend),
         }
+    }
+}
+
+/// Checks that the gateway could open its file of approvals.
+fn approvals(looks: &mut DoctorReport, settings: &Settings) {
+    let Some(path) = &settings.approval_file else { return };
+    let thing = "approvals file";
+    match unwritable(path) {
+        Some(Unwritable { said, mend }) => looks.fail(thing, said, mend),
+        None if file::is_replaceable_by_all(path) => {
+            let said = format!("every user of this machine can replace `{}`", path.display());
+            looks.fail(thing, said, "keep it in a folder with mode 0700 of the gateway's user");
+        }
+        None => looks.ok(thing, format!("`{}` can be written", path.display())),
     }
 }
 

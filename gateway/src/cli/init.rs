@@ -238,7 +238,7 @@ fn beginning(sha256: &str) -> String {
          \n\
          # For the operator of the gateway: health and metrics.\n\
          ops:\n  address: 127.0.0.1:9901\n  \
-         # A token opens it for `portcullis config applied`, `portcullis revoke`, reloads and, if this file has a section\n  \
+         # A token opens it for `portcullis config applied`, `portcullis revoke`, `portcullis approvals`, reloads and, if this file has a section\n  \
          # `selftest: {{}}`, `portcullis selftest`. To use it, set `OPS_TOKEN` to what `openssl rand -hex 32` prints.\n  \
          # token: {{fromEnv: OPS_TOKEN}}\n\
          \n\

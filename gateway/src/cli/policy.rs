@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use clap::{Args, Subcommand, ValueEnum};
+use gateway::audit::lines::finding_in_words;
 use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::cases::{
     self, CallerDescription, ExpectedDecision, TestCase, TestRequest, UnknownRoute,
@@ -440,6 +441,9 @@ fn asked_about(
     Ok((principal, server))
 }
 
+/// Reason code of a call that needs the approval of a person.
+const APPROVAL: &str = "approval-required";
+
 /// Reason code of a denial because of the arguments.
 const ARGUMENTS: &str = "arguments";
 
@@ -528,7 +532,16 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         }
     }
     for finding in &answer.decision.findings {
-        line("found", &finding.to_string());
+        line("found", &finding_in_words(&finding.to_string()));
+    }
+    let asks =
+        matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == APPROVAL);
+    if asks {
+        line(
+            "then",
+            "the call waits for a person, who is asked as `approvals` says (docs/approvals.md)",
+        );
+        line("told", "only where nobody can be asked:");
     }
     if let Some(told) = &answer.told {
         line("told", &in_a_line(&told_line(told, &answer.decision)));

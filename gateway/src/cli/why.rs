@@ -48,6 +48,9 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
         | Reason::ConditionError(rule, _)
         | Reason::Scope(rule, _)
         | Reason::Proof(rule, _) => format!("{code}: rule `{rule}`"),
+        Reason::Flow(violation) if violation.at.is_empty() => {
+            format!("{code}: it {}", violation.clause.note())
+        }
         Reason::Flow(violation) => {
             format!("{code}: `{}` {}", violation.at, violation.clause.note())
         }

@@ -14,6 +14,7 @@ use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::Policy;
 use policy::flow::planner::Planner;
+use policy::rules::access::AnywayDecision;
 use policy::rules::condition::{AccessRequest, KnownArguments};
 use policy::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use policy::rules::explain::RuleExplanation;
@@ -290,16 +291,16 @@ impl DryRun {
     /// Applies the rules alone to a request whose arguments are no longer known; `None` if the result depends on
     /// them.
     #[must_use]
-    pub fn by_rules(&self, question: &TestRequest) -> Option<Effect> {
+    pub fn by_rules(&self, question: &TestRequest) -> Option<AnywayDecision> {
         let TestRequest { principal, server, kind, name, planner, .. } = question;
         if let Some(denial) = self.planner_refusal(*planner, server, *kind, name) {
-            return Some(Effect::Deny(denial));
+            return Some(AnywayDecision::denied(denial));
         }
         let (mut kind, mut name) = (kind, wanted(*kind, name));
         if *kind == ItemKind::Resource && skill::is_skill_uri(&name) {
             let Some(skill) = self.skill_with(server, &name) else {
                 let denial = Denial { reason: Reason::SkillFile, told: Disclosure::Nothing };
-                return Some(Effect::Deny(denial));
+                return Some(AnywayDecision::denied(denial));
             };
             (kind, name) = (&ItemKind::Skill, skill.name().as_str().into());
         }
@@ -310,15 +311,18 @@ impl DryRun {
             Some(Ok(uri)) => uri.as_str(),
             Some(Err(error)) => {
                 let denial = Denial { reason: Reason::Uri(*error), told: Disclosure::Nothing };
-                return Some(Effect::Deny(denial));
+                return Some(AnywayDecision::denied(denial));
             }
         };
         let subject = AccessRequest::of_any_use(principal, server, *kind, name, known);
         if self.policy.facts().has_revoked_use(principal, server, name) {
             let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
-            return Some(Effect::Deny(denial));
+            return Some(AnywayDecision::denied(denial));
         }
-        self.policy.access().decide_anyway(subject)
+        let mut decision = self.policy.access().decide_anyway(subject)?;
+        let of_tool = *kind == ItemKind::Tool;
+        decision.needs_approval |= of_tool && known.is_some_and(|known| known.approval_required);
+        Some(decision)
     }
 
     /// Applies the rules to a request for a list of `server`.

@@ -197,7 +197,10 @@ const fn reason_clause(reason: &Reason) -> &'static str {
         Reason::ConditionError(_, ConditionFault { remedy: ConditionRemedy::Rule, .. }) => {
             "its condition cannot be evaluated"
         }
-        Reason::Approval(_) => "a person has to approve each call, and there is nobody to ask here",
+        Reason::Approval(_) => {
+            "a person has to approve each call, and nobody can be asked here: there is no operator, and the client offers no \
+             forms, or has no stream on which it could be asked"
+        }
         Reason::Scope(..) => "it needs a token with more scopes",
         Reason::Proof(..) => "it needs a token with proof of possession",
         Reason::Arguments(_) => "the arguments are not as they have to be",

@@ -183,6 +183,7 @@ impl Gateway {
         let bound = BoundCall {
             principal: &arrived.caller.principal,
             call: &asked.call,
+            unasked: asked.extras.unasked.as_ref(),
             flow: asked.flow.as_ref().map(super::flows::ExchangeFlow::key),
             demand,
             config_digest: &self.config_digest,
@@ -202,7 +203,8 @@ impl Gateway {
         let settings = &self.approval_settings;
         let (principal, call) = (&arrived.caller.principal, &asked.call);
         let value = call.arguments.as_ref().map(Fragment::value);
-        let (arguments, extra) = (value.map(drawn).unwrap_or_default(), drawn_members(&call.extra));
+        let (arguments, extra) =
+            (value.map(drawn).unwrap_or_default(), drawn_members(&beside(asked)));
         if arguments.len().saturating_add(extra.len()) > settings.argument_bytes {
             return Err(Failure::Approval(ApprovalFailure::Size));
         }
@@ -292,6 +294,14 @@ impl Gateway {
             }
         }
     }
+}
+
+/// What is sent beside the arguments: members of `params` that the gateway does not know, and answers that nobody has
+/// asked for.
+fn beside(asked: &DecidableUse) -> Vec<(Box<str>, Fragment)> {
+    let mut all = asked.call.extra.clone();
+    all.extend(asked.extras.unasked.clone().map(|answers| ("inputResponses".into(), answers)));
+    all
 }
 
 fn is_modern(arrived: &DecodedRequest) -> bool {

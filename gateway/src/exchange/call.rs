@@ -694,6 +694,7 @@ impl Gateway {
         let (arguments, text) = (ask.arguments.clone(), ask.state.take());
         let mut asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
         let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
+        asked.extras.unasked = asked.extras.answers.clone().filter(|_| state.is_none());
         if let Some(Ok(RequestState::Approval(id))) = &state {
             self.answered_by_client(id, asked.extras.answers.take().as_ref());
         }
@@ -770,7 +771,7 @@ impl Gateway {
                     policy.admit_with(facts, caller, offers.as_deref(), call, extras, budget)
                 };
                 match flow {
-                    Some(flow) => flow.admit(policy, call, extras, decide),
+                    Some(flow) => flow.admit(policy, call, offers.as_deref(), extras, decide),
                     None => decide(call, &extras),
                 }
             };

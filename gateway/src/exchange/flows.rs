@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use json::Value;
+use policy::definition::offer::{Catalog, CatalogItem};
 use policy::engine::message::{ItemRequest, RequestExtras};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::flow::guard::{FlowFacts, FlowOfCall, FlowScope};
+use policy::flow::guard::{FlowFacts, FlowOfCall, FlowScope, SentValues};
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
 use policy::rules::approval::ApprovalDemand;
@@ -71,6 +72,7 @@ impl ExchangeFlow {
         &self,
         policy: &Policy,
         call: ItemRequest,
+        offers: Option<&Catalog>,
         mut extras: RequestExtras,
         admit: impl FnOnce(ItemRequest, &RequestExtras) -> Ruling<Permit>,
     ) -> Ruling<Permit> {
@@ -80,7 +82,10 @@ impl ExchangeFlow {
         // Nothing is shown that would have to be withheld.
         let shows = !policy.flow().withholds(planner, &call.server, kind, &call.name, None);
         let kept = call.clone();
-        let sent = kept.sent();
+        let definition = offers.and_then(|offers| offers.offer(&kept.name));
+        let definition = definition.map(CatalogItem::definition);
+        let unasked = extras.unasked.clone();
+        let sent = SentValues { definition, unasked: unasked.as_ref(), ..kept.sent() };
         let now = self.clock.instant();
         // A choice of links is counted in the same step, so that calls at once do not choose more than one after another.
         extras.flow = self.store.with(&self.key, now, |key, memory, _| {

@@ -15,6 +15,7 @@ use policy::engine::pipeline::{
     CatalogView, EarlyMessage, Expectation, Facts, Permit, Policy, Shown, VisibleReply,
 };
 use policy::engine::places::is_meta;
+use policy::flow::memory::ResultSource;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::name::ServerName;
@@ -22,7 +23,7 @@ use policy_core::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;
-use super::planners::left_out_items;
+use super::planners::{is_reviewed, left_out_items};
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
 use crate::base::offload::OffloadError;
@@ -34,6 +35,9 @@ use crate::mcp::wire::{Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
 use crate::upstream::{Listing, OnBehalfOf, RenderedView, Upstream, UpstreamError};
+
+/// Most bytes of listed resources of which a flow remembers each value; of more it forgets which values it knew.
+const LISTED: usize = 256 * 1024;
 
 /// A server's listing, and its encoding for the caller.
 type EncodedListing = (Arc<Listing>, Arc<RenderedView>);
@@ -136,6 +140,7 @@ impl Gateway {
         entry.listed = Some(shown.iter().fold((0, 0), count));
         entry.hidden_items = unseen(&shown);
         self.note_left_out(&arrived, &shown, &mut entry);
+        self.remember_listed(&arrived, &shown, &entry);
         let mut decoys = self.decoys_shown(&arrived, kind);
         decoys.extend(self.channel_tool(&arrived, kind));
         if let Some((seen, _)) = &mut entry.listed {
@@ -155,6 +160,35 @@ impl Gateway {
             if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
         self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
+    }
+
+    /// Remembers in the flow what a list shows of resources that nobody has reviewed: their names and titles are words of
+    /// others, like those of a result.
+    fn remember_listed(&self, arrived: &DecodedRequest, shown: &[EncodedListing], record: &Record) {
+        let Some(flow) = self.flow_of(arrived, record) else { return };
+        let (facts, policy) = (self.policy.facts(), self.policy.flow());
+        for (listing, written) in shown {
+            let catalog = listing.catalog();
+            if catalog.kind() != ItemKind::Resource {
+                continue;
+            }
+            let (server, kind) = (catalog.server(), catalog.kind());
+            let left_out = self.left_out(&arrived.route, catalog).unwrap_or_default();
+            let made = written.view().offers().filter(|offer| {
+                let name = offer.name().as_str();
+                !left_out.contains(name) && !is_reviewed(&facts, server, kind, name)
+            });
+            let made: Vec<_> = made.collect();
+            let bytes: usize = made.iter().map(|offer| offer.definition().span().len()).sum();
+            for offer in made {
+                let labels = policy.labels_of(server, kind, offer.name().as_str()).labels;
+                let source = ResultSource { labels, vouched: &[], runs: policy.runs() };
+                match bytes <= LISTED {
+                    true => flow.shown(source, offer.definition()),
+                    false => flow.forget(labels),
+                }
+            }
+        }
     }
 
     /// Notes in the record of a list what a planner is not shown of it.

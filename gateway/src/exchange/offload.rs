@@ -69,7 +69,7 @@ impl InFlightCall {
         let failed = failed || value.get("structuredContent").is_some();
         let uri = self.stored(result, READERS)?;
         let said = format!(
-            "The result is kept as {uri}; its source is untrusted: the untrusted planner can read it there, and pass values \
+            "The result is kept as `{uri}`; its source is untrusted: the untrusted planner can read it there, and pass values \
              of it through the channel"
         );
         Some(self.linking(&KeptLink { said: &said, uri: &uri, failed, length: None }))

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use detection::inspect::Finding;
 use json::Value;
+use policy::definition::lock::ApprovalState;
 use policy::definition::offer::{Catalog, ItemKind};
 use policy::engine::message::RequestOperation;
-use policy::engine::pipeline::{Shown, VisibleReply};
+use policy::engine::pipeline::{Facts, Shown, VisibleReply};
 use policy::flow::guard::FlowClause;
 use policy::flow::planner::WITHHELD;
 use policy_core::subject::name::ServerName;
@@ -42,9 +43,14 @@ impl Gateway {
     ) -> Option<Arc<BTreeSet<Box<str>>>> {
         route.planner?;
         let names = catalog.offers().iter().map(|offer| offer.name().as_str());
+        let (server, kind, facts) = (catalog.server(), catalog.kind(), self.policy.facts());
         let refuses = |name: &&str| {
             let flow = self.policy.flow();
-            flow.refuses(route.planner, catalog.server(), catalog.kind(), name).is_some()
+            let is_shown = || {
+                !flow.withholds(route.planner, server, kind, name, None)
+                    || is_reviewed(&facts, server, kind, name)
+            };
+            flow.refuses(route.planner, server, kind, name).is_some() || !is_shown()
         };
         Some(Arc::new(names.filter(refuses).map(Into::into).collect()))
     }
@@ -55,6 +61,15 @@ impl Gateway {
         self.metrics.content([&finding]);
         finding
     }
+}
+
+/// Whether a person has approved the definition of an item. A resource that was made at run time has one that nobody has
+/// reviewed, so that it is shown like a result.
+pub(super) fn is_reviewed(facts: &Facts, server: &ServerName, kind: ItemKind, name: &str) -> bool {
+    let is_made = matches!(kind, ItemKind::Resource);
+    let locked = facts.pins().lock.servers.get(server.as_str());
+    let mut versions = locked.map(|locked| locked.versions(kind, name)).unwrap_or_default().iter();
+    !is_made || versions.any(|version| version.state == ApprovalState::Approved)
 }
 
 /// The items of a list that a planner is not shown, for the record.

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use detection::labels::Labels;
-use json::Value;
+use json::{Value, write_name, write_string};
 use policy_core::subject::kind::ItemKind;
 
 use crate::definition::pin::{Digest, DigestSubject};
+
+/// Member of the `_meta` of a definition whose description is not the server's: it says whose it is.
+pub const DESCRIBED: &str = "dev.portcullis/description";
 
 /// What a tool does to the data it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
@@ -75,6 +78,8 @@ pub struct RateLimit {
 pub struct RegistryEntry {
     /// Person or team responsible for the tool.
     pub owner: Option<Box<str>>,
+    /// The description that clients see in place of the server's.
+    pub description: Option<Box<str>>,
     /// Version of the tool that the entry describes.
     pub version: Option<Box<str>>,
     /// What the tool does to the data it touches.
@@ -108,6 +113,31 @@ impl RegistryEntry {
     #[must_use]
     pub fn digest(schema: Value<'_>) -> Option<Digest> {
         Digest::of(DigestSubject::Offer(ItemKind::Tool), schema).ok()
+    }
+
+    /// A definition with the description of this entry, marked as such in `_meta`; `None` if the entry has none.
+    #[must_use]
+    pub fn described(&self, definition: Value<'_>) -> Option<Vec<u8>> {
+        let text = self.description.as_deref()?;
+        let mut out = Vec::with_capacity(definition.raw().len() + text.len());
+        out.extend_from_slice(br#"{"description":"#);
+        write_string(&mut out, text);
+        let own = definition.members().filter(|(name, _)| name != "description");
+        for (name, value) in own.filter(|(name, _)| name != "_meta") {
+            out.push(b',');
+            write_name(&mut out, &name);
+            out.extend_from_slice(value.raw().as_bytes());
+        }
+        out.extend_from_slice(br#","_meta":{"#);
+        let meta = definition.get("_meta").filter(|meta| meta.is_object());
+        for (name, value) in meta.into_iter().flat_map(Value::members) {
+            write_name(&mut out, &name);
+            out.extend_from_slice(value.raw().as_bytes());
+            out.push(b',');
+        }
+        write_name(&mut out, DESCRIBED);
+        out.extend_from_slice(br#""operator"}}"#);
+        Some(out)
     }
 
     /// Whether the input schema of a definition has the required digest, or none is required.

@@ -154,7 +154,7 @@ impl ItemRequest {
         };
         let arguments = self.arguments.as_ref().map(Fragment::value);
         let Self { name, extra, meta, .. } = self;
-        SentValues { operation, name, arguments, extra, meta }
+        SentValues { operation, name, arguments, extra, meta, unasked: None, definition: None }
     }
 }
 
@@ -166,6 +166,8 @@ pub struct RequestExtras {
     pub client: Vec<Box<str>>,
     /// The client's responses to elicitation and sampling requests.
     pub answers: Option<Fragment>,
+    /// The same responses, if the request continues none in which a server has asked.
+    pub unasked: Option<Fragment>,
     /// Trace context: the text of `traceparent`, and that of `tracestate`.
     pub trace: Vec<Box<str>>,
     /// The flow that the request belongs to. It is not sent.

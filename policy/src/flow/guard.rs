@@ -385,9 +385,8 @@ impl FlowPolicy {
         self.mode != FlowMode::Off || self.is_read
     }
 
-    /// What is known about something that a server offers. What no entry labels has the strictest labels.
-    #[must_use]
-    pub fn labels_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> ToolLabels<'_> {
+    /// The entries about something that a server offers, the most specific one first.
+    fn entries_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> Vec<&GivenLabels> {
         let concerns = |label: &&CompiledLabel| {
             server.is_among(&label.servers)
                 && match &label.tools {
@@ -400,7 +399,19 @@ impl FlowPolicy {
         let of_tool = || self.of_tools.get(server.as_str())?.get(name);
         let of_tool = (kind == ItemKind::Tool).then(of_tool).flatten();
         let others = self.labels.iter().filter(concerns).map(|entry| &entry.labels);
-        let entries: Vec<_> = of_tool.into_iter().chain(others).collect();
+        of_tool.into_iter().chain(others).collect()
+    }
+
+    /// Whether any entry is about something that a server offers. What none is about has the strictest labels.
+    #[must_use]
+    pub fn has_labels(&self, server: &ServerName, kind: ItemKind, name: &str) -> bool {
+        !self.entries_of(server, kind, name).is_empty()
+    }
+
+    /// What is known about something that a server offers. What no entry labels has the strictest labels.
+    #[must_use]
+    pub fn labels_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> ToolLabels<'_> {
+        let entries = self.entries_of(server, kind, name);
         let integrity = entries.iter().find_map(|entry| entry.integrity);
         let confidentiality = entries.iter().find_map(|entry| entry.confidentiality);
         // A prompt or a resource sends something where an entry says so.
@@ -500,8 +511,9 @@ impl FlowPolicy {
     ) {
         let FlowOfCall { key, memory, tool } = flow;
         for (name, value) in arguments.members() {
-            let is_target =
-                tool.targets.is_some_and(|targets| targets.iter().any(|t| **t == *name));
+            let is_target = tool
+                .targets
+                .is_some_and(|targets| targets.iter().any(|t| t.eq_ignore_ascii_case(&name)));
             let is_asked = violation.clause != FlowClause::Confidential
                 && violation.at == format!("/{}", json::pointer::escaped(&name));
             if is_target || is_asked {
@@ -570,6 +582,10 @@ pub struct SentValues<'a> {
     pub extra: &'a [(Box<str>, Fragment)],
     /// Members of `params._meta` that the protocol does not define.
     pub meta: &'a [(Box<str>, Fragment)],
+    /// Answers (`inputResponses`) that no server has asked for.
+    pub unasked: Option<&'a Fragment>,
+    /// The definition of the tool or prompt. The names of arguments that it declares are the server's own, and no others.
+    pub definition: Option<Value<'a>>,
 }
 
 /// What a request does, as far as flow control tells it apart.
@@ -588,10 +604,12 @@ pub enum SentOperation {
 }
 
 /// A value that is sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum SentPart<'a> {
     Value(Value<'a>),
     Text(&'a str),
+    /// The name of a member, which the caller has chosen.
+    Name(Cow<'a, str>),
 }
 
 /// What an argument is for.
@@ -626,13 +644,16 @@ impl<'a> SentValues<'a> {
     ) -> impl Iterator<Item = (Cow<'a, str>, ArgumentRole, SentPart<'a>)> {
         let role = move |name: &str| match targets {
             None => ArgumentRole::Undeclared,
-            Some(targets) if targets.iter().any(|target| **target == *name) => ArgumentRole::Target,
+            // Many servers read the names of members without case.
+            Some(targets) if targets.iter().any(|target| target.eq_ignore_ascii_case(name)) => {
+                ArgumentRole::Target
+            }
             Some(_) => ArgumentRole::Other,
         };
         let uri = (self.operation == SentOperation::Resource)
             .then(|| (Cow::from("uri"), ArgumentRole::Target, SentPart::Text(self.name)));
-        let arguments = self.arguments.into_iter().flat_map(Value::members);
-        let arguments = arguments.map(move |(name, value)| {
+        let members = || self.arguments.into_iter().flat_map(Value::members);
+        let arguments = members().map(move |(name, value)| {
             let role = role(&name);
             (name, role, SentPart::Value(value))
         });
@@ -641,10 +662,26 @@ impl<'a> SentValues<'a> {
             let role = if is_method { role(name) } else { ArgumentRole::Beside };
             (Cow::from(&**name), role, SentPart::Value(value.value()))
         });
-        let meta = self.meta.iter().map(|(name, value)| {
-            (Cow::from(&**name), ArgumentRole::Beside, SentPart::Value(value.value()))
-        });
-        uri.into_iter().chain(arguments).chain(extra).chain(meta)
+        let unasked = self.unasked.into_iter().map(|value| ("inputResponses", value.value()));
+        let meta = self.meta.iter().map(|(name, value)| (&**name, value.value()));
+        let beside = meta
+            .chain(unasked)
+            .map(|(name, value)| (Cow::from(name), ArgumentRole::Beside, SentPart::Value(value)));
+        // A name can say as much as a value.
+        let others = self.extra.iter().chain(self.meta).map(|(name, _)| Cow::from(&**name));
+        let names = members().map(|(name, _)| name);
+        let names = names.filter(move |name| !self.declares(name)).chain(others);
+        let names = names.map(|name| (name.clone(), ArgumentRole::Beside, SentPart::Name(name)));
+        uri.into_iter().chain(arguments).chain(extra).chain(beside).chain(names)
+    }
+
+    /// Whether the definition has an argument of this name.
+    fn declares(self, name: &str) -> bool {
+        let Some(definition) = self.definition else { return false };
+        let schema = definition.get("inputSchema").and_then(|schema| schema.get("properties"));
+        let of_prompt = definition.get("arguments").into_iter().flat_map(Value::items);
+        let mut of_prompt = of_prompt.filter_map(|argument| argument.get("name"));
+        schema.is_some_and(|all| all.get(name).is_some()) || of_prompt.any(|one| one.is_text(name))
     }
 
     /// Remembers in `memory` that these values were sent.
@@ -653,6 +690,7 @@ impl<'a> SentValues<'a> {
             match part {
                 SentPart::Value(value) => memory.sent(key, value, most),
                 SentPart::Text(text) => memory.sent_text(key, text, most),
+                SentPart::Name(text) => memory.sent_text(key, &text, most),
             }
         }
     }
@@ -748,15 +786,16 @@ impl SeenArgument {
         let mut look = |said: &str| {
             let mut extent = visitor.text(said);
             seen.add(text.take());
-            // What is escaped in a URL or in HTML says the same to its reader. It gives nothing.
-            if let Some(unescaped) = link::unescaped(said) {
-                extent = extent.max(visitor.text(&unescaped));
+            // What is escaped, or broken over lines in a URL, says the same to its reader. It gives nothing.
+            for read in link::readings(said) {
+                extent = extent.max(visitor.text(&read));
                 seen.add_unescaped(text.take());
             }
             extent == ValueExtent::Complete
         };
         let is_complete = match part {
             SentPart::Text(said) => look(said),
+            SentPart::Name(said) => look(&said),
             SentPart::Value(value) => value::each_scalar(value, &mut |scalar| match scalar {
                 Scalar::Text(said) => look(said),
                 Scalar::True => {

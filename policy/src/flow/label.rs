@@ -145,13 +145,22 @@ impl FlowLabels {
     }
 
     /// These labels, made stricter by what the server says of its result in `_meta.ifc`, also in that of a block of
-    /// content. What a server says never relaxes a label: a text that is not known counts as the strictest one.
+    /// content, a message or a resource, at any depth.
+    ///
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    /// What a server says never relaxes a label: a text that is not known counts as the strictest one.
     #[must_use]
     pub fn restricted_by(self, result: Value<'_>) -> Self {
-        let blocks = ["content", "contents"].into_iter().filter_map(|key| result.get(key));
-        let parts = std::iter::once(result).chain(blocks.flat_map(Value::items));
-        let said = parts.filter_map(|part| part.get("_meta")?.get("ifc"));
-        said.fold(self, |labels, said| labels.join(Self::said(said)))
+        let mut labels = self;
+        for (name, member) in result.members() {
+            let said = (name == "_meta").then(|| member.get("ifc")).flatten();
+            labels = said.map_or(labels, |said| labels.join(Self::said(said)));
+            // Data of the tool, in which such a member means something else.
+            if name != "structuredContent" {
+                labels = labels.restricted_by(member);
+            }
+        }
+        result.items().fold(labels, Self::restricted_by)
     }
 
     /// What a server says in one `ifc` object.

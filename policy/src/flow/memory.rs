@@ -231,6 +231,11 @@ impl FlowMemory {
                 self.remember(trusted, |visitor| visitor.all_of(member));
             });
         }
+        // What is encoded is shown to the model in clear.
+        value::each_encoded(result, &mut |text: &str| {
+            let marking = if labels.integrity == Integrity::Trusted { trusted } else { untrusted };
+            self.remember(marking, |visitor| visitor.text(text));
+        });
         match labels.integrity {
             Integrity::Trusted => self.remember(trusted, |visitor| visitor.all_of(result)),
             Integrity::Untrusted => self.remember(untrusted, |visitor| visitor.all_of(result)),

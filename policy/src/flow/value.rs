@@ -15,6 +15,7 @@ use self::address::{AccountGroups, Canonical};
 use self::link::LinkPart;
 
 mod address;
+mod host;
 pub mod link;
 
 /// Words of a run. Shorter runs are common in any two texts of one language.
@@ -147,9 +148,17 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         if self.whole_text(text) { ValueExtent::Complete } else { ValueExtent::Partial }
     }
 
-    /// Visits the values of one text; whether all were visited.
+    /// Visits the values of one text, and those of its other readings; whether all were visited. What is judged is read by
+    /// its judge, for whom another reading gives nothing.
     fn whole_text(&mut self, text: &str) -> bool {
-        let key = self.key;
+        let is_judged = self.reading == ValueReading::Judged;
+        self.one_text(text)
+            && (is_judged || link::readings(text).all(|reading| self.one_text(&reading)))
+    }
+
+    /// Visits the values of one text as it is written; whether all were visited.
+    fn one_text(&mut self, text: &str) -> bool {
+        let (key, text) = (self.key, &*without_colours(text));
         // What is judged is compared with links only where the tool follows links: see `FlowMemory::followed`.
         if self.reading != ValueReading::Judged
             && !link::each(text, self.reading, &mut |part| {
@@ -184,7 +193,12 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
             }
         }
         // What stands for several names is no name: somebody who gave `report` has not given `report*`.
-        let is_pattern = || text.contains('*') || text.contains("..") || text.ends_with('?');
+        let is_pattern = || {
+            text.contains('*')
+                || text.contains("..")
+                || text.ends_with('?')
+                || text.starts_with('!')
+        };
         let is_untold = !text.is_empty() && (!has_token || is_pattern());
         !is_untold || self.pass(ValueKind::Word, self.key.token(text))
     }
@@ -198,6 +212,7 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
             let kind = if is_account { ValueKind::Address } else { ValueKind::Word };
             return self.pass(kind, hash) && self.grouped(token, state) && self.word(hash, state);
         }
+        let token = &*host::readable(token);
         let canonical = Canonical::of(token);
         let hash = self.key.token(&canonical.text);
         let kind = if canonical.is_address() { ValueKind::Address } else { ValueKind::Word };
@@ -289,6 +304,39 @@ pub fn each_scalar(value: Value<'_>, visit: &mut impl FnMut(Scalar<'_>) -> bool)
     }
 }
 
+/// Calls `visit` with each text that `value` holds in base64: in the `blob` of a resource, or in a `data:` URI.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+pub fn each_encoded(value: Value<'_>, visit: &mut impl FnMut(&str)) {
+    value.items().for_each(|item| each_encoded(item, visit));
+    for (name, member) in value.members() {
+        let text = member.as_str();
+        let data =
+            text.as_deref().and_then(|text| text.strip_prefix("data:")?.split_once(";base64,"));
+        let encoded = data.map(|(_, encoded)| encoded);
+        let encoded = encoded.or_else(|| text.as_deref().filter(|_| name == "blob"));
+        if let Some(bytes) = encoded.and_then(json::coding::base64) {
+            match String::from_utf8(bytes) {
+                Ok(text) => visit(&text),
+                Err(error) => visit(&utf16(error.as_bytes()).unwrap_or_default()),
+            }
+        }
+        each_encoded(member, visit);
+    }
+}
+
+/// A text in UTF-16 with a mark of its byte order; `None` if it is none.
+fn utf16(bytes: &[u8]) -> Option<String> {
+    let read: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => return None,
+    };
+    let pairs = bytes.chunks_exact(2).filter_map(|pair| pair.try_into().ok());
+    let units: Vec<_> = pairs.map(read).collect();
+    String::from_utf16(&units).ok()
+}
+
 /// Calls `visit` with each member of `value` that has one of these names, at any depth.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
@@ -318,6 +366,22 @@ pub fn is_names(text: &str) -> bool {
 pub fn names_place(line: &str) -> bool {
     let line = normal(line);
     line.split(is_separator).map(trimmed).any(|token| Canonical::of(token).is_place())
+}
+
+/// A text without the sequences that colour it in a terminal (ECMA-48, `ESC [ … m` and the like).
+fn without_colours(text: &str) -> Cow<'_, str> {
+    const BEGIN: &str = "\u{1b}[";
+    if !text.contains(BEGIN) {
+        return Cow::Borrowed(text);
+    }
+    let mut parts = text.split(BEGIN);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest =
+            part.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ';' | ':' | '?'));
+        out.push_str(rest.strip_prefix(|c: char| c.is_ascii_alphabetic()).unwrap_or(part));
+    }
+    Cow::Owned(out)
 }
 
 /// The form in which texts are compared.

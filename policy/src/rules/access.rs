@@ -260,11 +260,12 @@ impl RuleSet {
         self.rules.iter().find(forbids).map(|rule| &rule.id)
     }
 
-    /// The effect if it is the same for all arguments, which are not known here; `None` if it depends on them.
+    /// The effect if it is the same for all arguments, which are not known here, with whether a person has to approve the
+    /// call; `None` if it depends on them.
     #[must_use]
-    pub fn decide_anyway(&self, subject: AccessRequest<'_>) -> Option<Effect> {
+    pub fn decide_anyway(&self, subject: AccessRequest<'_>) -> Option<AnywayDecision> {
         // The most permissive outcome that arguments can lead to, and the least permissive.
-        let best = self.decide(subject).decision.effect;
+        let best = self.decide(subject);
         let mut worst = OutcomeTally::default();
         for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
             let outcome = match (rule.outcome(subject), rule.says) {
@@ -276,9 +277,12 @@ impl RuleSet {
             };
             worst.count(rule, outcome, subject.principal);
         }
-        match (best, worst.conclude(subject.kind).effect) {
+        let needs_approval = best.needs_approval;
+        let asks_in_any_case = worst.granted.is_some_and(|rule| rule.requires_approval);
+        match (best.decision.effect, worst.conclude(subject.kind).effect) {
             (Effect::Allow(_), Effect::Deny(_)) => None,
-            (best, _) => Some(best),
+            (Effect::Allow(_), Effect::Allow(_)) if needs_approval != asks_in_any_case => None,
+            (effect, _) => Some(AnywayDecision { effect, needs_approval }),
         }
     }
 
@@ -339,6 +343,23 @@ impl RuleSet {
 
     fn at(&self, places: &[usize]) -> impl Iterator<Item = &Rule> {
         places.iter().filter_map(move |place| self.rules.get(*place))
+    }
+}
+
+/// What the rules say of a request whatever its arguments are.
+#[derive(Clone, Debug)]
+pub struct AnywayDecision {
+    /// The effect.
+    pub effect: Effect,
+    /// Whether a person has to approve what is allowed.
+    pub needs_approval: bool,
+}
+
+impl AnywayDecision {
+    /// A request that is denied.
+    #[must_use]
+    pub const fn denied(denial: Denial) -> Self {
+        Self { effect: Effect::Deny(denial), needs_approval: false }
     }
 }
 

@@ -206,6 +206,7 @@ fn applies(rule: &Rule, subject: AccessRequest<'_>) -> Applicability {
 fn says_all_of(wide: &Rule, narrow: &Rule) -> bool {
     wide.mode == Mode::Enforce
         && wide.says == narrow.says
+        && (wide.requires_approval || !narrow.requires_approval)
         && wide.when.is_none()
         && wide.proof.is_none()
         && wide.scopes.iter().all(|scope| narrow.scopes.contains(scope))

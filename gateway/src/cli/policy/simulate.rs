@@ -14,6 +14,7 @@ use gateway::control::dry_run::DryRun;
 use gateway::mcp::protocol::method;
 use json::Value;
 use policy::definition::offer::ItemKind;
+use policy::rules::access::AnywayDecision;
 use policy::rules::decision::Effect;
 use policy_core::subject::name::{RESERVED, ServerName};
 use policy_core::subject::principal::{Principal, ProofOfPossession};
@@ -135,9 +136,20 @@ impl RecordSubject {
     }
 }
 
-/// Whether an exchange is allowed, and by what, in words.
+/// What rules say of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleOutcome {
+    /// It is allowed.
+    Allowed,
+    /// It is allowed once a person has approved it.
+    Asks,
+    /// It is denied.
+    Denied,
+}
+
+/// What rules say of an exchange, also in words.
 struct SimulatedVerdict {
-    allows: bool,
+    outcome: RuleOutcome,
     words: String,
 }
 
@@ -158,19 +170,33 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
     // The self-test is decided by rules of its own.
     let Some(about) = RecordSubject::of(record).filter(|_| decided != RESERVED) else { return };
     let reason = text("reason").filter(|_| was == "deny");
-    if !reason.as_deref().is_none_or(is_of_rules) {
+    let asked = asked_by(record, reason.as_deref());
+    if asked == AskedBy::Flow
+        || asked == AskedBy::Nobody && !reason.as_deref().is_none_or(is_of_rules)
+    {
         tally.others += 1;
         return;
     }
-    let words = match (&reason, text("rule")) {
-        (Some(reason), rule) => denied(reason, rule),
-        (None, rule) => allowed(&rule.unwrap_or_default()),
+    let was = match (asked, &reason, text("rule")) {
+        (AskedBy::Rule, _, rule) => {
+            let words = needs_approval(&allowed(&rule.unwrap_or_default()));
+            SimulatedVerdict { outcome: RuleOutcome::Asks, words }
+        }
+        (_, Some(reason), rule) => {
+            SimulatedVerdict { outcome: RuleOutcome::Denied, words: denied(reason, rule) }
+        }
+        (_, None, rule) => {
+            let words = allowed(&rule.unwrap_or_default());
+            SimulatedVerdict { outcome: RuleOutcome::Allowed, words }
+        }
     };
-    let was = SimulatedVerdict { allows: reason.is_none(), words };
     let decision = LoggedDecision { thing: about.shown(), server: decided.clone(), was };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
         (RecordedCaller::Known(principal), Ok(server)) => match &about {
-            RecordSubject::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
+            RecordSubject::List(kind) => Some(AnywayDecision {
+                effect: rehearsal.of_list(&principal, &server, *kind),
+                needs_approval: false,
+            }),
             // The rule may depend on the part of the name that the record cut off.
             RecordSubject::Thing(_, name) if name.len() + 4 > FOREIGN => None,
             RecordSubject::Thing(kind, name) => {
@@ -194,7 +220,8 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
         },
         (RecordedCaller::Cut, _) => None,
         (RecordedCaller::Nobody, _) | (_, Err(_)) => {
-            let would = SimulatedVerdict { allows: false, words: denied::<&str>(&NOBODY, None) };
+            let words = denied::<&str>(&NOBODY, None);
+            let would = SimulatedVerdict { outcome: RuleOutcome::Denied, words };
             return note(tally, record, decision, would);
         }
     };
@@ -202,8 +229,16 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
         tally.open += 1;
         return;
     };
-    let allows = matches!(would, Effect::Allow(_));
-    note(tally, record, decision, SimulatedVerdict { allows, words: verdict(&would) });
+    let AnywayDecision { effect, needs_approval: asks } = would;
+    let words = verdict(&effect);
+    let would = match effect {
+        Effect::Deny(_) => SimulatedVerdict { outcome: RuleOutcome::Denied, words },
+        Effect::Allow(_) if asks => {
+            SimulatedVerdict { outcome: RuleOutcome::Asks, words: needs_approval(&words) }
+        }
+        Effect::Allow(_) => SimulatedVerdict { outcome: RuleOutcome::Allowed, words },
+    };
+    note(tally, record, decision, would);
 }
 
 /// Counts an exchange as unchanged, or adds it to the changed decisions.
@@ -214,7 +249,7 @@ fn note(
     would: SimulatedVerdict,
 ) {
     let LoggedDecision { thing, server, was } = decision;
-    if would.allows == was.allows {
+    if would.outcome == was.outcome {
         tally.same += 1;
         return;
     }
@@ -223,6 +258,31 @@ fn note(
     let entry = tally.flips.entry(flip).or_default();
     entry.0 += 1;
     entry.1 = text(record, "time").unwrap_or_default();
+}
+
+/// What asked for the approval of a person, according to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedBy {
+    /// No person was asked.
+    Nobody,
+    /// A rule, or the registry.
+    Rule,
+    /// Flow control, which cannot be simulated.
+    Flow,
+}
+
+fn asked_by(record: Value<'_>, reason: Option<&str>) -> AskedBy {
+    let is_denied = reason.is_some_and(|reason| reason.starts_with("approval-"));
+    if !is_denied && record.get("approval").is_none() {
+        return AskedBy::Nobody;
+    }
+    let found = ["findings", "found"].iter().filter_map(|key| record.get(key));
+    let mut found = found.flat_map(Value::items).filter_map(Value::as_str);
+    if found.any(|finding| finding.starts_with("flow at ")) { AskedBy::Flow } else { AskedBy::Rule }
+}
+
+fn needs_approval(allowed: &str) -> String {
+    format!("{allowed}, if a person approves it")
 }
 
 /// Whether a denial came from rules. Other denials cannot be decided again without the definition and the arguments of

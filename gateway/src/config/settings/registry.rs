@@ -21,6 +21,9 @@ const FILES: usize = 10_000;
 /// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
+/// Maximum size of a description, in bytes.
+const DESCRIPTION: usize = 8 * 1024;
+
 /// The registry, and what it says for flow control.
 #[derive(Debug, Default)]
 pub(super) struct CompiledRegistry {
@@ -191,6 +194,7 @@ impl SettingsCompiler<'_> {
         }
         let registered = RegistryEntry {
             owner: raw.owner.map(Into::into),
+            description: self.description(at, raw.description),
             version: raw.version.map(Into::into),
             effect: raw.effect,
             data_class: raw.data_class,
@@ -222,6 +226,20 @@ impl SettingsCompiler<'_> {
             let help = "write the name of an argument at the top level, such as `recipient`";
             self.report(&format!("{at}/targets"), message, help);
         }
+    }
+
+    fn description(&mut self, at: &str, text: Option<String>) -> Option<Box<str>> {
+        let text = text?;
+        let at = format!("{at}/description");
+        if text.trim().is_empty() {
+            let help = "write what the tool does, or leave it out for the server's own description";
+            self.report(&at, "this description says nothing", help);
+        }
+        if text.len() > DESCRIPTION {
+            let message = format!("this description is longer than {DESCRIPTION} bytes");
+            self.report(&at, message, "shorten it");
+        }
+        Some(text.into())
     }
 
     fn call_rate(&mut self, at: &str, text: Option<&str>) -> Option<RateLimit> {

@@ -24,6 +24,7 @@ impl ConfigRemark {
         all.extend(settings.servers.iter().flat_map(overrides));
         all.extend(idle(settings));
         all.extend(doubtful(settings));
+        all.extend(around_planners(settings));
         let telemetry = settings.telemetry.remarks.iter();
         all.extend(telemetry.map(|said| Self::Note(format!("telemetry: {said}"))));
         for route in &settings.routes {
@@ -59,6 +60,22 @@ fn in_plain_http(listener: &ListenerSettings) -> Option<ConfigRemark> {
          set `tls`; or say in `publicUrl` how clients reach it: `https://NAME` where a proxy in front ends TLS, \
          `http://localhost:PORT` where only this machine can"
     )))
+}
+
+/// Routes without a planner to servers that a planner has as well: what uses both is not kept apart.
+fn around_planners(settings: &Settings) -> Vec<ConfigRemark> {
+    let of_planners = settings.routes.iter().filter(|route| route.planner.is_some());
+    let kept: Vec<_> = of_planners.flat_map(|route| &route.servers).collect();
+    let others = settings.routes.iter().filter(|route| {
+        route.planner.is_none() && route.servers.iter().any(|index| kept.contains(&index))
+    });
+    let warning = |path: &str| {
+        format!(
+            "the route {path} has no `planner`, and leads to a server of a planner: an agent that can use both is shown what is \
+             untrusted and can act on it; set its `planner`, or let other callers alone use it"
+        )
+    };
+    others.map(|route| ConfigRemark::Warning(warning(&route.path))).collect()
 }
 
 /// Settings without effect: servers that no route has, and a policy without rules.

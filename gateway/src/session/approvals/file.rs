@@ -33,7 +33,10 @@ const CACHE: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalFileError {
     /// It cannot be opened.
-    #[error("the file of approvals `{0}` cannot be opened")]
+    #[error(
+        "the file of approvals `{0}` cannot be opened: its folder has to be there, and to belong to the user that the \
+         gateway runs as, with mode 0700"
+    )]
     Open(PathBuf, #[source] io::Error),
     /// Who can change it can approve calls.
     #[error(
@@ -41,7 +44,10 @@ pub enum ApprovalFileError {
          gateway runs as, with mode 0600, in folders that not everybody can write to"
     )]
     OpenToOthers(PathBuf),
-    /// It is none, is damaged, or another process uses it.
+    /// Another process has it open.
+    #[error("another gateway uses the file of approvals `{0}`: give each its own")]
+    InUse(PathBuf),
+    /// It is none, or is damaged.
     #[error("the file of approvals `{0}` cannot be used")]
     Content(PathBuf, #[source] Box<redb::Error>),
     /// Its parts do not belong together.
@@ -87,7 +93,10 @@ impl FileApprovals {
         if file::is_replaceable_by_all(path) || !is_own(&opened).map_err(unopened)? {
             return Err(ApprovalFileError::OpenToOthers(path.into()));
         }
-        let unusable = |error| ApprovalFileError::Content(path.into(), Box::new(error));
+        let unusable = |error| match error {
+            redb::Error::DatabaseAlreadyOpen => ApprovalFileError::InUse(path.into()),
+            error => ApprovalFileError::Content(path.into(), Box::new(error)),
+        };
         let backend = FileBackend::new(opened).map_err(|error| unusable(error.into()))?;
         let database = Database::builder()
             .set_cache_size(CACHE)
@@ -361,7 +370,7 @@ mod tests {
         let store = folder.open(&clock).unwrap();
         let file = folder.0.join("approvals");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(matches!(folder.open(&clock), Err(ApprovalFileError::Content(..))));
+        assert!(matches!(folder.open(&clock), Err(ApprovalFileError::InUse(_))));
         drop(store);
         for open in [0o666, 0o660, 0o602] {
             fs::set_permissions(&file, fs::Permissions::from_mode(open)).unwrap();

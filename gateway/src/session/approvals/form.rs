@@ -13,6 +13,10 @@ pub const FORM_KEY: &str = "portcullis-approval";
 /// The field of the form.
 const FIELD: &str = "approve";
 
+/// What else an approval means if flow control asks, as `FlowPolicy::endorse` has it.
+pub(super) const ENDORSES: &str = "if you approve, the targets of this call, and the value in question, count as given in this flow: \
+                        later calls to them are not asked about, also with confidential text";
+
 /// The params of an `elicitation/create` request of the gateway itself. Only [`ApprovalQuestion::form`] writes them, and
 /// no text of a server is in them.
 #[derive(Clone, Debug)]
@@ -60,6 +64,7 @@ impl ApprovalQuestion {
             let (at, sink, note) =
                 (drawn_text(&violation.at), violation.sink.as_str(), violation.clause.note());
             lines.push(format!("flow: `{at}` of this tool (sink: {sink}) {note}"));
+            lines.push(ENDORSES.to_owned());
         }
         let known = self.origins.iter().filter(|(_, origin)| *origin != Origin::Unknown);
         lines.extend(known.map(|(name, origin)| {

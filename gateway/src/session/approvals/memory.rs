@@ -265,6 +265,7 @@ pub(super) mod tests {
         let bound = BoundCall {
             principal: &who,
             call: &call,
+            unasked: None,
             flow: None,
             demand: &demand,
             config_digest: "",

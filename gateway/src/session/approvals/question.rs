@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use json::hex;
+use json::{Fragment, Value, hex};
 use policy::definition::pin::Digest;
 use policy::engine::message::ItemRequest;
 use policy::flow::guard::{FlowViolation, Origin};
@@ -77,6 +77,8 @@ pub struct BoundCall<'a> {
     pub principal: &'a Principal,
     /// The server, the tool, and the arguments as the caller sent them.
     pub call: &'a ItemRequest,
+    /// Answers in the request that no server has asked for.
+    pub unasked: Option<&'a Fragment>,
     /// The flow, if flows are remembered.
     pub flow: Option<&'a FlowKey>,
     /// Why the call needs the approval, and the state of the policy.
@@ -91,17 +93,16 @@ impl BoundCall<'_> {
     /// The digest of everything that must not change between the question and the call.
     #[must_use]
     pub fn binding(&self) -> ApprovalBinding {
-        let Self { principal, call, flow, demand, config_digest, process } = self;
+        let Self { principal, call, unasked, flow, demand, config_digest, process } = self;
         let ApprovalDemand { rule, causes, definition, labels, .. } = demand;
-        let mut arguments = Vec::new();
-        if let Some(given) = &call.arguments {
-            json::write_plain(&mut arguments, given.value());
-        }
+        let arguments = call.arguments.as_ref().map(|given| in_one_spelling(given.value()));
+        let arguments = arguments.unwrap_or_default();
         let mut extra = Vec::new();
         for (key, value) in &call.extra {
             json::write_string(&mut extra, key);
-            json::write_plain(&mut extra, value.value());
+            extra.extend(in_one_spelling(value.value()));
         }
+        let unasked = unasked.map(|answers| in_one_spelling(answers.value()));
         let mut bound = FORMAT.to_vec();
         for part in [
             principal.key().as_bytes(),
@@ -114,6 +115,7 @@ impl BoundCall<'_> {
             format!("{rule} {causes:?}").as_bytes(),
             config_digest.as_bytes(),
             process.map(<[u8; 32]>::as_slice).unwrap_or_default(),
+            unasked.as_deref().unwrap_or_default(),
         ] {
             // With its length before it, no part runs into the next one.
             bound.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -121,6 +123,17 @@ impl BoundCall<'_> {
         }
         ApprovalBinding(sha256(&bound))
     }
+}
+
+/// A value in its canonical form, in which equal numbers have one spelling. One with a number that has no exact canonical
+/// form keeps the spelling of its numbers.
+fn in_one_spelling(value: Value<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    if json::write_canonical(&mut out, value).is_err() {
+        out.clear();
+        json::write_plain(&mut out, value);
+    }
+    out
 }
 
 /// What a person is asked. It has no text of a server.
@@ -239,20 +252,25 @@ mod tests {
         });
         let (principal, call, flow, demand) = (&principal, &call, flow.as_ref(), &demand);
         let process = parts.process.as_ref();
-        BoundCall { principal, call, flow, demand, config_digest: parts.config, process }.binding()
+        let (unasked, config_digest) = (None, parts.config);
+        BoundCall { principal, call, unasked, flow, demand, config_digest, process }.binding()
     }
 
     #[test]
     fn another_call_is_bound_otherwise_and_another_spelling_is_not() {
         let ours = binding(&Parts::default());
-        let spelled = Parts { arguments: r#"{ "to": "\u0062", "n": 1 }"#, ..Parts::default() };
-        assert_eq!(binding(&spelled), ours);
+        for arguments in
+            [r#"{ "to": "\u0062", "n": 1 }"#, r#"{"n":1.0,"to":"b"}"#, r#"{"n":10e-1,"to":"b"}"#]
+        {
+            assert_eq!(binding(&Parts { arguments, ..Parts::default() }), ours, "{arguments}");
+        }
         for other in [
             Parts { principal: "bob", ..Parts::default() },
             Parts { server: "chat", ..Parts::default() },
             Parts { tool: "sent", ..Parts::default() },
             Parts { arguments: r#"{"n":1,"to":"c"}"#, ..Parts::default() },
-            Parts { arguments: r#"{"n":1.0,"to":"b"}"#, ..Parts::default() },
+            Parts { arguments: r#"{"n":1.5,"to":"b"}"#, ..Parts::default() },
+            Parts { arguments: r#"{"n":1e999,"to":"b"}"#, ..Parts::default() },
             Parts { labels: FlowLabels::STRICTEST, ..Parts::default() },
             Parts { flow: Some(1), ..Parts::default() },
             Parts { config: "two", ..Parts::default() },

@@ -21,6 +21,30 @@ const AUTOMATON: usize = 64 * 1024;
 /// Units for an expression: it is compiled, and tried with some twenty values.
 const TRYING: usize = 100_000;
 
+/// Members of a field that are read by what they mean, or that say nothing to a user.
+const KNOWN: [&str; 20] = [
+    "type",
+    "title",
+    "description",
+    "format",
+    "default",
+    "pattern",
+    "enum",
+    "enumNames",
+    "oneOf",
+    "anyOf",
+    "items",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "writeOnly",
+    "$schema",
+];
+
 /// What an answer to the form would contain. If `budget` is exhausted afterwards, the form was not inspected completely.
 pub(super) fn asked_of(params: Value<'_>, budget: &WorkBudget) -> FieldSubjects {
     if !budget.spend(params.raw().len().saturating_mul(READING)) {
@@ -35,9 +59,10 @@ pub(super) fn asked_of(params: Value<'_>, budget: &WorkBudget) -> FieldSubjects 
     }
     // The surrounding texts count only if some field accepts free text.
     if fields.free {
-        let around = [params.get("message"), schema.get("title"), schema.get("description")];
+        let around = ["message", "title", "description"].map(|name| params.get(name));
+        let around = around.into_iter().chain([schema.get("title"), schema.get("description")]);
         let defaults = schema.get("default").into_iter().flat_map(Value::members);
-        let around = around.into_iter().flatten().chain(defaults.map(|(_, default)| default));
+        let around = around.flatten().chain(defaults.map(|(_, default)| default));
         for text in around.filter_map(Value::as_str) {
             fields.asked.join(TextReadings::of(&text, budget).solicits());
         }
@@ -127,6 +152,14 @@ impl<'a> FieldScan<'a> {
         }
         if let Some(default) = text_of("default") {
             asked.join(default.solicits());
+        }
+        // What the protocol does not define, a client may show all the same: `placeholder`, `label`, `examples`.
+        let others = field.members().filter(|(name, _)| !KNOWN.contains(&&**name));
+        let texts = others.flat_map(|(_, value)| std::iter::once(value).chain(value.items()));
+        for text in texts.filter_map(Value::as_str) {
+            let text = TextReadings::of(&text, self.budget);
+            asked.join(text.solicits());
+            asked.join(if text.is_name() { text.names(pin) } else { FieldSubjects::default() });
         }
         if let Some(kind) = self.kind_of_pattern(field) {
             asked.add(FieldSubject::Personal(kind));

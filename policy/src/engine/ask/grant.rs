@@ -31,6 +31,21 @@ const PHRASES: &[&[&[&str]]] = &[
     &[&["all", "any", "every"], &["future", "later", "subsequent"], &["request", "requests", "call", "calls", "action", "actions", "tools", "commands", "operations", "uses", "sessions"]],
     &[&["full", "unrestricted", "unlimited", "permanent", "standing"], &["access", "permission", "permissions", "approval", "consent", "control", "authorization", "grant"]],
     &[&["offline"], &["access"]],
+    &[&["from"], &["now"], &["on"]],
+    &[&["trust"], &["this"], &["server", "tool", "app"]],
+    &[&["immer", "dauerhaft", "künftig"], &["erlauben", "genehmigen", "zulassen", "vertrauen", "akzeptieren"]],
+    &[&["nicht", "nie"], &["mehr", "wieder"], &["fragen", "nachfragen", "gefragt"]],
+    &[&["toujours"], &["autoriser", "permettre", "accepter", "approuver"]],
+    &[&["ne", "pas"], &["plus", "redemander"], &["demander", "jamais", "avenir"]],
+    &[&["permitir", "autorizar", "aprobar", "aprovar", "aceptar"], &["siempre", "sempre"]],
+    &[&["siempre", "sempre"], &["permitir", "autorizar", "aprobar", "aprovar", "consentire", "consenti", "autorizzare"]],
+    &[&["no", "não", "non"], &["volver", "perguntar", "chiedere"], &["preguntar", "novamente", "più", "mais"]],
+    &[&["consentire", "consenti", "autorizzare"], &["sempre"]],
+    &[&["разрешать", "разрешить", "разрешай"], &["всегда"]],
+    &[&["всегда"], &["разрешать", "разрешить"]],
+    &[&["altijd"], &["toestaan"]],
+    &[&["zawsze"], &["zezwalaj", "zezwól"]],
+    &[&["her"], &["zaman"], &["izin"]],
 ];
 
 /// Phrase that grants everything if it ends a clause: `Allow all`. With an object after it, the grant is for that
@@ -87,6 +102,22 @@ pub(super) fn is_asked_for(params: Value<'_>, budget: &WorkBudget) -> bool {
     reading.standing || reading.permission && reading.lasting
 }
 
+/// The same in languages whose words no space separates.
+const UNSPACED: [&str; 12] = [
+    "始终允许",
+    "总是允许",
+    "一直允许",
+    "永远允许",
+    "不再询问",
+    "始終允許",
+    "常に許可",
+    "今後確認しない",
+    "次回から確認しない",
+    "항상 허용",
+    "다시 묻지",
+    "السماح دائم",
+];
+
 impl GrantScan<'_> {
     /// Reads every name and text of a form.
     ///
@@ -111,6 +142,7 @@ impl GrantScan<'_> {
         let edge = |c: char| !c.is_alphanumeric() && c != '*';
         let mut scopes = text.split_whitespace().map(|word| word.trim_matches(edge));
         self.standing |= scopes.any(scope::is_standing_in_text);
+        self.standing |= UNSPACED.iter().any(|phrase| text.contains(phrase));
         let words = words(text, self.budget);
         if !self.budget.spend(words.len().saturating_mul(EACH_WORD)) {
             return;

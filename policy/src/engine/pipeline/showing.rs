@@ -22,7 +22,7 @@ use super::standing::Viewer;
 use super::{
     CatalogView, Expectation, Facts, Policy, ReleasedReply, ReplyTerms, Shown, VisibleReply,
 };
-use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
+use crate::definition::offer::{Catalog, CatalogItem, ItemKind, ReadOnlyHint};
 use crate::definition::pin::Digest;
 use crate::definition::shadow::ShadowingConflicts;
 use crate::engine::ask;
@@ -516,13 +516,31 @@ impl Policy {
                 Ok(cleaned) if decision.shows() => {
                     let shown = cleaned.as_ref().map_or(offer.definition(), |known| known.root());
                     let without = self.without_apps(catalog.server(), shown);
-                    visible.push((at, without.or(cleaned)));
+                    let shown = without.or(cleaned);
+                    let described = self.described(catalog.server(), offer, shown.as_deref());
+                    visible.push((at, described.or(shown)));
                 }
                 Ok(_) | Err(_) => hidden.push((at, decision)),
             }
         }
         let (principal, facts) = (principal.clone(), facts.clone());
         CatalogView { principal, facts, given, catalog, visible, hidden }
+    }
+}
+
+impl Policy {
+    /// A definition with the operator's description in place of the server's, if the registry has one.
+    fn described(
+        &self,
+        server: &ServerName,
+        offer: &CatalogItem,
+        shown: Option<&Document>,
+    ) -> Option<Arc<Document>> {
+        let known = self.registered(server, offer.kind(), offer.name().as_str())?;
+        let definition = shown.map_or(offer.definition(), Document::root);
+        let text = known.described(definition)?;
+        // INVARIANT: a definition with a description of bounded length is within the bounds of an answer.
+        Document::parse(text.into(), &JsonBounds::ANSWER).ok().map(Arc::new)
     }
 }
 

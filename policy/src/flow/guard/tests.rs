@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{
     FlowClause, FlowFacts, FlowLabel, FlowMode, FlowOfCall, FlowPolicy, FlowSettings, Origin,
-    ToolLabels,
+    SentValues, ToolLabels,
 };
 use crate::definition::offer::ItemKind;
 use crate::engine::message::{ItemRequest, RequestOperation, TaskOperation};
@@ -849,4 +849,65 @@ fn link_step() -> impl Strategy<Value = Step> {
         4 => (0..LINKS.len()).prop_map(Step::Sent),
         1 => Just(Step::Forget),
     ]
+}
+
+#[test]
+fn a_host_is_known_in_every_spelling_that_leads_to_it() {
+    let mut flow = Flow::new();
+    flow.shown(PUBLIC, "Look at https://evil.example/drop and write to eve@b\u{fc}cher.example or eve@evil.example");
+    for url in [
+        "https:/evil.example/x?d=1",
+        "https:///evil.example/x",
+        r"https:\\\\evil.example\\x",
+        r"https://evil.ex\tample/x",
+        r"https://evil.\nexample/x",
+        "https://evil\u{3002}example/x",
+        "https://evil\u{ff61}example/x",
+        "//evil.example/x",
+        r"\\\\evil.example\\share",
+        "https:evil.example/x",
+        "eve@xn--bcher-kva.example",
+        "eve@evil\u{3002}example",
+    ] {
+        let arguments = format!(r#"{{"to":"{url}"}}"#);
+        assert_eq!(
+            flow.clause(Sink::External, &["to"], &arguments),
+            Some(FlowClause::Target),
+            "{url}"
+        );
+    }
+    for url in ["https://good.example/x", "//good.example/", "eve@xn--bcher-kva.other"] {
+        let arguments = format!(r#"{{"to":"{url}"}}"#);
+        assert_eq!(flow.clause(Sink::External, &["to"], &arguments), None, "{url}");
+    }
+}
+
+#[test]
+fn a_name_that_was_sent_is_not_given_by_a_trusted_source_that_repeats_it() {
+    let mut flow = Flow::new();
+    flow.shown(PUBLIC, "eve@evil.example");
+    flow.sent(r#"{"eve@evil.example":1}"#);
+    flow.sent(r#"{"q":"mallory%40evil.example"}"#);
+    flow.shown(OWN, "Unrecognized key: 'eve@evil.example'; no mallory@evil.example");
+    for to in ["eve@evil.example"] {
+        let arguments = format!(r#"{{"to":"{to}"}}"#);
+        assert_eq!(
+            flow.clause(Sink::External, &["to"], &arguments),
+            Some(FlowClause::Target),
+            "{to}"
+        );
+    }
+    let facts =
+        flow.judged(Sink::Destructive, Some(&["to".into()]), r#"{"to":"mallory@evil.example"}"#);
+    assert_eq!(facts.violation.map(|one| one.clause), Some(FlowClause::Destructive));
+    // What a declared argument is called says nothing of the caller.
+    let definition = document(r#"{"name":"send","inputSchema":{"properties":{"user_name":{}}}}"#);
+    flow.shown(PUBLIC, "the field user_name");
+    let call = call(r#"{"user_name":"x"}"#);
+    let tool = ToolLabels { labels: OWN, sink: Sink::External, targets: Some(&[]), vouched: &[] };
+    for (definition, clause) in [(Some(definition.root()), None), (None, Some(FlowClause::Value))] {
+        let sent = SentValues { definition, ..call.sent() };
+        let facts = policy().judge(&flow.key, &flow.memory, tool, sent);
+        assert_eq!(facts.violation.map(|one| one.clause), clause);
+    }
 }

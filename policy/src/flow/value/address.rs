@@ -37,7 +37,8 @@ pub(super) struct Canonical<'t> {
 
 impl<'t> Canonical<'t> {
     pub(super) fn of(token: &'t str) -> Self {
-        let scheme = token.split_once("://").filter(|(scheme, _)| is_scheme(scheme));
+        let scheme = special(token)
+            .or_else(|| token.split_once("://").filter(|(scheme, _)| is_scheme(scheme)));
         let mail = token.strip_prefix("mailto:");
         let bare = scheme.map(|(_, rest)| rest).or(mail).unwrap_or(token);
         let end = bare.find(['/', '?', '#', '\\']).unwrap_or(bare.len());
@@ -95,6 +96,18 @@ impl<'t> Canonical<'t> {
             || is_account(text)
             || is_path() && !is_date(text)
     }
+}
+
+/// The scheme and the rest of a URL whose readers take any slashes before the host, also none and backslashes
+/// (WHATWG URL, section 4.4), and of one without a scheme (`//host/path`, `\\host\path`).
+fn special(token: &str) -> Option<(&str, &str)> {
+    let is_slash = ['/', '\\'];
+    if let Some(rest) = ["//", "\\\\"].iter().find_map(|slashes| token.strip_prefix(slashes)) {
+        return Some(("", rest.trim_start_matches(is_slash)));
+    }
+    let (scheme, rest) = token.split_once(':')?;
+    let is_special = matches!(scheme, "http" | "https" | "ftp" | "ws" | "wss");
+    is_special.then(|| (scheme, rest.trim_start_matches(is_slash)))
 }
 
 fn is_scheme(text: &str) -> bool {

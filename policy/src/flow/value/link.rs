@@ -35,7 +35,8 @@ fn form(token: &str) -> String {
         text = normal(&decoded).into_owned();
     }
     let text = text.replace('\\', "/");
-    let bare = text.split_once("://").map_or(&*text, |(_, rest)| rest);
+    let of_scheme = BROKEN.iter().find_map(|known| text.strip_prefix(known));
+    let bare = of_scheme.or_else(|| text.split_once("://").map(|(_, rest)| rest)).unwrap_or(&text);
     let bare = trimmed(bare.trim_start_matches('/'));
     bare.strip_prefix("www.").unwrap_or(bare).to_owned()
 }
@@ -55,13 +56,63 @@ fn decoded(text: &str) -> Option<String> {
     (*decoded != *text).then(|| decoded.into_owned())
 }
 
-/// A text whose escapes of URLs and of characters in HTML are decoded; `None` if it has none.
+/// Schemes whose readers drop tabs and line ends in a URL (WHATWG URL, section 4.4).
+const BROKEN: [&str; 5] = ["http:", "https:", "ftp:", "ws:", "wss:"];
+
+/// The other ways in which a reader can take a text: without its escapes, and with URLs that are broken over lines in one
+/// piece.
+pub fn readings(text: &str) -> impl Iterator<Item = String> {
+    unescaped(text).into_iter().chain(unbroken(text))
+}
+
+/// A text of one URL without the tabs and line ends in it; `None` if it has none.
+fn unbroken(text: &str) -> Option<String> {
+    let is_dropped = |c: char| matches!(c, '\t' | '\n' | '\r');
+    let text = text.trim();
+    let begins =
+        |known: &&str| text.get(..known.len()).is_some_and(|head| head.eq_ignore_ascii_case(known));
+    let is_broken = text.contains(is_dropped)
+        && !text.contains(' ')
+        && BROKEN.iter().any(|known| begins(&known));
+    is_broken.then(|| text.replace(is_dropped, ""))
+}
+
+/// A text whose escapes with a backslash are decoded: those of JSON (`\u0040`) and of Markdown (`\@`); `None` if it has none.
+fn without_backslashes(text: &str) -> Option<String> {
+    let mut parts = text.split('\\');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    let mut is_changed = false;
+    for part in parts {
+        let code = part.strip_prefix(['u', 'U']).and_then(|rest| rest.get(..4));
+        let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        match code.and_then(char::from_u32) {
+            Some(character) => {
+                out.push(character);
+                out.push_str(part.get(5..).unwrap_or_default());
+                is_changed = true;
+            }
+            None if part.starts_with(|c: char| c.is_ascii_punctuation()) => {
+                out.push_str(part);
+                is_changed = true;
+            }
+            None => {
+                out.push('\\');
+                out.push_str(part);
+            }
+        }
+    }
+    is_changed.then_some(out)
+}
+
+/// A text whose escapes of URLs, of characters in HTML, and with a backslash are decoded; `None` if it has none.
 #[must_use]
 pub fn unescaped(text: &str) -> Option<String> {
     let of_url = decoded(text);
     let said = of_url.as_deref().unwrap_or(text);
     let of_html = said.contains('&').then(|| without_references(said));
-    of_html.filter(|decoded| decoded != said).or(of_url)
+    let of_html = of_html.filter(|decoded| decoded != said).or(of_url);
+    let said = of_html.as_deref().unwrap_or(text);
+    said.contains('\\').then(|| without_backslashes(said)).flatten().or(of_html)
 }
 
 /// A text with the characters to which references in HTML (`&nbsp;`, `&#32;`, `&#x20;`) refer.
@@ -178,6 +229,9 @@ mod tests {
             ("the&nbsp;launch&#32;of&#x20;it", Some("the launch of it")),
             ("a%26%2332%3Bb", Some("a b")),
             ("a & b; c &amp; d &#; &#xzz; 100 %", None),
+            (r"eve\u0040evil.example", Some("eve@evil.example")),
+            (r"eve\@evil.example", Some("eve@evil.example")),
+            (r"C:\Users\eve", None),
         ] {
             assert_eq!(unescaped(escaped).as_deref(), said, "{escaped}");
         }

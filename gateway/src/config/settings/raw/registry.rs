@@ -29,6 +29,9 @@ pub(in crate::config::settings) struct RawRegistered {
     pub(in crate::config::settings) tool: String,
     /// The owner who is responsible for the tool.
     pub(in crate::config::settings) owner: Option<String>,
+    /// The description that clients see in place of the server's, at most 8,192 bytes. Pins, detectors and the comparison
+    /// with other servers still take the server's.
+    pub(in crate::config::settings) description: Option<String>,
     /// The version of the tool that these facts are about.
     pub(in crate::config::settings) version: Option<String>,
     /// The effect of a call: `read`, `write`, or `destructive` if it cannot be undone.
