@@ -81,7 +81,9 @@ const SECRETS: &[&str] = &[
     "code from the sms", "code from the text message", "ssh id rsa", "id ed25519", "ssh id ecdsa",
     "id rsa key", "id rsa file", "пароля", "код из смс", "sms kod", "контрольное слово",
     "seed фраза", "kode verifikasi", "kode otp", "clé privée", "clave privada", "chave privada", "chiave privata", "privater schlüssel",
-    "privaten schlüssel", "закрытый ключ", "приватный ключ",
+    "privaten schlüssel", "закрытый ключ", "приватный ключ", "zugangsdaten", "losungswort", "kata laluan", "סיסמא", "कूटशब्द", "گذرواژه",
+    "پاس ورڈ", "கடவுச்சொல்", "సంకేతపదం", "nenosiri", "pasahitza", "cyfrinair", "pasfhocal", "პაროლი", "գաղտնաբառ", "құпия сөз", "salasõna",
+    "code reçu par sms", "12 words", "24 words", "connection string", "kubeconfig", "netrc", "verification number",
 ];
 
 /// Names of secrets that also count inside a longer word, since no other word contains them.
