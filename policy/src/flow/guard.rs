@@ -385,9 +385,13 @@ impl FlowPolicy {
         self.mode != FlowMode::Off || self.is_read
     }
 
-    /// What is known about something that a server offers. What no entry labels has the strictest labels.
-    #[must_use]
-    pub fn labels_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> ToolLabels<'_> {
+    /// What the entries say of something that a server offers, the entry that counts most first.
+    fn entries_of<'a>(
+        &'a self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Vec<&'a GivenLabels> {
         let concerns = |label: &&CompiledLabel| {
             server.is_among(&label.servers)
                 && match &label.tools {
@@ -400,7 +404,19 @@ impl FlowPolicy {
         let of_tool = || self.of_tools.get(server.as_str())?.get(name);
         let of_tool = (kind == ItemKind::Tool).then(of_tool).flatten();
         let others = self.labels.iter().filter(concerns).map(|entry| &entry.labels);
-        let entries: Vec<_> = of_tool.into_iter().chain(others).collect();
+        of_tool.into_iter().chain(others).collect()
+    }
+
+    /// The `sink` that an entry gives to something that a server offers; `None` if no entry does.
+    #[must_use]
+    pub fn sink_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> Option<Sink> {
+        self.entries_of(server, kind, name).iter().find_map(|entry| entry.sink)
+    }
+
+    /// What is known about something that a server offers. What no entry labels has the strictest labels.
+    #[must_use]
+    pub fn labels_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> ToolLabels<'_> {
+        let entries = self.entries_of(server, kind, name);
         let integrity = entries.iter().find_map(|entry| entry.integrity);
         let confidentiality = entries.iter().find_map(|entry| entry.confidentiality);
         // A prompt or a resource sends something where an entry says so.
