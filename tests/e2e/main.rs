@@ -36,6 +36,7 @@ mod denials;
 mod deploy;
 mod decoys;
 mod deputy;
+mod discovery;
 mod documents;
 mod egress;
 mod extensions;

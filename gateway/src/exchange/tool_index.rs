@@ -21,13 +21,20 @@ use crate::upstream::{Listing, RenderedView};
 const MAX_KNOWN_TOOLS: usize = 16 * 1024;
 /// Most bytes that they take, as estimated.
 const MAX_KNOWN_BYTES: usize = 64 * 1024 * 1024;
+/// How many definitions that nobody may be shown any more are kept at least, before the index begins anew.
+const MAX_STALE_TOOLS: usize = 1024;
 /// Estimated bytes of a prepared definition besides its words.
 const BESIDE: usize = 1024;
+/// Estimated bytes of what is kept of a byte of a definition.
+const DERIVED: usize = 5;
 /// Most bytes of a definition whose words count: the words that are read of it are no longer.
 const MAX_READ: usize = 32 * 1024;
 
 /// What identifies a definition as it is shown, with its server.
 type DefinitionDigest = [u8; 32];
+
+/// The name of a definition on the route, and its digest: the order of the index.
+type ToolKey = (Box<str>, DefinitionDigest);
 
 /// The list of a server, as it is written for a caller.
 pub(super) type CallerListing = (Arc<Listing>, Arc<RenderedView>);
@@ -60,9 +67,8 @@ impl KnownTool {
         );
         // A route may put the name of the server in front, which counts as a field of its own.
         let text = ToolText { name: own_name.to_owned(), ..text };
-        let bytes = 4 * definition.len().min(MAX_READ) + signature.bytes() + BESIDE;
         let prepared = Arc::new(PreparedTool::new(Model::built_in(), &text));
-        Self { prepared, signature: Arc::new(signature), bytes }
+        Self { prepared, signature: Arc::new(signature), bytes: 0 }
     }
 }
 
@@ -70,13 +76,13 @@ impl KnownTool {
 #[derive(Debug)]
 pub(super) struct BuiltIndex {
     index: Index,
-    tools: BTreeMap<(Box<str>, DefinitionDigest), KnownTool>,
+    tools: BTreeMap<ToolKey, KnownTool>,
     places: HashMap<DefinitionDigest, u32>,
     signatures: Vec<Arc<ToolSignature>>,
 }
 
 impl BuiltIndex {
-    fn build(tools: BTreeMap<(Box<str>, DefinitionDigest), KnownTool>) -> Self {
+    fn build(tools: BTreeMap<ToolKey, KnownTool>) -> Self {
         let prepared: Vec<_> = tools.values().map(|tool| (*tool.prepared).clone()).collect();
         Self {
             index: Index::build(Model::built_in(), &prepared),
@@ -158,38 +164,66 @@ impl ToolIndexCache {
         if let Some(found) = is_known(Arc::clone(&known)) {
             return found;
         }
-        let wanted = known.wanted(lists);
-        let fits = |tools: &BTreeMap<_, KnownTool>| {
-            let bytes: usize = tools.values().map(|tool| tool.bytes).sum();
-            tools.len() <= MAX_KNOWN_TOOLS.min(MAX_TOOLS) && bytes <= MAX_KNOWN_BYTES
+        let wanted = wanted(lists);
+        let kept =
+            known.tools.len() <= wanted.len().saturating_mul(2).saturating_add(MAX_STALE_TOOLS);
+        let kept = kept.then(|| known.tools.iter().map(|(key, tool)| (key.clone(), tool.bytes)));
+        let sizes = wanted.iter().map(|(key, one)| (key.clone(), one.bytes));
+        let all: BTreeMap<_, _> = kept.into_iter().flatten().chain(sizes.clone()).collect();
+        let chosen = if fits(&all) { all } else { cut(sizes.collect()) };
+        if chosen.keys().eq(known.tools.keys()) {
+            let places = known.places_of_known(lists);
+            return (known, places);
+        }
+        let read = |key: ToolKey| {
+            let tool = known.tools.get(&key).cloned();
+            let tool = tool.or_else(|| wanted.get(&key).and_then(|one| one.read(lists)));
+            Some((key, tool?))
         };
-        let mut all = known.tools.clone();
-        all.extend(wanted.iter().map(|(key, tool)| (key.clone(), tool.clone())));
-        let tools = if fits(&all) { all } else { cut(wanted) };
-        let built = Arc::new(BuiltIndex::build(tools));
+        let built = Arc::new(BuiltIndex::build(chosen.into_keys().filter_map(read).collect()));
         self.current.store(Arc::clone(&built));
         let places = built.places_of_known(lists);
         (built, places)
     }
 }
 
-impl BuiltIndex {
-    /// The definitions of the lists: those that are known, and the others, which are read.
-    fn wanted(&self, lists: &[CallerListing]) -> BTreeMap<(Box<str>, DefinitionDigest), KnownTool> {
-        let mut wanted = BTreeMap::new();
-        for (listing, written) in lists {
-            let server = listing.catalog().server();
-            for (item, digest) in written.items().iter().zip(written.digests(server)) {
-                let key = (item.name().into(), *digest);
-                let read =
-                    || KnownTool::read(server.as_str(), item.own_name(), &written.definition(item));
-                let tool = self.tools.get(&key).cloned().unwrap_or_else(read);
-                wanted.insert(key, tool);
-            }
-        }
-        wanted
-    }
+/// A definition in the lists of a caller.
+#[derive(Clone, Copy, Debug)]
+struct WantedTool {
+    place: ListedPlace,
+    /// Estimated bytes in memory, once it is read.
+    bytes: usize,
+}
 
+impl WantedTool {
+    fn read(&self, lists: &[CallerListing]) -> Option<KnownTool> {
+        let (listing, written) = lists.get(self.place.list)?;
+        let item = written.items().get(self.place.item)?;
+        let definition = written.definition(item);
+        let server = listing.catalog().server().as_str();
+        Some(KnownTool {
+            bytes: self.bytes,
+            ..KnownTool::read(server, item.own_name(), &definition)
+        })
+    }
+}
+
+/// The definitions of the lists.
+fn wanted(lists: &[CallerListing]) -> BTreeMap<ToolKey, WantedTool> {
+    let mut wanted = BTreeMap::new();
+    for (list, (_, written)) in lists.iter().enumerate() {
+        let digests = written.known_digests().unwrap_or_default();
+        for (item, (of, digest)) in written.items().iter().zip(digests).enumerate() {
+            let length = written.definition(of).len();
+            let bytes = length.min(MAX_READ).saturating_mul(DERIVED).saturating_add(BESIDE);
+            let place = ListedPlace { list, item };
+            wanted.insert((of.name().into(), *digest), WantedTool { place, bytes });
+        }
+    }
+    wanted
+}
+
+impl BuiltIndex {
     /// Like [`Self::places`], without the definitions that did not fit.
     fn places_of_known(&self, lists: &[CallerListing]) -> Vec<Option<ListedPlace>> {
         let mut found = vec![None; self.places.len()];
@@ -205,18 +239,22 @@ impl BuiltIndex {
     }
 }
 
-/// As many of the definitions as fit.
-fn cut(
-    tools: BTreeMap<(Box<str>, DefinitionDigest), KnownTool>,
-) -> BTreeMap<(Box<str>, DefinitionDigest), KnownTool> {
-    let (mut count, mut bytes) = (0, 0);
-    let fits = |tool: &KnownTool| {
-        (count, bytes) = (count + 1, bytes + tool.bytes);
-        count <= MAX_KNOWN_TOOLS.min(MAX_TOOLS) && bytes <= MAX_KNOWN_BYTES
+/// Whether definitions of these sizes fit together.
+fn fits(sizes: &BTreeMap<ToolKey, usize>) -> bool {
+    sizes.len() <= MAX_KNOWN_TOOLS.min(MAX_TOOLS)
+        && sizes.values().sum::<usize>() <= MAX_KNOWN_BYTES
+}
+
+/// As many of the definitions as fit, in the order of their names.
+fn cut(sizes: BTreeMap<ToolKey, usize>) -> BTreeMap<ToolKey, usize> {
+    let wanted = sizes.len();
+    let mut bytes = 0_usize;
+    let has_room = |(_, size): &(ToolKey, usize)| {
+        bytes = bytes.saturating_add(*size);
+        bytes <= MAX_KNOWN_BYTES
     };
-    let mut fits = fits;
-    let wanted = tools.len();
-    let kept: BTreeMap<_, _> = tools.into_iter().take_while(|(_, tool)| fits(tool)).collect();
+    let some = sizes.into_iter().take(MAX_KNOWN_TOOLS.min(MAX_TOOLS)).take_while(has_room);
+    let kept: BTreeMap<_, _> = some.collect();
     if kept.len() < wanted {
         tracing::warn!(
             event = "discovery.index_full",

@@ -37,11 +37,6 @@ impl ToolSignature {
         let call = format!("{}({})", word(&text("name"), usize::MAX), parameters.join(", "));
         Self { call, description: first_sentence(&text("description")) }
     }
-
-    /// The bytes of its texts.
-    pub(super) fn bytes(&self) -> usize {
-        self.call.len() + self.description.len()
-    }
 }
 
 /// The parameters with their types, the required ones first.
