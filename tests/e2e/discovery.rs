@@ -248,6 +248,7 @@ fn what_a_caller_may_not_use_moves_no_byte_of_an_answer() {
                       shownTo: ['*']}]";
         let [with, without] = [hidden_tools(), Vec::new()].map(|hidden| {
             // Hidden tools before, between and behind the others.
+            let is_hiding = !hidden.is_empty();
             let (mut tools, mut more) = (hidden.clone(), mail_tools());
             tools.extend(file_tools());
             more.splice(1..1, hidden);
@@ -258,7 +259,7 @@ fn what_a_caller_may_not_use_moves_no_byte_of_an_answer() {
             let gateway = config.start();
             // What another caller is shown, and finds, changes nothing for ana.
             let seen = found(&client(&gateway, "/search", era, BOB), QUERIES[2]);
-            assert!(seen.len() >= 2, "{seen:?}");
+            assert_eq!(seen.contains(&"export_all".to_owned()), is_hiding, "{seen:?}");
             gateway
         });
         let [ana, twin] = [&with, &without].map(|gateway| client(gateway, "/search", era, ANA));
@@ -446,7 +447,6 @@ fn every_control_decides_about_the_tool_itself_however_it_is_called() {
         let up = guarded(era);
         let gateway = guarding(&up).start();
         let ana = gateway.client(era, ANA);
-        assert_eq!(ana.call("web", &json!({})).code(), 0);
         assert!(ana.call("often", &json!({})).denial().is_none());
         for (name, arguments, class, reason) in [
             ("nothing", json!({}), "read", "unknown-tool"),
@@ -454,10 +454,14 @@ fn every_control_decides_about_the_tool_itself_however_it_is_called() {
             ("decoy", json!({}), "write", "decoy"),
             ("send", json!({}), "write", "arguments"),
             ("send", json!({ "to": 7 }), "write", "arguments"),
-            ("send", json!({ "to": "eve@evil.example" }), "write", "flow-target"),
             ("wipe", json!({}), "destructive", "approval-required"),
             ("often", json!({ "text": "again" }), "read", "rate-limited"),
+            ("send", json!({ "to": "eve@evil.example" }), "write", "flow-target"),
+            ("wipe", json!({}), "destructive", "flow-destructive"),
         ] {
+            if reason == "flow-target" {
+                assert_eq!(ana.call("web", &json!({})).code(), 0);
+            }
             let direct = ana.call(name, &arguments);
             let first = gateway.last();
             let nested = json!({ "name": name, "arguments": arguments });
@@ -653,7 +657,7 @@ fn mistakes_about_discovery_are_named() {
         ("{mode: both, limit: 51}", "cannot answer 51 tools"),
         ("{mode: both, always: [read]}", "only the mode `search` leaves tools out"),
         ("{mode: search, always: ['']}", "no tool can have this name"),
-        ("{mode: find}", "/discovery/mode"),
+        ("{mode: find}", "use one of `off`, `search`, `both`"),
     ] {
         config.routes = format!("- {{path: /mcp, servers: [up], discovery: {discovery}}}");
         let refused = config.refused();
