@@ -529,6 +529,33 @@ fn a_call_through_the_tool_of_another_class_is_refused_with_the_right_one() {
 }
 
 #[test]
+fn a_person_approves_the_call_of_the_tool_itself() {
+    let up = guarded(Era::Modern);
+    let mut config = guarding(&up);
+    config.policy = config.policy.replace("mode: deny", "mode: off");
+    config.more = format!("{}\napprovals: {{ask: [client]}}", config.more);
+    let gateway = config.start();
+    let can = json!({ "elicitation": { "form": {} } });
+    let ana = Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &can);
+    let nested = json!({ "name": "wipe", "arguments": {} });
+    let wrong = ana.call("call_write_tool", &nested);
+    assert_eq!(wrong.denial().unwrap()["reason"], "discovery-class", "nobody is asked: {wrong:?}");
+    for (name, arguments) in [("call_destructive_tool", &nested), ("wipe", &json!({}))] {
+        let asked = ana.call("call_destructive_tool", &nested).json()["result"].clone();
+        assert_eq!(asked["resultType"], "input_required", "{asked}");
+        let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        assert!(request.to_string().contains("wipe"), "{request}");
+        let yes = json!({ key: { "action": "accept", "content": { "approve": true } } });
+        let params = json!({
+            "name": name, "arguments": arguments, "inputResponses": yes, "requestState": asked["requestState"],
+        });
+        let answer = ana.ask("tools/call", params);
+        assert_eq!(answer.text(), "done", "{name}: {answer:?}");
+    }
+    assert_eq!(up.tool_calls().len(), 2);
+}
+
+#[test]
 fn no_tool_of_a_server_has_the_name_of_a_tool_of_the_gateway() {
     for era in ERAS {
         let up = server(era, [OURS.map(tool).to_vec(), file_tools()].concat());

@@ -151,7 +151,7 @@ pub fn list(
     id: &Id,
     era: Era,
     kind: ItemKind,
-    items: ListedItems<'_>,
+    items: &ListedItems<'_>,
     extra: Option<&Shown>,
     missing: &[ServerName],
 ) -> Response<Body> {

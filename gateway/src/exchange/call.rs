@@ -753,15 +753,12 @@ impl Gateway {
         let demand = demanded(&ruling, verb);
         // Nobody is asked about a call that came the wrong way.
         if let Some(through) = through.filter(|_| ruling.is_ok() || demand.is_some()) {
-            let shown = record.item.as_ref().map_or("", |(_, name)| name);
             let catalog = listing.as_ref().map(|listing| &**listing.catalog());
-            let offer = catalog.and_then(|catalog| catalog.offer(&target.name));
-            let given = arguments.as_ref().map(Fragment::value);
             let called = PermittedCall {
                 server: target.server.name(),
-                shown_name: shown,
-                offer,
-                arguments: given,
+                shown_name: record.item.as_ref().map_or("", |(_, name)| name),
+                offer: catalog.and_then(|catalog| catalog.offer(&target.name)),
+                arguments: arguments.as_ref().map(Fragment::value),
             };
             fits_through(&self.policy, &through, &called)?;
         }

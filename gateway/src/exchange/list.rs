@@ -130,7 +130,7 @@ impl Gateway {
         let mut found = Vec::new();
         let extra = self.beside(&arrived, &shown, &mut found).await;
         entry.found(found);
-        let response = encode::list(&id, era, kind, items, extra.as_ref(), &missing);
+        let response = encode::list(&id, era, kind, &items, extra.as_ref(), &missing);
         // A legacy client may rely on a stream if the server answers with one.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
         let response =
