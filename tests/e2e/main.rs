@@ -83,6 +83,7 @@ mod sandbox;
 mod scanning;
 mod scopes;
 mod secrets;
+mod selecting;
 mod selftest;
 mod sending;
 mod shares;

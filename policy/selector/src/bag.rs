@@ -13,8 +13,8 @@ pub const MAX_QUERY_WORDS: usize = 64;
 const DIRECTING_WORDS: usize = 60;
 /// What the fields count in the direction of a tool, in the order of [`crate::tool::Field::ALL`].
 const DIRECTION: [f32; FIELDS] = [3.0, 1.0, 1.0, 0.5, 0.0, 0.6];
-/// What a word counts in a query that is there for the grammar or the manners.
-const FILLER_WEIGHT: f32 = 0.15;
+/// What a number counts in a query, besides its rarity: it is seldom what a tool is about.
+const NUMBER_WEIGHT: f32 = 0.15;
 /// Fewest and most characters of a part of a word.
 const PART_CHARS: std::ops::RangeInclusive<usize> = 3..=4;
 /// Most parts of a word.
@@ -27,11 +27,16 @@ const FILLERS: &str = "the a an of to in for and or on with is are be by this th
 static FILLER_STEMS: LazyLock<BTreeSet<String>> =
     LazyLock::new(|| FILLERS.split_whitespace().map(stem).collect());
 
-/// What a word of a query counts, besides its rarity.
+/// What a word of a query counts, besides its rarity. A word that is there for the grammar or the manners counts nothing.
 #[must_use]
 pub fn weight_in_query(word: &str) -> f32 {
-    let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number || FILLER_STEMS.contains(word) { FILLER_WEIGHT } else { 1.0 }
+    if word.bytes().all(|byte| byte.is_ascii_digit()) {
+        NUMBER_WEIGHT
+    } else if FILLER_STEMS.contains(word) {
+        0.0
+    } else {
+        1.0
+    }
 }
 
 /// The distinct words of a query, in their order.

@@ -53,8 +53,8 @@ impl Default for Weights {
     fn default() -> Self {
         Self {
             lexical: 0.2,
-            soft: 0.5,
-            semantic: 1.0,
+            soft: 0.9,
+            semantic: 1.2,
             history: 0.15,
             available: 0.3,
             judged: 0.5,

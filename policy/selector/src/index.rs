@@ -194,15 +194,17 @@ impl Index {
             let semantic = direction.cosine(&query.direction);
             (tool, Scores { lexical, soft, semantic })
         });
-        let found: Vec<_> = found.filter(|(_, scores)| is_found(search.strategy, *scores)).collect();
+        let found: Vec<_> =
+            found.filter(|(_, scores)| is_found(search.strategy, *scores)).collect();
         let best = Best::of(found.iter().map(|(_, scores)| *scores));
         let scored = found.into_iter().map(|(tool, scores)| {
             let score = fuse(search.strategy, search.weights, scores, signals(tool), best);
             Hit { tool, score, scores, matches: Vec::new() }
         });
         let mut hits: Vec<_> = scored.collect();
-        let order =
-            |one: &Hit, other: &Hit| other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool));
+        let order = |one: &Hit, other: &Hit| {
+            other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool))
+        };
         let shown = search.limit.min(MAX_LIMIT);
         // Whether the first ones are close does not depend on how many are asked for.
         let kept = shown.max(crate::ranking::MAX_CLOSE);
@@ -230,3 +232,6 @@ fn is_found(strategy: Strategy, scores: Scores) -> bool {
         Strategy::Fused => similar || scores.soft > 0.0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ pub const DIMENSIONS: usize = 128;
 /// How many rows stand for parts of words that are not in the table.
 pub const PARTS: usize = 4096;
 /// Most similar words of a word.
-pub const MAX_NEIGHBOURS: usize = 14;
+pub const MAX_NEIGHBOURS: usize = 16;
 /// The rarity of a word is stored in these parts of one.
 const RARITY_UNIT: f32 = 1.0 / 16.0;
 /// The similarity of two words is stored in these parts of one.
@@ -38,9 +38,7 @@ impl WordIndex {
 /// nothing by that, since it may as well write the other word.
 #[must_use]
 pub fn identity(word: &str) -> u32 {
-    word.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    word.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The trained table.
@@ -233,6 +231,14 @@ impl Model {
     #[must_use]
     pub fn row_of_part(&self, part: &str) -> usize {
         self.identities.len() + identity(part) as usize % PARTS
+    }
+
+    /// The length of a word's row: how much the word says.
+    #[must_use]
+    pub fn length(&self, word: WordIndex) -> f32 {
+        let mut row = [0.0; DIMENSIONS];
+        self.add_row(self.row_of(word), 1.0, &mut row);
+        row.iter().map(|number| number * number).sum::<f32>().sqrt()
     }
 
     /// Adds `weight` times a row to a sum.

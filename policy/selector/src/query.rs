@@ -20,7 +20,7 @@ pub(crate) struct Term {
     pub(crate) word: String,
     pub(crate) identity: u32,
     pub(crate) known: Option<WordIndex>,
-    /// What the word counts: its rarity, or little if it is there for the grammar.
+    /// What the word counts: more if it is rare.
     pub(crate) weight: f32,
 }
 
@@ -34,13 +34,16 @@ impl Query {
         let term = |word: String| {
             let identity = identity(&word);
             let known = model.find(identity);
-            let weight = model.rarity(known) * weight_in_query(&word);
+            // A word that the model learned to pass over, such as a polite one, has a short row.
+            let said = known.map_or(1.0, |word| model.length(word).sqrt());
+            let weight = model.rarity(known) * weight_in_query(&word) * said;
             Term { word, identity, known, weight }
         };
-        Self { terms: words.into_iter().map(term).collect(), direction }
+        let terms = words.into_iter().map(term).filter(|term| term.weight > 0.0);
+        Self { terms: terms.collect(), direction }
     }
 
-    /// The words of the query, with their endings removed.
+    /// The words of the query that count, with their endings removed.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| term.word.as_str())
     }

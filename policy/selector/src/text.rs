@@ -60,7 +60,10 @@ pub fn words(text: &str, limit: usize) -> Vec<String> {
             continue;
         }
         let class = CharClass::of(c);
-        let next = chars.get(at + 1).map_or(CharClass::Boundary, |c| CharClass::of(*c));
+        let class_at = |at: usize| chars.get(at).map_or(CharClass::Boundary, |c| CharClass::of(*c));
+        // The `s` of `URLs` begins no word.
+        let is_plural = chars.get(at + 1) == Some(&'s') && class_at(at + 2) != CharClass::Lower;
+        let next = if is_plural { CharClass::Upper } else { class_at(at + 1) };
         if is_start(before, class, next) {
             words.end();
         }
@@ -140,8 +143,14 @@ mod tests {
             let found: Vec<_> = words(text, 9).into_iter().filter(|word| word != "a").collect();
             assert_eq!(found, expected, "{text}");
         }
-        assert_eq!(words("HTTPServer v2 parseURLs", 9), ["http", "server", "v", "2", "pars", "url"]);
-        assert_eq!(words("What's the user’s e-mail? I'll see", 9).join(" "), "what the user e mail i see");
+        assert_eq!(
+            words("HTTPServer v2 parseURLs", 9),
+            ["http", "server", "v", "2", "pars", "url"]
+        );
+        assert_eq!(
+            words("What's the user’s e-mail? I'll see", 9).join(" "),
+            "what the user e mail i see"
+        );
     }
 
     #[test]

@@ -16,8 +16,6 @@ const WITHOUT_SERVERS: &[&str] = &["metatool", "bfcl_live", "sealtools"];
 /// A tool of a catalogue.
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
-    /// The pool and the tool's name in it: `wild|server::tool`.
-    pub(crate) id: String,
     pub(crate) pool: String,
     pub(crate) server: String,
     pub(crate) text: ToolText,
@@ -35,7 +33,7 @@ pub(crate) struct Request {
     pub(crate) set: String,
 }
 
-/// Every tool, and where each is.
+/// Every tool, and where each is by its pool and its name there: `wild|server::tool`.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     pub(crate) tools: Vec<Tool>,
@@ -89,9 +87,10 @@ impl Catalogue {
         let shown = if WITHOUT_SERVERS.contains(&pool) { "" } else { &server };
         let text = tool_text(shown, &row["tool"]);
         let license = row["license"].as_str().unwrap_or_default();
-        let permissive = ["MIT", "Apache", "BSD", "ISC"].iter().any(|free| license.starts_with(free));
-        self.places.insert(id.clone(), self.tools.len());
-        self.tools.push(Tool { id, pool: pool.to_owned(), server, text, permissive });
+        let permissive =
+            ["MIT", "Apache", "BSD", "ISC"].iter().any(|free| license.starts_with(free));
+        self.places.insert(id, self.tools.len());
+        self.tools.push(Tool { pool: pool.to_owned(), server, text, permissive });
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<usize> {

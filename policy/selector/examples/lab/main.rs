@@ -1,5 +1,6 @@
 //! Makes the table of words that the selector searches with, and measures the selector.
 //!
+//!     cargo run --release -p selector --example lab -- distil FOLDER TEACHER > policy/selector/data/seed.bin
 //!     cargo run --release -p selector --example lab -- train FOLDER > policy/selector/data/model.bin
 //!     cargo run --release -p selector --example lab -- train-without FOLDER > MODEL
 //!     cargo run --release -p selector --example lab -- measure FOLDER [kept] [--model MODEL] [--pairs FILE]
@@ -26,6 +27,8 @@
 mod data;
 mod learn;
 mod train;
+mod teacher;
+mod distil;
 mod measure;
 
 use std::io::Write as _;
@@ -65,6 +68,10 @@ fn main() {
         None => Model::built_in(),
     };
     match verb.as_str() {
+        "distil" => {
+            let seed = distil::distil(&all, &pairs, &data, Path::new(&arguments[2]));
+            std::io::stdout().write_all(&seed).unwrap();
+        }
         "train" => std::io::stdout().write_all(&train::train(&all, &pairs, &data)).unwrap(),
         "train-without" => {
             pairs.retain(|pair| !train::is_left_out(&pair.family));

@@ -92,8 +92,7 @@ impl Trial {
         queries: &[Request],
         pairs: Vec<Request>,
     ) -> Self {
-        let is_measured =
-            |one: &&Request| is_kept_back(&one.family) == (part == Part::KeptBack);
+        let is_measured = |one: &&Request| is_kept_back(&one.family) == (part == Part::KeptBack);
         let queries: Vec<_> = queries.iter().filter(is_measured).cloned().collect();
         let of = |pool: &str| {
             let pool = pool.to_owned();
@@ -103,7 +102,8 @@ impl Trial {
         Dice::new(5).shuffle(&mut rest);
         let others: Vec<usize> = FIRST_POOLS.iter().flat_map(|pool| of(pool)).chain(rest).collect();
         let tools = catalogue(&expected(&queries), others.into_iter());
-        let mut benches = vec![Bench { index: index(all, model, &tools), tools, requests: queries }];
+        let mut benches =
+            vec![Bench { index: index(all, model, &tools), tools, requests: queries }];
         if !pairs.is_empty() {
             let needed = expected(&pairs);
             let servers: BTreeSet<_> = needed.iter().map(|at| &all.tools[*at].server).collect();
@@ -124,8 +124,7 @@ impl Trial {
             for request in &bench.requests {
                 let query = Query::new(self.model, &request.text);
                 let search = Search { strategy, limit: LIMIT, weights };
-                let ranking =
-                    bench.index.search(&query, &search, |_| true, |_| Signals::default());
+                let ranking = bench.index.search(&query, &search, |_| true, |_| Signals::default());
                 let hits: Vec<usize> =
                     ranking.hits.iter().map(|hit| bench.tools[hit.tool.0 as usize]).collect();
                 let right = |at: &&usize| request.expected.contains(at);
@@ -174,18 +173,35 @@ impl Trial {
         }
     }
 
-    /// Tries weights around the present ones, and prints what each leads to.
+    /// Improves one weight after the other as long as that helps, and prints what each change leads to.
     pub(crate) fn tune(&self) {
-        for lexical in [0.1, 0.2, 0.3, 0.4, 0.6] {
-            for soft in [0.0, 0.3, 0.5, 0.7, 1.0] {
-                let weights = Weights { lexical, soft, ..Weights::default() };
-                let (domain, written) = Self::summary(&self.measure(Strategy::Fused, &weights));
-                println!(
-                    "lexical {lexical} soft {soft}: domain {:.1}/{:.1} written {:.1}/{:.1}",
-                    domain[0], domain[1], written[0], written[1]
-                );
+        let worth = |weights: &Weights| {
+            let (domain, written) = Self::summary(&self.measure(Strategy::Fused, weights));
+            let sum = domain.iter().sum::<f64>() + written.iter().sum::<f64>();
+            (sum / 4.0, domain, written)
+        };
+        let mut best = Weights::default();
+        let mut most = worth(&best);
+        println!("{most:.1?} at first");
+        let members: [(&str, fn(&mut Weights) -> &mut f32); 3] = [
+            ("lexical", |weights| &mut weights.lexical),
+            ("soft", |weights| &mut weights.soft),
+            ("semantic", |weights| &mut weights.semantic),
+        ];
+        for step in [0.3, 0.15, 0.08] {
+            for (name, member) in members {
+                for change in [step, -step] {
+                    let mut tried = best;
+                    *member(&mut tried) += change;
+                    let found = worth(&tried);
+                    if *member(&mut tried) >= 0.0 && found.0 > most.0 {
+                        println!("{name} {:.2}: {found:.1?}", *member(&mut tried));
+                        (best, most) = (tried, found);
+                    }
+                }
             }
         }
+        println!("{best:?}");
     }
 }
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use selector::bag::{query_words, tool_words};
-use selector::model::{DIMENSIONS, MAX_NEIGHBOURS, Model, ModelParts, PARTS, TrainedWord, identity};
-use selector::text::words;
-use selector::tool::{FIELDS, MAX_NAME_WORDS, ToolText};
+use selector::bag::tool_words;
+use selector::model::{
+    DIMENSIONS, MAX_NEIGHBOURS, Model, ModelParts, PARTS, TrainedWord, identity,
+};
+use selector::tool::{FIELDS, ToolText};
 
 use crate::data::{Catalogue, Dice, Request, thesaurus};
 use crate::learn::{Bag, Pace, Pair, Row, Table, neighbours};
@@ -18,7 +19,7 @@ const BATCH: usize = 256;
 const LARGE_BATCH: usize = 512;
 /// Texts of an epoch that are held where the seed has them.
 const HELD: usize = 8000;
-const REQUESTS: Pace = Pace { rate: 0.02, temperature: 0.08, dropped: 0.15 };
+const REQUESTS: Pace = Pace { rate: 0.03, temperature: 0.1, dropped: 0.25 };
 const NAMES: Pace = Pace { rate: 0.01, temperature: 0.08, dropped: 0.15 };
 const MEANINGS: Pace = Pace { rate: 0.01, temperature: 0.08, dropped: 0.0 };
 /// Least similarity of a neighbour.
@@ -146,7 +147,8 @@ impl Background {
         let (mut found, mut lengths) = (BTreeMap::new(), [0.0; FIELDS]);
         for tool in tools {
             let fields = tool.field_words();
-            let distinct: BTreeSet<u32> = fields.iter().flatten().map(|word| identity(word)).collect();
+            let distinct: BTreeSet<u32> =
+                fields.iter().flatten().map(|word| identity(word)).collect();
             distinct.into_iter().for_each(|word| *found.entry(word).or_default() += 1.0);
             for (length, words) in lengths.iter_mut().zip(&fields) {
                 *length += words.len() as f32 / tools.len() as f32;
@@ -172,7 +174,9 @@ pub(crate) fn train(all: &Catalogue, pairs: &[Request], data: &Path) -> Vec<u8> 
         let names = epoch(&mut table, &lessons.names, LARGE_BATCH, NAMES, &mut dice);
         let meanings = epoch(&mut table, &lessons.meanings, LARGE_BATCH, MEANINGS, &mut dice);
         hold(&mut table, &seed, &mut dice);
-        eprintln!("epoch {number}: requests {requests:.3}, names {names:.3}, meanings {meanings:.3}");
+        eprintln!(
+            "epoch {number}: requests {requests:.3}, names {names:.3}, meanings {meanings:.3}"
+        );
     }
     let tools: Vec<&ToolText> =
         all.background(pairs).into_iter().map(|at| &all.tools[at].text).collect();

@@ -43,7 +43,8 @@ impl<'a> Scoring<'a> {
                 }
             }
             for place in touched.drain(..) {
-                if let (Some(sum), Some(best)) = (scoring.soft.get_mut(place), best.get_mut(place)) {
+                if let (Some(sum), Some(best)) = (scoring.soft.get_mut(place), best.get_mut(place))
+                {
                     *sum += term.weight * *best;
                     *best = 0.0;
                 }
