@@ -19,6 +19,7 @@ mod rule_review;
 mod why;
 mod pin;
 mod inspect;
+mod select;
 mod doctor;
 mod init;
 mod plan;
@@ -162,6 +163,9 @@ enum CliCommand {
     /// Show what the detectors of a configuration find in definitions, results or arguments, read from standard input
     /// as JSON Lines: one JSON object a line.
     Inspect(inspect::InspectArgs),
+    /// Rank the tools of a file for a request in a person's words, or for each request of a file. Nothing is started, and
+    /// no gateway is asked.
+    Select(select::SelectArgs),
     /// Show a configuration as the gateway reads it.
     Config(config::ConfigArgs),
     /// Print the settings that a client needs to connect to the gateway.
@@ -289,6 +293,7 @@ pub(crate) fn run() -> ExitCode {
         CliCommand::Pin(pin) => pin::run(pin),
         CliCommand::Scan(scan) => scan::run(&scan),
         CliCommand::Inspect(inspect) => inspect::run(&inspect),
+        CliCommand::Select(select) => select::run(&select),
         CliCommand::Import(import) => import::run(&import),
         CliCommand::Policy(policy) => policy::run(policy),
         CliCommand::Audit(audit) => audit::run(audit, SystemClock.now()),

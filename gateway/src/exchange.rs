@@ -7,6 +7,10 @@
 
 mod oauth_metadata;
 mod stream_expiry;
+mod nested_call;
+mod through_call;
+mod tool_signature;
+mod tool_index;
 mod route;
 mod http_headers;
 mod record;
@@ -36,6 +40,7 @@ mod planner_channel;
 mod approvals;
 mod tasks;
 mod list;
+mod discovery;
 mod subscribe;
 mod handshake;
 mod answer_terms;
@@ -112,7 +117,7 @@ pub use elicitation::ParkedCall;
 use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
-pub use route::Route;
+pub use route::{Route, RouteDiscovery};
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);

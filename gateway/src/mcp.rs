@@ -5,5 +5,6 @@ pub mod protocol;
 pub mod client_info;
 pub mod wire;
 pub mod tool_naming;
+pub mod discovery_tools;
 pub mod trace_context;
 pub mod gateway_path;

@@ -28,6 +28,7 @@ use policy_core::schema::SchemaCache;
 use crate::base::intake::ResponseAccounts;
 use crate::base::offload::OffloadCounts;
 use crate::base::share::{Ceiling, Shares};
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::decoy_kind::DecoyKind;
@@ -302,6 +303,8 @@ pub struct Metrics {
     pub approvals_waiting: AtomicU64,
     /// Decoys that callers touched, by kind.
     decoys: [Counter; DecoyKind::ALL.len()],
+    /// Calls of the tools of discovery.
+    discovery: [Counter; DiscoveryTool::ALL.len()],
     /// Principals that are locked.
     pub locks: AtomicU64,
     /// Calls that were repeated because the connection to the server failed.
@@ -440,6 +443,7 @@ impl Metrics {
             approvals: Default::default(),
             approvals_waiting: AtomicU64::new(0),
             decoys: Default::default(),
+            discovery: Default::default(),
             locks: AtomicU64::new(0),
             upstream_retries: Counter::default(),
             budgets_exceeded: Counter::default(),
@@ -587,6 +591,14 @@ impl Metrics {
     /// Counts a decoy that a caller touched.
     pub fn decoy(&self, kind: DecoyKind) {
         if let Some(counter) = self.decoys.get(kind as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Counts a call of a tool of discovery.
+    pub fn discovery(&self, tool: DiscoveryTool) {
+        let place = DiscoveryTool::ALL.iter().position(|known| *known == tool);
+        if let Some(counter) = place.and_then(|place| self.discovery.get(place)) {
             counter.add(1);
         }
     }

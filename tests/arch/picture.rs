@@ -15,6 +15,7 @@ const PICTURES: &[(&str, &str)] = &[
     ("policy", "policy/src"),
     ("detection", "policy/detection/src"),
     ("policy-core", "policy/core/src"),
+    ("selector", "policy/selector/src"),
 ];
 
 /// A top-level module of a crate.

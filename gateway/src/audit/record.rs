@@ -22,6 +22,7 @@ use policy_core::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
 use crate::base::masking;
+use crate::mcp::discovery_tools::ThroughCall;
 use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::trace_context::Trace;
 use crate::mcp::wire::{Id, Object};
@@ -151,6 +152,8 @@ pub struct Record {
     pub item: Option<(ItemKind, Box<str>)>,
     /// The upstream server's own name of that item, if it is known: a route may rename it. Metrics use it as a label.
     pub upstream_name: Option<Box<str>>,
+    /// How the call came through a tool of the gateway, if it did.
+    pub through: Option<ThroughCall>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// The id of the approval that the call waited for, or was made with.
@@ -259,6 +262,7 @@ impl Record {
             server: None,
             item: None,
             upstream_name: None,
+            through: None,
             argument_digest: None,
             approval: None,
             budget: None,

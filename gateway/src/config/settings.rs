@@ -25,6 +25,7 @@ mod budgets;
 mod secret_refs;
 mod customary;
 mod decoys;
+mod discovery;
 mod guardrails;
 mod overrides;
 mod pins;
@@ -86,6 +87,7 @@ use compile::CompileContext;
 pub use config_places::ConfigPlaces;
 pub use credentials::{ServerCredential, ServerTls, TokenRequest, is_own_header, repeats_scheme};
 pub use decoys::{DecoySettings, HONEYTOKEN, HoneytokenSettings};
+pub use discovery::{DiscoverySettings, ListedTools, MAX_FOUND_TOOLS};
 pub use guardrails::GuardrailSettings;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, IdentitySettings, ImpliedScopes, IntrospectionSettings,
@@ -489,6 +491,8 @@ pub struct RouteSettings {
     pub http_sse: bool,
     /// The planner that the route is for, if there are two.
     pub planner: Option<Planner>,
+    /// How models find the tools of the route; `None` if its list has all.
+    pub discovery: Option<DiscoverySettings>,
     /// The requirements on access tokens.
     pub oauth: RouteOauth,
     /// The guardrails that judge arguments and results, in order.

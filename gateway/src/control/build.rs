@@ -1232,6 +1232,7 @@ fn routes(
         let guardrails = route.guardrails.iter().map(|one| GuardrailClient::new(one, environment));
         let guardrails = guardrails.collect::<Result<_, _>>()?;
         let made = Route::new(path, servers, prefix, guardrails).for_planner(route.planner);
+        let made = made.with_discovery(route.discovery.clone());
         Ok((route.path.clone(), Arc::new(made)))
     };
     settings.routes.iter().map(route).collect()

@@ -14,6 +14,7 @@ use policy::engine::method::{Form, MethodAction, MethodSpec, NamePlace};
 
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
+use crate::mcp::discovery_tools::ThroughCall;
 use crate::mcp::protocol::{Era, LEVELS, ProtocolVersion, header, meta, method};
 use crate::mcp::trace_context::ParentSpan;
 use crate::mcp::wire::headers::{self, SingleValue};
@@ -91,6 +92,8 @@ pub struct UseOperation {
     pub state: Option<Box<str>>,
     /// Arguments mirrored in headers; `None` if the transport has no such headers.
     pub mirrored: Option<Vec<ParamHeader>>,
+    /// How the call came through a tool of the gateway; `None` for any other request. The decoder leaves it empty.
+    pub through: Option<ThroughCall>,
 }
 
 /// Decodes `message`. The revision is stored in `spoken` as soon as it is known, because the wording of an error
@@ -320,6 +323,7 @@ fn used(
         inputs: None,
         state: None,
         mirrored: None,
+        through: None,
     };
     let Some(params) = params else {
         let plain = verb == RequestOperation::Other;

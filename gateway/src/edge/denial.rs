@@ -62,6 +62,10 @@ impl ToolDenial {
 /// caller may not know of the tool, or if nothing was denied.
 #[must_use]
 pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
+    // It says how the call has to be, so that there is nobody to ask.
+    if let Failure::Discovery(correction) = failure {
+        return Some(correction.text.clone());
+    }
     let contact = rule_contact(failure).or(contact);
     let (mut text, next_step) = cause_and_step(failure)?;
     if let Some(wait) = failure.retry_after() {
@@ -159,6 +163,7 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
         }
         // These are reported as errors.
         Failure::Denied(..)
+        | Failure::Discovery(_)
         | Failure::Http(_)
         | Failure::Authn(_)
         | Failure::StepUp(..)

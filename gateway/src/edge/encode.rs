@@ -15,6 +15,7 @@ use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::Shown;
 use policy::engine::places::is_meta;
 use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{PublicError, RETRY_SOON_SECONDS};
@@ -107,9 +108,38 @@ pub fn empty_result(id: &Id) -> Response<Body> {
 pub struct ListedItems<'a> {
     /// The listings of the servers, each as it is written for the caller.
     pub shown: &'a [(Arc<Listing>, Arc<RenderedView>)],
-    /// The definitions of the gateway itself that the caller is shown, as JSON: decoys and the tool of the channel between two
-    /// planners. They are words of the configuration.
-    pub decoys: Vec<Vec<u8>>,
+    /// Patterns for the names of those that are written; `None` for all.
+    pub only: Option<&'a [Pattern]>,
+    /// The definitions of the gateway itself that the caller is shown, as JSON: decoys, the tool of the channel between two
+    /// planners and the tools of discovery. They are words of the gateway and of the configuration.
+    pub own: Vec<Vec<u8>>,
+}
+
+impl ListedItems<'_> {
+    /// The definitions of the servers as JSON, in pieces between which commas are missing.
+    fn pieces(&self) -> impl Iterator<Item = Bytes> {
+        let pieces = self.shown.iter().flat_map(|(_, written)| match self.only {
+            None => vec![written.offers().clone()],
+            Some(only) => {
+                let kept = written.items().iter().filter(|item| is_among(item.name(), only));
+                kept.map(|item| written.definition(item)).collect()
+            }
+        });
+        pieces.filter(|piece| !piece.is_empty())
+    }
+
+    /// How many definitions of servers are written.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let items = self.shown.iter().flat_map(|(_, written)| written.items());
+        items.filter(|item| self.only.is_none_or(|only| is_among(item.name(), only))).count()
+    }
+}
+
+/// Whether one of the patterns matches the name of a tool on its route.
+#[must_use]
+pub fn is_among(name: &str, patterns: &[Pattern]) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(name))
 }
 
 /// The response to a list request: the visible definitions of each listing, with the members of `extra` in the result.
@@ -121,11 +151,10 @@ pub fn list(
     id: &Id,
     era: Era,
     kind: ItemKind,
-    items: ListedItems<'_>,
+    items: &ListedItems<'_>,
     extra: Option<&Shown>,
     missing: &[ServerName],
 ) -> Response<Body> {
-    let ListedItems { shown, decoys } = items;
     let mut parts = VecDeque::new();
     let mut out = wire::head(Some(id), 256);
     out.extend_from_slice(br#""result":{"#);
@@ -136,23 +165,23 @@ pub fn list(
     out.extend_from_slice(kind.list().as_bytes());
     out.extend_from_slice(br#"":["#);
     let mut empty = true;
-    for (_, written) in shown.iter().filter(|(_, written)| !written.offers().is_empty()) {
+    for piece in items.pieces() {
         if !std::mem::replace(&mut empty, false) {
             out.push(b',');
         }
         parts.push_back(Bytes::from(std::mem::take(&mut out)));
-        parts.push_back(written.offers().clone());
+        parts.push_back(piece);
     }
-    for decoy in decoys {
+    for own in &items.own {
         if !std::mem::replace(&mut empty, false) {
             out.push(b',');
         }
-        out.extend_from_slice(&decoy);
+        out.extend_from_slice(own);
     }
     out.push(b']');
     let mut result = Object::resume(&mut out);
     if era == Era::Modern {
-        let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min();
+        let ttl = items.shown.iter().map(|(listing, _)| listing.ttl()).min();
         let ttl = ttl.filter(|_| missing.is_empty()).unwrap_or(0);
         result.raw("ttlMs", itoa::Buffer::new().format(ttl));
         // What is visible depends on the caller, so a shared cache must not keep it.

@@ -106,6 +106,9 @@ pub enum Failure {
     /// A person has to approve the call, and did not.
     #[error("{}", .0.note())]
     Approval(ApprovalFailure),
+    /// A call of a tool of discovery has to be corrected; nothing was sent.
+    #[error("the call has to be corrected: {}", .0.text)]
+    Discovery(Box<CallCorrection>),
     /// A detector withheld the server's result.
     #[error("withheld: {0}")]
     Withheld(Finding),
@@ -131,6 +134,24 @@ pub enum Failure {
     /// The upstream server could not be reached, failed, or violated the protocol.
     #[error("the server failed")]
     Upstream(#[source] UpstreamError),
+}
+
+/// What is wrong with a call of a tool of discovery, and how it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallCorrection {
+    /// What kind of mistake it is.
+    pub mistake: DiscoveryMistake,
+    /// For the model: the mistake and the correction, in sentences.
+    pub text: String,
+}
+
+/// What is wrong with a call of a tool of discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiscoveryMistake {
+    /// It does not say clearly what is asked.
+    Form,
+    /// The tool is called through the gateway's tool for another class.
+    Class,
 }
 
 /// Why a path matches no route.
@@ -317,6 +338,10 @@ impl Failure {
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
             Self::Approval(failure) => failure.reason(),
+            Self::Discovery(correction) => match correction.mistake {
+                DiscoveryMistake::Form => "discovery-form",
+                DiscoveryMistake::Class => "discovery-class",
+            },
             Self::Withheld(Finding { detector: Detector::SkillEntries, .. }) => "skill-changed",
             Self::Withheld(Finding { detector: Detector::SkillFiles, .. }) => "skill-file-changed",
             Self::Withheld(finding) if matches!(finding.detector, Detector::Flow) => "flow-planner",
@@ -369,7 +394,7 @@ impl Failure {
             Self::Unsent(_) => {
                 FailureEffects { is_about_arguments: true, ..FailureEffects::DENIED }
             }
-            Self::Answer(_) => {
+            Self::Answer(_) | Self::Discovery(_) => {
                 FailureEffects { is_about_arguments: true, ..FailureEffects::REFUSED }
             }
             Self::Approval(ApprovalFailure::Interrupted) => {
@@ -499,6 +524,11 @@ impl Failure {
             }
             Self::Denied(kind, denial) => denied(*kind, denial, era),
             Self::Approval(failure) => refused(&format!("denied: {}", failure.note())),
+            Self::Discovery(correction) => self.with_reason(plain(
+                of_request(StatusCode::BAD_REQUEST),
+                code::PARAMS,
+                &correction.text,
+            )),
             Self::Withheld(finding) => refused(&withheld(finding)),
             Self::Unsent(finding) => refused(&unsent(finding)),
             // What is wrong is said without the value.

@@ -28,6 +28,7 @@ use super::in_flight_call::{HeldByUse, UpstreamCall, WaitingExchange};
 use super::server_requests::edited;
 use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
+use super::through_call::{PermittedCall, fits_through};
 use super::{DecodedRequest, Gateway, InFlightSlot, ParkedCall};
 use crate::audit::{Intent, LostRecord, OpenRecord, ReadEntry, Record, RecordedDecision};
 use crate::base::share::{Holder, Share};
@@ -37,6 +38,7 @@ use crate::edge::decode::{ParamHeader, UseOperation};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::mcp::protocol::{Era, meta};
 use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{DecodeError, Id, Object};
@@ -190,14 +192,61 @@ impl Gateway {
     pub(super) async fn handle_use(
         self: Arc<Self>,
         arrived: Box<DecodedRequest>,
+        ask: Box<UseOperation>,
+        record: Box<Record>,
+        slot: InFlightSlot,
+    ) -> Response<Body> {
+        if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
+            return Box::pin(self.read_kept(&arrived, &ask.name, record)).await;
+        }
+        if let Some(tool) = Self::called_discovery(&arrived, &ask) {
+            return Box::pin(self.called_through(arrived, tool, ask, record, slot)).await;
+        }
+        self.handle_item(arrived, ask, record, slot).await
+    }
+
+    /// Runs the call of a tool of discovery; of one that calls other tools as the call of that tool.
+    async fn called_through(
+        self: Arc<Self>,
+        arrived: Box<DecodedRequest>,
+        tool: DiscoveryTool,
+        mut ask: Box<UseOperation>,
+        mut record: Box<Record>,
+        slot: InFlightSlot,
+    ) -> Response<Body> {
+        if !self.may_use_any(&arrived) {
+            // To this caller nothing is there.
+            self.note_asked(&ask, &mut record);
+            let (decision, denial) = Policy::unknown(ItemKind::Tool);
+            record.decision = RecordedDecision::Decided(Box::new(decision));
+            return self.refuse(&record, &Failure::Denied(ItemKind::Tool, denial));
+        }
+        self.metrics.discovery(tool);
+        let DiscoveryTool::Call(class) = tool else {
+            return self.discovery_called(&arrived, tool, *ask, record).await;
+        };
+        match self.unwrap_call(&arrived, &mut ask, class, &mut record).await {
+            Ok(()) => self.handle_item(arrived, ask, record, slot).await,
+            Err(failure) => {
+                self.note_asked(&ask, &mut record);
+                let id = arrived.id.clone().unwrap_or(Id::Number(0));
+                match self.journal.open(record) {
+                    Ok(entry) => self.failed_call(entry, &failure, &id),
+                    Err(error) => arrived.unrecorded(error),
+                }
+            }
+        }
+    }
+
+    /// The same as [`Self::handle_use`], for what is no tool of discovery.
+    async fn handle_item(
+        self: Arc<Self>,
+        arrived: Box<DecodedRequest>,
         mut ask: Box<UseOperation>,
         record: Box<Record>,
         slot: InFlightSlot,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
-            return Box::pin(self.read_kept(&arrived, &ask.name, record)).await;
-        }
         if self.is_channel_call(&arrived, &ask) {
             return Box::pin(self.channel_called(&arrived, *ask, record)).await;
         }
@@ -692,6 +741,7 @@ impl Gateway {
         let answers = ask.inputs.clone();
         let said = ask.mirrored.take().unwrap_or_default();
         let (arguments, text) = (ask.arguments.clone(), ask.state.take());
+        let through = ask.through.take();
         let mut asked = self.decidable(arrived, &target, ask, listing.as_deref(), record);
         let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
         asked.extras.unasked = asked.extras.answers.clone().filter(|_| state.is_none());
@@ -702,6 +752,17 @@ impl Gateway {
         let again = self.policy.asks_people().then(|| asked.clone());
         let mut ruling = self.ruling(arrived, asked, record).await?;
         let demand = demanded(&ruling, verb);
+        // Nobody is asked about a call that came the wrong way.
+        if let Some(through) = through.filter(|_| ruling.is_ok() || demand.is_some()) {
+            let catalog = listing.as_ref().map(|listing| &**listing.catalog());
+            let called = PermittedCall {
+                server: target.server.name(),
+                shown_name: record.item.as_ref().map_or("", |(_, name)| name),
+                offer: catalog.and_then(|catalog| catalog.offer(&target.name)),
+                arguments: arguments.as_ref().map(Fragment::value),
+            };
+            fits_through(&self.policy, &through, &called)?;
+        }
         // Nobody is asked about a call that would be refused for its state.
         let state = match state {
             Some(Err(failure)) if demand.is_some() => return Err(failure.into()),

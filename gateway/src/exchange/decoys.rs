@@ -19,6 +19,7 @@ use super::{DecodedRequest, Gateway, Route};
 use crate::audit::{LostRecord, Record, RecordedDecision, RevocationSource};
 use crate::config::settings::DecoySettings;
 use crate::edge::decode::UseOperation;
+use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::tool_naming;
 use crate::mcp::wire::Object;
@@ -129,9 +130,14 @@ impl Gateway {
         });
         let shown = decoys.filter(|(_, decoy)| decoy.is_shown_to(principal));
         let written = |(server, decoy): (&ServerName, &DecoyTool)| {
+            let name = route.decoy_name(server, decoy)?;
+            let is_left_out = route.only(kind).is_some_and(|only| !encode::is_among(&name, only));
+            if is_left_out || route.discovery_tool(&name).is_some() {
+                return None;
+            }
             let mut out = Vec::new();
             let mut definition = Object::open(&mut out);
-            definition.text("name", &route.decoy_name(server, decoy)?);
+            definition.text("name", &name);
             definition.text("description", &decoy.description);
             definition.raw("inputSchema", &decoy.input_schema);
             definition.close();

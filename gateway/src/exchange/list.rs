@@ -23,7 +23,7 @@ use policy_core::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;
-use super::planners::{is_reviewed, left_out_items};
+use super::planners::is_reviewed;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
 use crate::base::offload::OffloadError;
@@ -41,6 +41,17 @@ const LISTED: usize = 256 * 1024;
 
 /// A server's listing, and its encoding for the caller.
 type EncodedListing = (Arc<Listing>, Arc<RenderedView>);
+
+/// A server with its index on the route, and the permit for its list.
+type ListPermit<'a> = (usize, &'a Arc<Upstream>, Permit);
+
+/// What a caller is shown of the lists of the servers on a route.
+pub(super) struct ShownLists {
+    /// The lists, as they are written for the caller.
+    pub(super) shown: Vec<EncodedListing>,
+    /// The servers whose part is missing, of which the caller is told.
+    pub(super) missing: Vec<ServerName>,
+}
 
 /// A server's listing, and the caller's view of it.
 type ListingView = (Arc<Upstream>, Arc<Listing>, Arc<CatalogView>);
@@ -108,28 +119,58 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
+        let lists = self.shown_lists(&arrived, kind, permits, &mut entry).await;
+        let ShownLists { shown, missing } = match lists {
+            Ok(lists) => lists,
+            Err(failure) => return self.failed(entry, &failure, Some(&id)),
+        };
+        let mut own = self.discovery_tools(&arrived, kind);
+        own.extend(self.decoys_shown(&arrived, kind));
+        own.extend(self.channel_tool(&arrived, kind));
+        let only = arrived.route.only(kind);
+        let items = ListedItems { shown: &shown, only, own };
+        if let Some((seen, _)) = &mut entry.listed {
+            *seen = only.map_or(*seen, |_| items.count()) + items.own.len();
+        }
+        let mut found = Vec::new();
+        let extra = self.beside(&arrived, &shown, &mut found).await;
+        entry.found(found);
+        let response = encode::list(&id, era, kind, &items, extra.as_ref(), &missing);
+        // A legacy client may rely on a stream if the server answers with one.
+        let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
+        let response =
+            if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
+        let reason = if missing.is_empty() { None } else { Some("partial") };
+        self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
+    }
+
+    /// What the caller is shown of the lists of these servers, now. What is not shown is noted in the record.
+    pub(super) async fn shown_lists(
+        &self,
+        arrived: &DecodedRequest,
+        kind: ItemKind,
+        permits: Vec<ListPermit<'_>>,
+        entry: &mut ReadEntry,
+    ) -> Result<ShownLists, Failure> {
         let started = self.clock.instant();
+        let of = &*entry;
         let reads = permits.into_iter().map(|(server_index, server, permit)| {
-            self.read(&arrived, &entry, server_index, server, permit)
+            self.read(arrived, of, server_index, server, permit)
         });
         let read = join_all(reads).await;
         (entry.upstream_duration, entry.sent_at) = (self.since(started), Some(started));
         let ReadListings { parts, missing, failed, has_identity_mismatch } = self.sorted(read);
         if parts.is_empty()
-            && let Some(failure) = of_servers(failed, &mut entry)
+            && let Some(failure) = of_servers(failed, entry)
         {
-            return self.failed(entry, &failure, Some(&id));
+            return Err(failure);
         }
         let parts_are_empty = parts.is_empty();
         for part in &parts {
-            if self.clean(&arrived, part.listing.catalog()).await.is_err() {
-                return self.failed(entry, &Failure::Overload, Some(&id));
-            }
+            let cleaned = self.clean(arrived, part.listing.catalog()).await;
+            cleaned.map_err(|_refused| Failure::Overload)?;
         }
-        let shown = match self.written(&arrived, kind, parts) {
-            Ok(shown) => shown,
-            Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
-        };
+        let shown = self.written(arrived, kind, parts).map_err(Failure::Upstream)?;
         if has_identity_mismatch && parts_are_empty {
             entry.decision = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
         }
@@ -139,27 +180,12 @@ impl Gateway {
         };
         entry.listed = Some(shown.iter().fold((0, 0), count));
         entry.hidden_items = unseen(&shown);
-        self.note_left_out(&arrived, &shown, &mut entry);
-        self.remember_listed(&arrived, &shown, &entry);
-        let mut decoys = self.decoys_shown(&arrived, kind);
-        decoys.extend(self.channel_tool(&arrived, kind));
-        if let Some((seen, _)) = &mut entry.listed {
-            *seen += decoys.len();
-        }
+        self.note_left_out(arrived, &shown, entry);
+        self.remember_listed(arrived, &shown, entry);
         for server in &missing {
             self.note_missing(server, kind);
         }
-        let mut found = Vec::new();
-        let extra = self.beside(&arrived, &shown, &mut found).await;
-        entry.found(found);
-        let items = ListedItems { shown: &shown, decoys };
-        let response = encode::list(&id, era, kind, items, extra.as_ref(), &missing);
-        // A legacy client may rely on a stream if the server answers with one.
-        let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
-        let response =
-            if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
-        let reason = if missing.is_empty() { None } else { Some("partial") };
-        self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
+        Ok(ShownLists { shown, missing })
     }
 
     /// Remembers in the flow what a list shows of resources that nobody has reviewed: their names and titles are words of
@@ -191,7 +217,8 @@ impl Gateway {
         }
     }
 
-    /// Notes in the record of a list what a planner is not shown of it.
+    /// Notes in the record of a list what the route leaves out of it: what its planner may not use, and what has the name of
+    /// a tool of the gateway.
     fn note_left_out(
         &self,
         arrived: &DecodedRequest,
@@ -207,19 +234,19 @@ impl Gateway {
                 (*seen, *hidden) = (seen.saturating_sub(names.len()), *hidden + names.len());
             }
             let room = UNSEEN.saturating_sub(record.hidden_items.len());
-            let items = left_out_items(catalog.server(), names.into_iter()).take(room);
-            record.hidden_items.extend(items);
+            let items = names.into_iter().map(|name| self.left_out_item(arrived, catalog, name));
+            record.hidden_items.extend(items.take(room));
         }
     }
 
     /// The servers that may be asked for a list, with the permits. Records the last decision that allows, or the last
     /// denial if all servers are denied.
-    fn listable<'a>(
+    pub(super) fn listable<'a>(
         &self,
         arrived: &'a DecodedRequest,
         kind: ItemKind,
         record: &mut Record,
-    ) -> Vec<(usize, &'a Arc<Upstream>, Permit)> {
+    ) -> Vec<ListPermit<'a>> {
         let mut permits = Vec::new();
         let (facts, principal) = (&arrived.facts, &arrived.caller.principal);
         for (server_index, server) in arrived.route.servers.iter().enumerate() {

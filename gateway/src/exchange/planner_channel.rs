@@ -61,7 +61,7 @@ impl Gateway {
     }
 
     /// Whether the caller may use anything on the route: to others nothing is there.
-    fn has_channel(&self, arrived: &DecodedRequest) -> bool {
+    pub(super) fn may_use_any(&self, arrived: &DecodedRequest) -> bool {
         let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
         let mut servers = arrived.route.servers.iter();
         servers.any(|server| self.policy.grants_any(&facts, principal, server.name()))
@@ -71,7 +71,7 @@ impl Gateway {
     pub(super) fn channel_tool(&self, arrived: &DecodedRequest, kind: ItemKind) -> Option<Vec<u8>> {
         let planner = arrived.route.planner.filter(|_| kind == ItemKind::Tool)?;
         let entries = self.policy.flow().channel();
-        if entries.is_empty() || !self.has_channel(arrived) {
+        if entries.is_empty() || !self.may_use_any(arrived) {
             return None;
         }
         let mut described = match planner {
@@ -121,7 +121,7 @@ impl Gateway {
     ) -> Response<Body> {
         self.note_asked(&ask, &mut record);
         let planner = arrived.route.planner.filter(|planner| *ask.name == *own_tool(*planner));
-        let Some(planner) = planner.filter(|_| self.has_channel(arrived)) else {
+        let Some(planner) = planner.filter(|_| self.may_use_any(arrived)) else {
             let (decision, denial) = Policy::unknown(ItemKind::Tool);
             record.decision = RecordedDecision::Decided(Box::new(decision));
             return self.refuse(&record, &Failure::Denied(ItemKind::Tool, denial));

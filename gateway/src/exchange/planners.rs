@@ -16,11 +16,15 @@ use policy::flow::planner::WITHHELD;
 use policy_core::subject::name::ServerName;
 
 use super::in_flight_call::{InFlightCall, UpstreamCall};
-use super::{Gateway, Route};
+use super::{DecodedRequest, Gateway, Route};
 use crate::audit::WithheldItem;
 use crate::edge::failure::Failure;
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
+
+/// The code of a tool that is left out because it has the name of a tool of the gateway.
+const RESERVED_NAME: &str = "discovery-name";
 
 impl Gateway {
     /// Whether what a server says beside the answer to a call is not shown on a route.
@@ -34,14 +38,16 @@ impl Gateway {
         self.policy.flow().withholds(route.planner, server, ItemKind::Method, method, said)
     }
 
-    /// The names of a server's items that a route does not list, because its planner may not use them; `None` on a route
-    /// without a planner.
+    /// The names of a server's items that a route does not list, because its planner may not use them, or because they would
+    /// have the name of a tool of discovery; `None` on a route without either.
     pub(super) fn left_out(
         &self,
         route: &Route,
         catalog: &Catalog,
     ) -> Option<Arc<BTreeSet<Box<str>>>> {
-        route.planner?;
+        if route.planner.is_none() && route.discovery.is_none() {
+            return None;
+        }
         let names = catalog.offers().iter().map(|offer| offer.name().as_str());
         let (server, kind, facts) = (catalog.server(), catalog.kind(), self.policy.facts());
         let refuses = |name: &&str| {
@@ -50,9 +56,32 @@ impl Gateway {
                 !flow.withholds(route.planner, server, kind, name, None)
                     || is_reviewed(&facts, server, kind, name)
             };
-            flow.refuses(route.planner, server, kind, name).is_some() || !is_shown()
+            flow.refuses(route.planner, server, kind, name).is_some()
+                || !is_shown()
+                || route.is_reserved(catalog, name)
         };
         Some(Arc::new(names.filter(refuses).map(Into::into).collect()))
+    }
+
+    /// An item of a list that the route leaves out, for the record. That a server uses a name of the gateway is logged.
+    pub(super) fn left_out_item(
+        &self,
+        arrived: &DecodedRequest,
+        catalog: &Catalog,
+        name: &str,
+    ) -> WithheldItem {
+        let server = catalog.server();
+        let is_reserved = arrived.route.is_reserved(catalog, name);
+        let upstream = arrived.route.servers.iter().find(|known| known.name() == server);
+        let suppressed = upstream.and_then(|upstream| upstream.may_log(self.clock.instant()));
+        if let Some(suppressed) = suppressed.filter(|_| is_reserved) {
+            tracing::warn!(
+                event = "discovery.name_reserved", %server, tool = name, suppressed,
+                "a tool is left out: on a route with discovery its name is that of a tool of the gateway"
+            );
+        }
+        let code = if is_reserved { RESERVED_NAME } else { FlowClause::Planner.code() };
+        WithheldItem { server: server.as_str().into(), name: name.into(), code, detector: None }
     }
 
     /// The finding about what the trusted planner is not shown. It is counted.
@@ -72,17 +101,16 @@ pub(super) fn is_reviewed(facts: &Facts, server: &ServerName, kind: ItemKind, na
     !is_made || versions.any(|version| version.state == ApprovalState::Approved)
 }
 
-/// The items of a list that a planner is not shown, for the record.
-pub(super) fn left_out_items<'a>(
-    server: &'a ServerName,
-    names: impl Iterator<Item = &'a str> + 'a,
-) -> impl Iterator<Item = WithheldItem> + 'a {
-    names.map(move |name| WithheldItem {
-        server: server.as_str().into(),
-        name: name.into(),
-        code: FlowClause::Planner.code(),
-        detector: None,
-    })
+impl Route {
+    /// Whether a tool of a server would have the name of a tool of the gateway on a route with discovery.
+    fn is_reserved(&self, catalog: &Catalog, name: &str) -> bool {
+        let (server, kind) = (catalog.server(), catalog.kind());
+        if kind != ItemKind::Tool || self.discovery.is_none() {
+            return false;
+        }
+        let shown = self.naming(server, Arc::default()).show(server, kind, name);
+        shown.is_some_and(|shown| DiscoveryTool::named(&shown).is_some())
+    }
 }
 
 impl UpstreamCall {

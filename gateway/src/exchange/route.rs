@@ -7,8 +7,11 @@ use std::sync::Arc;
 use policy::definition::offer::ItemKind;
 use policy::flow::planner::Planner;
 use policy_core::subject::name::ServerName;
+use policy_core::subject::pattern::Pattern;
 
 use super::Gateway;
+use super::tool_index::ToolIndexCache;
+use crate::config::settings::{DiscoverySettings, ListedTools};
 use crate::mcp::tool_naming::{NameForm, Naming, PrefixMode};
 use crate::outbound::guardrail::GuardrailClient;
 use crate::upstream::Upstream;
@@ -51,6 +54,29 @@ pub struct Route {
     pub guardrails: Vec<GuardrailClient>,
     /// The planner that the route is for, if there are two.
     pub planner: Option<Planner>,
+    /// How models find the tools of the route; `None` if its list has all.
+    pub discovery: Option<RouteDiscovery>,
+}
+
+/// The discovery of a route.
+#[derive(Debug)]
+pub struct RouteDiscovery {
+    /// What the list has, and how many tools an answer.
+    pub settings: DiscoverySettings,
+    index: Arc<ToolIndexCache>,
+}
+
+impl RouteDiscovery {
+    /// Discovery with these settings.
+    #[must_use]
+    pub fn new(settings: DiscoverySettings) -> Self {
+        Self { settings, index: Arc::default() }
+    }
+
+    /// The index in which tools are found.
+    pub(super) fn index(&self) -> Arc<ToolIndexCache> {
+        Arc::clone(&self.index)
+    }
 }
 
 impl Route {
@@ -65,7 +91,7 @@ impl Route {
         let names = servers.iter().map(|server| server.name().clone()).collect();
         let identities: Vec<_> = servers.iter().map(|server| server.identity()).collect();
         let identity = format!("{path} {}", identities.join(" ")).into();
-        Self { path, servers, names, identity, prefix, guardrails, planner: None }
+        Self { path, servers, names, identity, prefix, guardrails, planner: None, discovery: None }
     }
 
     /// The same for one of two planners. Sessions and sealed ids of a route for another planner do not open here.
@@ -74,6 +100,21 @@ impl Route {
         let Some(kind) = planner else { return self };
         let identity = format!("{} planner={}", self.identity, kind.as_str()).into();
         Self { identity, planner, ..self }
+    }
+
+    /// The same with discovery of its tools.
+    #[must_use]
+    pub fn with_discovery(self, discovery: Option<DiscoverySettings>) -> Self {
+        Self { discovery: discovery.map(RouteDiscovery::new), ..self }
+    }
+
+    /// Patterns for the tools of servers that the list has; `None` if it has all that the caller may use.
+    #[must_use]
+    pub fn only(&self, kind: ItemKind) -> Option<&[Pattern]> {
+        match &self.discovery.as_ref().filter(|_| kind == ItemKind::Tool)?.settings.listed {
+            ListedTools::All => None,
+            ListedTools::Only(patterns) => Some(patterns),
+        }
     }
 
     /// What a session is bound to besides its principal: the path and the servers in order. A session does not open

@@ -10,6 +10,7 @@ use super::credential_check::CredentialCheck;
 use super::decoy_kind::DecoyKind;
 use super::outcome::ExchangeOutcome;
 use super::{Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, ServerMetrics};
+use crate::mcp::discovery_tools::DiscoveryTool;
 
 /// The data points of a metric.
 type DataPoints = Vec<(Labels, MetricValue)>;
@@ -164,6 +165,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         unit: "",
         help: "Principals to whom everything is refused because they touched a decoy.",
         source: MetricSource::Level(|m| &m.locks),
+    },
+    MetricDefinition {
+        name: "portcullis.discovery_calls",
+        unit: "",
+        help: "Calls of the tools by which models find and call tools.",
+        source: MetricSource::Points(discovery),
     },
     MetricDefinition {
         name: "portcullis.content_findings",
@@ -575,6 +582,11 @@ fn approvals(metrics: &Metrics) -> DataPoints {
 fn decoys(metrics: &Metrics) -> DataPoints {
     let kinds = DecoyKind::ALL.iter().map(|kind| kind.as_str());
     by_label("kind", kinds, &metrics.decoys)
+}
+
+fn discovery(metrics: &Metrics) -> DataPoints {
+    let tools = DiscoveryTool::ALL.iter().map(|tool| tool.name());
+    by_label("tool", tools, &metrics.discovery)
 }
 
 fn credentials(metrics: &Metrics) -> DataPoints {

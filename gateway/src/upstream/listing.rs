@@ -117,9 +117,37 @@ pub struct RenderedView {
     naming: Naming,
     /// The definitions as JSON, separated by commas.
     offers: Bytes,
+    items: Box<[RenderedItem]>,
+    /// Digests of the definitions as they are written, in their order.
+    digests: OnceLock<Box<[[u8; 32]]>>,
     /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
     /// a JSON Pointer.
     unused: Vec<String>,
+}
+
+/// A definition in a [`RenderedView`].
+#[derive(Debug)]
+pub struct RenderedItem {
+    /// The name on the route.
+    name: Box<str>,
+    /// The name that the server uses.
+    own_name: Box<str>,
+    /// Where it is in the JSON.
+    place: Range<usize>,
+}
+
+impl RenderedItem {
+    /// The name on the route.
+    #[must_use]
+    pub const fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name that the server uses.
+    #[must_use]
+    pub const fn own_name(&self) -> &str {
+        &self.own_name
+    }
 }
 
 impl RenderedView {
@@ -133,6 +161,41 @@ impl RenderedView {
     #[must_use]
     pub const fn offers(&self) -> &Bytes {
         &self.offers
+    }
+
+    /// The definitions, in the order of the JSON.
+    #[must_use]
+    pub const fn items(&self) -> &[RenderedItem] {
+        &self.items
+    }
+
+    /// The JSON of one of its definitions.
+    #[must_use]
+    pub fn definition(&self, item: &RenderedItem) -> Bytes {
+        // INVARIANT: the place is one of these bytes; both were written together.
+        if item.place.end <= self.offers.len() {
+            self.offers.slice(item.place.clone())
+        } else {
+            Bytes::new()
+        }
+    }
+
+    /// The digests of the definitions, if they were computed before.
+    #[must_use]
+    pub fn known_digests(&self) -> Option<&[[u8; 32]]> {
+        self.digests.get().map(|digests| &**digests)
+    }
+
+    /// A digest of each definition as it is written, with its server and its name there. Computed once; the cost is linear
+    /// in the length of the JSON.
+    #[must_use]
+    pub fn digests(&self, server: &ServerName) -> &[[u8; 32]] {
+        let digest = |item: &RenderedItem| {
+            let definition = self.definition(item);
+            let parts = [server.as_str().as_bytes(), b"\0", item.own_name.as_bytes(), b"\0"];
+            sha256(&[&parts.concat(), &*definition].concat())
+        };
+        self.digests.get_or_init(|| self.items.iter().map(digest).collect())
     }
 
     /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
@@ -249,8 +312,9 @@ impl Listing {
         naming: Naming,
         overrides: &Overrides,
     ) -> Arc<RenderedView> {
-        let (offers, unused) = write(&view, self.catalog.server(), &naming, overrides);
-        let written = Arc::new(RenderedView { view, naming, offers, unused });
+        let (offers, items, unused) = write(&view, self.catalog.server(), &naming, overrides);
+        let (items, digests) = (items.into(), OnceLock::new());
+        let written = Arc::new(RenderedView { view, naming, offers, items, digests, unused });
         self.views.rcu(|views| {
             // The oldest views are dropped first; they can be rendered again.
             let mut bytes = written.offers.len();
@@ -269,15 +333,15 @@ impl Listing {
 /// Renders the visible definitions, with their names on the route and the operator's descriptions in place of the
 /// server's.
 ///
-/// Also returns the arguments, each after the name of its tool, for which there is a description and which the tool
+/// Also returns where each of them is, and the arguments, each after the name of its tool, for which there is a description and which the tool
 /// does not have.
 fn write(
     view: &CatalogView,
     server: &ServerName,
     naming: &Naming,
     overrides: &Overrides,
-) -> (Bytes, Vec<String>) {
-    let (mut out, mut unused) = (Vec::new(), Vec::new());
+) -> (Bytes, Vec<RenderedItem>, Vec<String>) {
+    let (mut out, mut items, mut unused) = (Vec::new(), Vec::new(), Vec::new());
     for (offer, definition) in view.definitions() {
         let key = definition.get(offer.kind().key());
         let (Some(key), Some(name)) =
@@ -314,9 +378,13 @@ fn write(
                 }
             }
         }
+        let start = out.len();
         edits.write(definition, &mut out);
+        let place = start..out.len();
+        let own_name = offer.name().as_str().into();
+        items.push(RenderedItem { name: name.into(), own_name, place });
     }
-    (out.into(), unused)
+    (out.into(), items, unused)
 }
 
 /// A definition without what points to apps that have another URI on the route: a client does not take that for an app,

@@ -385,8 +385,13 @@ impl FlowPolicy {
         self.mode != FlowMode::Off || self.is_read
     }
 
-    /// The entries about something that a server offers, the most specific one first.
-    fn entries_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> Vec<&GivenLabels> {
+    /// What the entries say of something that a server offers, the entry that counts most first.
+    fn entries_of<'a>(
+        &'a self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Vec<&'a GivenLabels> {
         let concerns = |label: &&CompiledLabel| {
             server.is_among(&label.servers)
                 && match &label.tools {
@@ -406,6 +411,12 @@ impl FlowPolicy {
     #[must_use]
     pub fn has_labels(&self, server: &ServerName, kind: ItemKind, name: &str) -> bool {
         !self.entries_of(server, kind, name).is_empty()
+    }
+
+    /// The `sink` that an entry gives to something that a server offers; `None` if no entry does.
+    #[must_use]
+    pub fn sink_of(&self, server: &ServerName, kind: ItemKind, name: &str) -> Option<Sink> {
+        self.entries_of(server, kind, name).iter().find_map(|entry| entry.sink)
     }
 
     /// What is known about something that a server offers. What no entry labels has the strictest labels.

@@ -107,6 +107,10 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     }),
     ("id", |of, line, key| plain(line, key, &of.record.texts().id)),
     ("listener", |of, line, key| foreign(line, key, Some(&of.record.listener))),
+    ("mended", |of, line, key| {
+        let mended = of.record.through.as_ref().map_or(&[][..], |through| &through.mended);
+        some(line, key, mended.iter().map(|mend| mend.as_str()));
+    }),
     ("method", |of, line, key| of.record.named(line, key, of.record.method.as_deref())),
     // Written by the author of the policy, but read where the words of peers are.
     ("missing", |of, line, key| of.record.named(line, key, of.record.missing())),
@@ -173,6 +177,10 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         }
     }),
     (ItemKind::Template.as_str(), |of, line, key| of.item(line, key, ItemKind::Template)),
+    ("through", |of, line, key| {
+        let through = of.record.through.as_ref();
+        foreign(line, key, through.map(|through| through.class.call_tool()));
+    }),
     ("time", |of, line, key| plain(line, key, of.record.texts().time.as_bytes())),
     ("token", |of, line, key| {
         foreign(line, key, of.claims().and_then(|claims| claims.token.as_deref()));

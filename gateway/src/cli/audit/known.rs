@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 122] = [
+const REASONS: [&str; 125] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -63,6 +63,7 @@ const REASONS: [&str; 122] = [
     "event-webhook",
     "client-answer",
     "revoked",
+    "discovery-name",
     "decoy",
     "host-not-allowed",
     "origin-not-allowed",
@@ -93,6 +94,8 @@ const REASONS: [&str; 122] = [
     "rate-limited",
     "budget-exceeded",
     "repeated-call",
+    "discovery-form",
+    "discovery-class",
     "gateway-loop",
     "gateway-hops",
     "media-type",

@@ -10,6 +10,7 @@ mod apps;
 mod audit;
 mod budgets;
 mod decoys;
+mod discovery;
 mod guardrail;
 mod identity;
 mod credential;
@@ -39,6 +40,7 @@ pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };
 pub(super) use decoys::{RawDecoyTool, RawDecoys, RawHoneytoken, RawLock};
+pub(super) use discovery::{RawDiscovery, RawDiscoveryMode};
 pub use guardrail::GuardrailFailure;
 pub(super) use guardrail::RawGuardrail;
 pub(super) use identity::{
@@ -529,6 +531,9 @@ pub(super) struct RawRoute {
     /// The planner that the route is for, of two: `trusted` is shown nothing untrusted, `untrusted` can only read. Needs
     /// `policy.flow`. If not given, the route is for one agent that does both.
     pub(super) planner: Option<Planner>,
+    /// How models find the tools of the route, where its list is too long to read.
+    #[serde(default)]
+    pub(super) discovery: RawDiscovery,
     /// The requirements on access tokens.
     #[serde(default)]
     pub(super) oauth: RawRouteOauth,

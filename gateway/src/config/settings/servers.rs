@@ -693,12 +693,14 @@ impl SettingsCompiler<'_> {
             self.exchanged(&at, &found, servers, &oauth, listeners);
             let guardrails = self.guardrails(&at, raw.guardrails);
             let (http_sse, planner) = (raw.http_sse, raw.planner);
+            let discovery = self.discovery(&format!("{at}/discovery"), raw.discovery);
             routes.push(RouteSettings {
                 path,
                 servers: found,
                 prefix,
                 http_sse,
                 planner,
+                discovery,
                 oauth,
                 guardrails,
             });

@@ -1,0 +1,67 @@
+//! Compiles the `discovery` section of a route.
+
+use policy_core::subject::pattern::Pattern;
+
+use super::compiler::SettingsCompiler;
+use super::raw::{RawDiscovery, RawDiscoveryMode};
+
+/// Most tools of one answer of `find_tools`.
+pub const MAX_FOUND_TOOLS: usize = 50;
+/// How many tools `find_tools` answers if nothing says how many.
+const USUAL_FOUND_TOOLS: usize = 10;
+/// Most patterns in `always`, and their longest one in bytes.
+const MAX_PATTERNS: usize = 256;
+const MAX_PATTERN_BYTES: usize = 256;
+
+/// Which tools of the servers the list of a route with discovery has.
+#[derive(Clone, Debug)]
+pub enum ListedTools {
+    /// All that the caller may use.
+    All,
+    /// Of these those whose names on the route match one of the patterns.
+    Only(Vec<Pattern>),
+}
+
+/// How models find the tools of a route.
+#[derive(Clone, Debug)]
+pub struct DiscoverySettings {
+    /// Which tools of the servers the list has.
+    pub listed: ListedTools,
+    /// How many tools an answer has if its caller asks for no number.
+    pub limit: usize,
+}
+
+impl SettingsCompiler<'_> {
+    /// The discovery of a route; `None` if it is off.
+    pub(super) fn discovery(&mut self, at: &str, raw: RawDiscovery) -> Option<DiscoverySettings> {
+        let RawDiscovery { mode, always, limit } = raw;
+        let limit = limit.unwrap_or(USUAL_FOUND_TOOLS);
+        if !(1..=MAX_FOUND_TOOLS).contains(&limit) {
+            let message = format!("`find_tools` cannot answer {limit} tools");
+            let help = format!("write a number from 1 to {MAX_FOUND_TOOLS}");
+            self.report(&format!("{at}/limit"), message, help);
+        }
+        if always.len() > MAX_PATTERNS {
+            let message = format!("there are more than {MAX_PATTERNS} patterns");
+            self.report(&format!("{at}/always"), message, "write patterns with `*`");
+        }
+        if mode != RawDiscoveryMode::Search && !always.is_empty() {
+            let message = "these patterns have no effect: only the mode `search` leaves tools out";
+            self.report(&format!("{at}/always"), message, "set `mode: search`, or remove them");
+        }
+        for (n, text) in always.iter().enumerate() {
+            if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
+                let help = "write the name of a tool on this route, with `*` for any characters";
+                self.report(&format!("{at}/always/{n}"), "no tool can have this name", help);
+            }
+        }
+        let listed = match mode {
+            RawDiscoveryMode::Off => return None,
+            RawDiscoveryMode::Both => ListedTools::All,
+            RawDiscoveryMode::Search => {
+                ListedTools::Only(always.iter().map(|text| Pattern::new(text)).collect())
+            }
+        };
+        Some(DiscoverySettings { listed, limit })
+    }
+}

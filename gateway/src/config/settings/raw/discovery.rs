@@ -1,0 +1,32 @@
+//! The `discovery` section of a route as written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Whether models find the tools of a route by words, instead of reading all of them in a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "DiscoveryMode")]
+pub(in crate::config::settings) enum RawDiscoveryMode {
+    /// The list has every tool that the caller may use.
+    #[default]
+    Off,
+    /// The list has the tools of the gateway and those of `always`; the others are found with `find_tools`.
+    Search,
+    /// The list has every tool that the caller may use, and the tools of the gateway.
+    Both,
+}
+
+/// How models find the tools of a route.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "DiscoverySettings")]
+pub(in crate::config::settings) struct RawDiscovery {
+    /// What the list of tools has: `off` (default), `search` or `both`.
+    pub(in crate::config::settings) mode: RawDiscoveryMode,
+    /// Patterns for the names on the route of tools that the list has in the mode `search` as well, such as
+    /// `files__read` or `files__*`. At most 256.
+    pub(in crate::config::settings) always: Vec<String>,
+    /// How many tools `find_tools` answers if its caller asks for no number, at most 50. Default 10.
+    pub(in crate::config::settings) limit: Option<usize>,
+}
