@@ -965,7 +965,8 @@ fn what_is_said_of_a_policy_before_it_decides_knows_of_approvals() {
     for step in ["asked", "approved"] {
         assert!(found.contains(&format!("approval ana up/send {step} {id}")), "{step} in {found}");
     }
-    assert!(!gateway.metrics().contains("portcullis_denials_total{reason=\"approval"), "no denial");
+    let denied = "portcullis_denials_total{reason=\"approval-required\"} 0";
+    assert!(gateway.metrics().contains(denied), "{}", gateway.metrics());
     let doctor = ["doctor", "--timeout", "1s"];
     let mut kept = config(&server, &folder, "");
     let file = folder.path().join("state/approvals");

@@ -2,6 +2,7 @@
 
 use json::Value;
 use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::definition::registry::ToolEffect;
 use policy::engine::pipeline::Policy;
 use policy_core::subject::name::ServerName;
 
@@ -9,10 +10,17 @@ use super::nested_call::{UnclearCall, example};
 use crate::edge::failure::{CallCorrection, DiscoveryMistake, Failure};
 use crate::mcp::discovery_tools::{CallMend, ThroughCall, ToolClass};
 
-/// The class of a tool of a server.
+/// The class of a tool of a server: by what the operator says of it, and otherwise by what the server says.
 pub(super) fn class_of(policy: &Policy, server: &ServerName, offer: &CatalogItem) -> ToolClass {
-    let sink = policy.flow().sink_of(server, ItemKind::Tool, offer.name().as_str());
-    ToolClass::of(sink, offer.definition())
+    let name = offer.name().as_str();
+    let sink = policy.flow().sink_of(server, ItemKind::Tool, name);
+    let known = policy.registered(server, ItemKind::Tool, name);
+    match known.and_then(|known| known.effect).filter(|_| sink.is_none()) {
+        Some(ToolEffect::Read) => ToolClass::Read,
+        Some(ToolEffect::Write) => ToolClass::Write,
+        Some(ToolEffect::Destructive) => ToolClass::Destructive,
+        None => ToolClass::of(sink, offer.definition()),
+    }
 }
 
 /// A call that the policy permits.

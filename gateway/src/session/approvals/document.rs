@@ -50,7 +50,7 @@ pub fn details(object: &mut Object<'_>, question: &ApprovalQuestion) {
         flow.text("note", violation.clause.note());
         flow.text("integrity", question.labels.integrity.as_str());
         flow.text("confidentiality", question.labels.confidentiality.as_str());
-        flow.text("approvalMeans", super::form::ENDORSES);
+        flow.text("approvalMeans", super::question::ENDORSES);
         flow.close();
     }
     if !question.origins.is_empty() {

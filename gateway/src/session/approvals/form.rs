@@ -4,7 +4,7 @@ use json::Value;
 use policy::flow::guard::Origin;
 
 use super::drawing::drawn_text;
-use super::question::ApprovalQuestion;
+use super::question::{ApprovalQuestion, ENDORSES};
 use super::{AnswerSource, ApprovalAnswer, ApprovalVerdict};
 use crate::mcp::wire::Object;
 
@@ -12,10 +12,6 @@ use crate::mcp::wire::Object;
 pub const FORM_KEY: &str = "portcullis-approval";
 /// The field of the form.
 const FIELD: &str = "approve";
-
-/// What else an approval means if flow control asks, as `FlowPolicy::endorse` has it.
-pub(super) const ENDORSES: &str = "if you approve, the targets of this call, and the value in question, count as given in this flow: \
-                        later calls to them are not asked about, also with confidential text";
 
 /// The params of an `elicitation/create` request of the gateway itself. Only [`ApprovalQuestion::form`] writes them, and
 /// no text of a server is in them.

@@ -19,6 +19,10 @@ use crate::session::flow_store::FlowKey;
 /// Begins what is hashed for a binding.
 const FORMAT: &[u8] = b"portcullis approval v1";
 
+/// What else an approval means if flow control asks, as `FlowPolicy::endorse` has it.
+pub(super) const ENDORSES: &str = "if you approve, the targets of this call, and the value in question, count as given in this flow: \
+                        later calls to them are not asked about, also with confidential text";
+
 /// The id of a question: 128 random bits in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApprovalId(Box<str>);
