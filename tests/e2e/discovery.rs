@@ -556,6 +556,43 @@ fn a_person_approves_the_call_of_the_tool_itself() {
 }
 
 #[test]
+fn a_planner_finds_and_calls_only_what_it_may_use() {
+    for era in ERAS {
+        let up = guarded(era);
+        let mut config = guarding(&up);
+        config.policy = config.policy.replace(
+            "mode: deny",
+            "mode: deny\n  channel: [{name: amount, schema: {type: number, minimum: 0, maximum: 9}}]",
+        );
+        config.routes = "- {path: /mcp, servers: [up], planner: trusted, discovery: {mode: search}}\n\
+                         - {path: /reader, servers: [up], planner: untrusted, discovery: {mode: search}}"
+            .to_owned();
+        let gateway = config.start();
+        let reader = client(&gateway, "/reader", era, ANA);
+        assert_eq!(reader.tools(), [&OURS[..], &["portcullis_channel_pass"]].concat());
+        let all = "send something, wipe a disk, read a page, say that it reads, call once";
+        let mut seen = found(&reader, all);
+        seen.sort();
+        assert_eq!(seen, ["often", "web"]);
+        assert!(gateway.last()["withheld"].to_string().contains("up/send: flow-planner"));
+        assert!(found(&client(&gateway, "/mcp", era, ANA), all).contains(&"send".to_owned()));
+        let to = json!({ "to": "bob" });
+        let direct = without_ids(&reader.call("send", &to));
+        assert_eq!(gateway.last()["reason"], "flow-planner");
+        let nested = json!({ "name": "send", "arguments": to });
+        assert_eq!(without_ids(&reader.call("call_write_tool", &nested)), direct);
+        assert_eq!(gateway.last()["reason"], "flow-planner");
+        let channel = json!({ "name": "portcullis_channel_pass", "arguments": { "name": "amount", "value": 1 } });
+        let refused = reader.call("call_write_tool", &channel);
+        assert!(
+            refused.text().contains("is a tool of the gateway. Call it directly"),
+            "{refused:?}"
+        );
+        assert!(up.tool_calls().is_empty());
+    }
+}
+
+#[test]
 fn no_tool_of_a_server_has_the_name_of_a_tool_of_the_gateway() {
     for era in ERAS {
         let up = server(era, [OURS.map(tool).to_vec(), file_tools()].concat());
