@@ -37,6 +37,7 @@ mod deploy;
 mod decoys;
 mod deputy;
 mod discovery;
+mod calling_through;
 mod documents;
 mod egress;
 mod extensions;
