@@ -33,9 +33,9 @@ impl Default for Signals {
 /// What each score counts in the fused one. The defaults were chosen on the development data; see `docs/discovery.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// Shared words, relative to the best tool.
+    /// Shared words.
     pub lexical: f32,
-    /// Words of similar meaning, relative to the best tool.
+    /// Words of similar meaning.
     pub soft: f32,
     /// The cosine between the directions.
     pub semantic: f32,
@@ -52,9 +52,9 @@ pub struct Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            lexical: 0.2,
-            soft: 0.9,
-            semantic: 1.2,
+            lexical: 0.4,
+            soft: 1.1,
+            semantic: 0.6,
             history: 0.15,
             available: 0.3,
             judged: 0.5,
@@ -74,19 +74,22 @@ pub struct Scores {
     pub semantic: f32,
 }
 
-/// The best scores among the tools that the caller may use.
+/// What the scores of words are divided by: the geometric mean of the best score among the tools that the caller may
+/// use and of what the words of the query count. Words thus count in full where they are found, and less where the best
+/// tool has few of them: the request is in other words then, and its direction says more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Best {
-    pub(crate) lexical: f32,
-    pub(crate) soft: f32,
+    lexical: f32,
+    soft: f32,
 }
 
 impl Best {
-    pub(crate) fn of(scores: impl Iterator<Item = Scores>) -> Self {
-        scores.fold(Self::default(), |best, one| Self {
+    pub(crate) fn of(weight: f32, scores: impl Iterator<Item = Scores>) -> Self {
+        let best = scores.fold(Self::default(), |best, one| Self {
             lexical: best.lexical.max(one.lexical),
             soft: best.soft.max(one.soft),
-        })
+        });
+        Self { lexical: (best.lexical * weight).sqrt(), soft: (best.soft * weight).sqrt() }
     }
 }
 

@@ -196,7 +196,7 @@ impl Index {
         });
         let found: Vec<_> =
             found.filter(|(_, scores)| is_found(search.strategy, *scores)).collect();
-        let best = Best::of(found.iter().map(|(_, scores)| *scores));
+        let best = Best::of(query.weight(), found.iter().map(|(_, scores)| *scores));
         let scored = found.into_iter().map(|(tool, scores)| {
             let score = fuse(search.strategy, search.weights, scores, signals(tool), best);
             Hit { tool, score, scores, matches: Vec::new() }

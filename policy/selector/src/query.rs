@@ -43,6 +43,11 @@ impl Query {
         Self { terms: terms.collect(), direction }
     }
 
+    /// What all words of the query count together.
+    pub(crate) fn weight(&self) -> f32 {
+        self.terms.iter().map(|term| term.weight).sum()
+    }
+
     /// The words of the query that count, with their endings removed.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| term.word.as_str())

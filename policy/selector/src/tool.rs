@@ -1,6 +1,7 @@
 //! What the definition of a tool says of it: its names, its descriptions and those of its parameters.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use json::Value;
 
@@ -77,12 +78,58 @@ impl ToolText {
         FieldWords([
             distinct(words(&self.name, MAX_NAME_WORDS)),
             distinct(words(&self.title, MAX_NAME_WORDS)),
-            distinct(words(&self.description, MAX_DESCRIPTION_WORDS)),
+            distinct(words(&told(&self.description), MAX_DESCRIPTION_WORDS)),
             distinct(named),
             distinct(described),
             distinct(words(server, MAX_NAME_WORDS)),
         ])
     }
+}
+
+/// Words by which a text advertises a tool.
+const ADVERTISING: &[&str] = &[
+    "always",
+    "anything",
+    "best",
+    "call",
+    "choose",
+    "every",
+    "favorite",
+    "first",
+    "highest",
+    "important",
+    "must",
+    "official",
+    "only",
+    "pick",
+    "powerful",
+    "prefer",
+    "preferred",
+    "priority",
+    "rank",
+    "recommended",
+    "top",
+    "trusted",
+    "whatever",
+];
+/// Most bytes of a description that are looked at for advertisements.
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
+
+/// A description without the sentences that speak of choosing the tool: they say nothing of what it does.
+fn told(description: &str) -> String {
+    let description = description
+        .get(..description.floor_char_boundary(MAX_DESCRIPTION_BYTES))
+        .unwrap_or_default();
+    let sentences = description.split_inclusive(['.', '!', '?', '\n']);
+    sentences.filter(|sentence| !advertises(sentence)).collect()
+}
+
+/// Whether a sentence speaks of the tool itself, and in the words of an advertisement.
+fn advertises(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase();
+    let words: BTreeSet<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();
+    let speaks_of_itself = ["tool", "tools", "me"].iter().any(|word| words.contains(word));
+    speaks_of_itself && ADVERTISING.iter().any(|word| words.contains(word))
 }
 
 /// The member of an object, if it is a text.
@@ -92,7 +139,7 @@ fn text(object: Value<'_>, member: &str) -> Option<String> {
 
 /// The words without repetitions, in the order of their first mention.
 fn distinct(words: Vec<String>) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     words.into_iter().filter(|word| seen.insert(word.clone())).collect()
 }
 

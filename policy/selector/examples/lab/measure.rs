@@ -218,13 +218,15 @@ pub(crate) fn speed(all: &Catalogue, model: &'static Model, pairs: &[Request]) {
         let build = began.elapsed().as_millis();
         let weights = Weights::default();
         let search = Search { strategy: Strategy::Fused, limit: LIMIT, weights: &weights };
-        let timed = |request: &Request| {
+        let once = |request: &Request| {
             let began = Instant::now();
             let query = Query::new(model, &request.text);
             let ranking = index.search(&query, &search, |_| true, |_| Signals::default());
             assert!(ranking.hits.len() <= LIMIT);
             began.elapsed().as_micros()
         };
+        // The least of five: what else runs on the machine is not measured.
+        let timed = |request: &Request| (0..5).map(|_| once(request)).min().unwrap();
         let mut times: Vec<_> = pairs.iter().take(2000).map(timed).collect();
         times.sort_unstable();
         let at = |share: usize| times[times.len() * share / 100];
