@@ -4,12 +4,12 @@
 //! configuration. An approval is spent by one call ([`Approvals::spend`]), within the time that the question had. State
 //! that is lost denies: a call that finds no approval asks again.
 
+mod question;
 mod document;
 mod drawing;
 mod stored;
 mod file;
 mod memory;
-mod question;
 mod form;
 
 use std::fmt;
