@@ -1,0 +1,119 @@
+//! How the scores of a tool become one.
+
+/// Which scores rank the tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Words that the query and the definition share.
+    Lexical,
+    /// The directions of the query and of the definition.
+    Semantic,
+    /// Every score.
+    #[default]
+    Fused,
+}
+
+/// What is known of a tool besides its definition. Every number is between 0 and 1; a number outside is brought inside.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Signals {
+    /// How often similar requests led to this tool before. 0 if nothing is known.
+    pub history: f32,
+    /// How likely a call of it succeeds now: 0 if its server is not reached, and less than 1 if calls fail. 1 if
+    /// nothing is known.
+    pub available: f32,
+    /// The place that a judge gave it: 1 for the first, less for the following, 0 for no place.
+    pub judged: f32,
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self { history: 0.0, available: 1.0, judged: 0.0 }
+    }
+}
+
+/// What each score counts in the fused one. The defaults were chosen on the development data; see `docs/discovery.md`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// Shared words, relative to the best tool.
+    pub lexical: f32,
+    /// Words of similar meaning, relative to the best tool.
+    pub soft: f32,
+    /// The cosine between the directions.
+    pub semantic: f32,
+    /// [`Signals::history`].
+    pub history: f32,
+    /// What is lost if [`Signals::available`] is 0.
+    pub available: f32,
+    /// [`Signals::judged`].
+    pub judged: f32,
+    /// Two tools are close if their fused scores differ by less.
+    pub close: f32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            lexical: 0.2,
+            soft: 0.5,
+            semantic: 1.0,
+            history: 0.15,
+            available: 0.3,
+            judged: 0.5,
+            close: 0.03,
+        }
+    }
+}
+
+/// The scores of a tool for a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// BM25F over the words that both have. Not bounded.
+    pub lexical: f32,
+    /// The same over words of similar meaning. Not bounded.
+    pub soft: f32,
+    /// The cosine between the directions, between -1 and 1.
+    pub semantic: f32,
+}
+
+/// The best scores among the tools that the caller may use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Best {
+    pub(crate) lexical: f32,
+    pub(crate) soft: f32,
+}
+
+impl Best {
+    pub(crate) fn of(scores: impl Iterator<Item = Scores>) -> Self {
+        scores.fold(Self::default(), |best, one| Self {
+            lexical: best.lexical.max(one.lexical),
+            soft: best.soft.max(one.soft),
+        })
+    }
+}
+
+/// The score by which a tool is ranked.
+pub(crate) fn fuse(
+    strategy: Strategy,
+    weights: &Weights,
+    scores: Scores,
+    signals: Signals,
+    best: Best,
+) -> f32 {
+    let relative = |score: f32, best: f32| if best > 0.0 { score / best } else { 0.0 };
+    match strategy {
+        Strategy::Lexical => scores.lexical,
+        Strategy::Semantic => scores.semantic,
+        Strategy::Fused => {
+            weights.lexical * relative(scores.lexical, best.lexical)
+                + weights.soft * relative(scores.soft, best.soft)
+                + weights.semantic * scores.semantic
+                + weights.history * unit(signals.history)
+                - weights.available * (1.0 - unit(signals.available))
+                + weights.judged * unit(signals.judged)
+        }
+    }
+}
+
+/// A number between 0 and 1; what is no number is 0.
+fn unit(number: f32) -> f32 {
+    if number.is_nan() { 0.0 } else { number.clamp(0.0, 1.0) }
+}
