@@ -48,10 +48,8 @@ impl Policy {
     ) -> Option<AppViolation> {
         let is_listed = offer.is_some_and(|offer| is_app(offer.definition()));
         let is_resource = matches!(kind, ItemKind::Resource | ItemKind::Template);
-        let is_app_name = match kind {
-            ItemKind::Template => is_app_template(name),
-            _ => is_app_uri(name),
-        };
+        let is_app_name =
+            if kind == ItemKind::Template { is_app_template(name) } else { is_app_uri(name) };
         if !is_resource || !is_listed && !is_app_name {
             return None;
         }
