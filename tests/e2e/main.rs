@@ -38,6 +38,7 @@ mod decoys;
 mod deputy;
 mod documents;
 mod egress;
+mod evaluating;
 mod extensions;
 mod federation;
 mod first_hour;

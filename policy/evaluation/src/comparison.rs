@@ -254,10 +254,14 @@ impl Differ<'_> {
                     (ChangeKind::Arguments, is_gone)
                 }
             };
-            let is_known = self
-                .found
-                .iter()
-                .any(|one| one.tool == old.name && one.at == change.at && one.falls);
+            // What the comparison of the arguments has said already is not said again.
+            let is_known = self.found.iter().any(|one| {
+                let within = change.at.strip_prefix(&*one.at);
+                one.tool == old.name
+                    && one.falls
+                    && !one.at.is_empty()
+                    && within.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            });
             if !is_known {
                 self.note(&old.name, kind, &change.at, (falls, change.what));
             }

@@ -3,10 +3,10 @@
 //! async, no randomness, and no model but the table of words of the selector. `docs/evaluation.md` describes the figures.
 //!
 //! - [`ratio`]: a share and how certain it is
+//! - [`likeness`]: how much of a text another one keeps
 //! - [`tool`]: a definition, prepared for evaluation
 //! - [`example`]: what is expected of the definitions
 //! - [`suite`]: definitions and examples
-//! - [`likeness`]: how much of a text another one keeps
 //! - [`shape`]: what an input schema takes, argument by argument
 //! - [`result`]: what came out for each example, and the figures
 //! - [`run`]: the evaluation
@@ -16,10 +16,10 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod ratio;
+pub mod likeness;
 pub mod tool;
 pub mod example;
 pub mod suite;
-pub mod likeness;
 pub mod shape;
 pub mod result;
 pub mod run;

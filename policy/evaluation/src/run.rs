@@ -211,3 +211,72 @@ fn outcome(expected: &ExpectedOutcome, decision: CallDecision) -> OutcomeResult 
     let is_reason = expected.reason.is_none() || expected.reason == reason;
     OutcomeResult { is_expected: allowed == expected.allowed && is_reason, allowed, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use json::{Document, JsonBounds};
+    use selector::model::Model;
+
+    use super::*;
+
+    fn document(text: &str) -> Arc<Document> {
+        Arc::new(Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).unwrap())
+    }
+
+    fn name(name: &str) -> ToolName {
+        ToolName { server: "mail".into(), name: name.into() }
+    }
+
+    fn tool(tool: &str, description: &str) -> Arc<EvaluatedTool> {
+        let schema = r#"{"type":"object","properties":{"to":{"type":"string"}}}"#;
+        let text =
+            format!(r#"{{"name":"{tool}","description":"{description}","inputSchema":{schema}}}"#);
+        Arc::new(EvaluatedTool::new(Model::built_in(), "mail", &document(&text)).unwrap())
+    }
+
+    fn example(query: &str, expected: &str, arguments: &str) -> Example {
+        Example {
+            id: query.to_owned(),
+            file: "send.examples.jsonl".into(),
+            line: 1,
+            query: query.to_owned(),
+            expected: vec![name(expected)],
+            forbidden: vec![name("purge")],
+            arguments: Some(Fragment::whole(document(arguments))),
+            forbidden_arguments: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    #[test]
+    fn each_example_has_its_rank_and_its_mistakes() {
+        let tools = vec![
+            tool("send", "Send a letter to somebody"),
+            tool("purge", "Purge the whole archive for good"),
+        ];
+        let definitions = Definitions::new(Model::built_in(), tools);
+        let examples = vec![
+            example("send a letter", "send", r#"{"to":"ana"}"#),
+            example("purge the archive", "send", r#"{"to":7}"#),
+            example("send a letter", "gone", r#"{"other":"ana"}"#),
+        ];
+        let examples = Examples::new(Model::built_in(), examples, BTreeMap::new());
+        let evaluation = evaluate(&definitions, &examples, 1, &NoJudge);
+        let [first, second, third] = evaluation.results.as_slice() else { panic!("three") };
+        assert!(first.rank == Some(1) && first.margin > 0.0 && !first.is_wrong(), "{first:?}");
+        assert_eq!((&second.taken, second.above.len()), (&Some(name("purge")), 1), "{second:?}");
+        assert!(second.misfit.as_ref().unwrap().starts_with("`/to`"), "{second:?}");
+        assert!(third.rank.is_none() && third.misfit.is_some(), "{third:?}");
+        let figures = evaluation.figures;
+        assert_eq!(figures.first, Ratio { count: 1, of: 3 });
+        assert_eq!((figures.arguments.count, figures.unforbidden.count), (1, 2));
+        let confused: Vec<_> = evaluation
+            .confusions
+            .iter()
+            .map(|one| (one.expected.clone(), one.taken.clone()))
+            .collect();
+        assert_eq!(confused, [(name("gone"), name("send")), (name("send"), name("purge"))]);
+    }
+}

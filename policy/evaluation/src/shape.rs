@@ -23,7 +23,8 @@ pub struct ArgumentShape {
     pub description: String,
 }
 
-/// The arguments of a schema by their path, such as `/filter/state`; `*` stands for each item of a list.
+/// The arguments of a schema by their place in it, a JSON Pointer such as `/properties/state`. What stands in a part of
+/// `anyOf`, `oneOf` or `allOf` has the place that it would have without that.
 #[must_use]
 pub fn arguments(definition: Value<'_>) -> BTreeMap<String, ArgumentShape> {
     let mut found = BTreeMap::new();
@@ -40,13 +41,13 @@ fn members(schema: Value<'_>, at: &str, depth: usize, found: &mut BTreeMap<Strin
     let required: BTreeSet<String> = texts(schema.get("required"));
     let properties = schema.get("properties");
     for (name, property) in properties.into_iter().flat_map(Value::members) {
-        let at = format!("{at}/{}", escaped(&name));
+        let at = format!("{at}/properties/{}", escaped(&name));
         let shape = ArgumentShape { is_required: required.contains(&*name), ..shape(property) };
         found.insert(at.clone(), shape);
         members(property, &at, depth + 1, found);
     }
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
-        let at = format!("{at}/*");
+        let at = format!("{at}/items");
         found.insert(at.clone(), shape(items));
         members(items, &at, depth + 1, found);
     }
@@ -78,4 +79,43 @@ fn texts(value: Option<Value<'_>>) -> BTreeSet<String> {
     let one = value.and_then(Value::as_str).map(std::borrow::Cow::into_owned);
     let all = value.into_iter().flat_map(Value::items);
     one.into_iter().chain(all.filter_map(|one| one.as_str().map(Into::into))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use json::{Document, JsonBounds};
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_wherever_they_stand() {
+        let text = r#"{"inputSchema":{"required":["a/b"],"properties":{
+            "a/b":{"type":["string","null"],"enum":["x","y"],"description":"Which"},
+            "list":{"type":"array","items":{"type":"object","properties":{"id":{"type":"integer"}}}}},
+            "anyOf":[{"properties":{"other":{"anyOf":[{"type":"string"},{"type":"null"}]}}}]}}"#;
+        let document =
+            Arc::new(Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).unwrap());
+        let found = arguments(document.root());
+        let paths: Vec<_> = found.keys().map(String::as_str).collect();
+        assert_eq!(
+            paths,
+            [
+                "/properties/a~1b",
+                "/properties/list",
+                "/properties/list/items",
+                "/properties/list/items/properties/id",
+                "/properties/other",
+            ]
+        );
+        let first = &found["/properties/a~1b"];
+        assert!(first.is_required && first.types.len() == 2 && first.description == "Which");
+        assert_eq!(first.values.as_ref().map(BTreeSet::len), Some(2));
+        assert_eq!(found["/properties/other"].types.len(), 2);
+        assert!(
+            arguments(Arc::new(Document::parse("{}".into(), &JsonBounds::ANSWER).unwrap()).root())
+                .is_empty()
+        );
+    }
 }

@@ -14,7 +14,9 @@ use selector::bag;
 use selector::index::PreparedTool;
 use selector::model::Model;
 use selector::text::words;
-use selector::tool::{MAX_DESCRIPTION_WORDS, ToolText};
+use selector::tool::ToolText;
+
+use crate::likeness::MAX_WORDS;
 use selector::vector::Direction;
 
 /// The name of a tool with that of its server.
@@ -107,7 +109,7 @@ impl EvaluatedTool {
     pub(crate) fn words(&self) -> &BTreeSet<String> {
         self.words.get_or_init(|| {
             let texts = [&self.text.name, &self.text.title, &self.text.description];
-            texts.into_iter().flat_map(|text| words(text, MAX_DESCRIPTION_WORDS)).collect()
+            texts.into_iter().flat_map(|text| words(text, MAX_WORDS)).collect()
         })
     }
 

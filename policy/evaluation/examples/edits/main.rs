@@ -1,10 +1,10 @@
 //! Measures which edits of definitions lower an evaluation.
 //!
-//!     cargo run --release -p evaluation --example edits -- FOLDER [TOOLS [EDITED]]
+//!     cargo run --release -p evaluation --example edits -- FOLDER [TOOLS [EDITED [FIRST]]]
 //!
 //! FOLDER has `benign_tools.jsonl`: a definition a line, with `id`, `server` and `tool`. The requests are those of
 //! `policy/selector/data/pairs.tsv`. The first TOOLS (500) of the tools that have requests are evaluated together; EDITED
-//! (100) of them, evenly spread, are edited, one after the other, in every way that applies.
+//! (100) of them, evenly spread from the one at FIRST (0) on, are edited, one after the other, in every way that applies.
 
 #![expect(
     clippy::unwrap_used,
@@ -107,9 +107,10 @@ fn main() {
     println!("{} tools, {} requests", baseline.tools.len(), baseline.examples.len());
     println!("top-1 {:.3}, recall@5 {:.3}", figures.first.share(), figures.within.share());
     let edited = number(2, 100).min(baseline.tools.len());
-    let step = baseline.tools.len() / edited;
-    let work: Vec<(usize, usize)> =
-        (0..EDITS.len()).flat_map(|kind| (0..edited).map(move |n| (kind, n * step))).collect();
+    let (step, offset) = (baseline.tools.len() / edited, number(3, 0));
+    let work: Vec<(usize, usize)> = (0..EDITS.len())
+        .flat_map(|kind| (0..edited).map(move |n| (kind, n * step + offset)))
+        .collect();
     let tallies = Mutex::new(vec![Tally::default(); EDITS.len()]);
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {

@@ -10,10 +10,14 @@ use crate::tool::{EvaluatedTool, ToolName};
 const KEPT: f32 = 0.6;
 /// The description of an argument must.
 const KEPT_OF_ARGUMENT: f32 = 0.4;
+/// A description that keeps less than this of the former one must not have more than [`FRESH`] of new words.
+const KEPT_BESIDE_FRESH: f32 = 0.8;
+/// The share of new words that is tolerated then.
+const FRESH: f32 = 0.4;
 /// Words of a description below which it is too short to be compared by a share.
 const SHORT: usize = 3;
 /// So many new words of a description are needed to tell that they are those of another tool.
-const BORROWED: usize = 4;
+const BORROWED: usize = 3;
 /// The words of another tool count as borrowed if at least this share of the new words are its own.
 const BORROWED_SHARE: f32 = 0.7;
 
@@ -72,6 +76,10 @@ fn lost(model: &Model, before: &str, after: &str, least: f32) -> Option<String> 
         return Some("the text is gone".to_owned());
     }
     let kept = before.kept_by(model, &after);
-    let least = if before.length() < SHORT { least / 2.0 } else { least };
-    (kept < least).then(|| format!("the text says something else: {kept:.2} of it is kept"))
+    let is_short = before.length() < SHORT;
+    let least = if is_short { least / 2.0 } else { least };
+    let is_other =
+        !is_short && kept < KEPT_BESIDE_FRESH && after.fresh_since(model, &before) > FRESH;
+    (kept < least || is_other)
+        .then(|| format!("the text says something else: {kept:.2} of it is kept"))
 }
