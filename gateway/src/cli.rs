@@ -25,6 +25,7 @@ mod init;
 mod plan;
 mod policy;
 mod scan;
+mod eval;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -160,6 +161,10 @@ enum CliCommand {
     /// the programs of stdio servers, also one whose identity is not the approved one. Exits with 6 if there is a grave
     /// finding.
     Scan(scan::ScanArgs),
+    /// Evaluate definitions of tools by examples of requests, without a model: whether the requests lead to the tools, the
+    /// arguments fit, and the policy decides as expected; and compare them with former definitions. Exits with 5 if a
+    /// threshold is not reached or the comparison shows something worse, and with 3 if the input is not valid.
+    Eval(eval::EvalArgs),
     /// Show what the detectors of a configuration find in definitions, results or arguments, read from standard input
     /// as JSON Lines: one JSON object a line.
     Inspect(inspect::InspectArgs),
@@ -292,6 +297,7 @@ pub(crate) fn run() -> ExitCode {
         }
         CliCommand::Pin(pin) => pin::run(pin),
         CliCommand::Scan(scan) => scan::run(&scan),
+        CliCommand::Eval(eval) => eval::run(&eval),
         CliCommand::Inspect(inspect) => inspect::run(&inspect),
         CliCommand::Select(select) => select::run(&select),
         CliCommand::Import(import) => import::run(&import),

@@ -11,6 +11,7 @@
 //! - [`lock`]: the approved definitions (lockfile)
 //! - [`drift`]: changes between two versions of a definition, and their severity
 //! - [`review`]: remarks on a definition for the person who approves it
+//! - [`gravity`]: how grave a finding of a detector is, and what to do about it
 //! - [`pins`]: whether a definition is an approved one
 //! - [`shadow`]: names and definitions that can be mistaken for those of another server
 //! - [`registry`]: the operator's own metadata about tools
@@ -24,6 +25,7 @@ pub mod offer;
 pub mod lock;
 pub mod drift;
 pub mod review;
+pub mod gravity;
 pub mod pins;
 pub mod shadow;
 pub mod registry;

@@ -40,6 +40,7 @@ mod discovery;
 mod calling_through;
 mod documents;
 mod egress;
+mod evaluating;
 mod extensions;
 mod federation;
 mod first_hour;

@@ -41,6 +41,7 @@ pub mod selftest;
 mod servers;
 mod shape;
 pub mod cases;
+pub mod evaluation_folder;
 pub mod shown;
 mod otel_variables;
 mod config_places;

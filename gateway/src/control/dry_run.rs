@@ -3,6 +3,7 @@
 //! recorded.
 
 use std::collections::BTreeMap;
+use std::hash::RandomState;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +14,11 @@ use policy::definition::pins::{Pins, ResourcePins};
 use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::Policy;
+use policy::flow::guard::FlowFacts;
+use policy::flow::label::FlowLabels;
+use policy::flow::memory::FlowMemory;
 use policy::flow::planner::Planner;
+use policy::flow::value::ValueKey;
 use policy::rules::access::AnywayDecision;
 use policy::rules::condition::{AccessRequest, KnownArguments};
 use policy::rules::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
@@ -160,9 +165,40 @@ impl DryRun {
             .flat_map(|((server, _), catalog)| catalog.offers().iter().map(move |o| (server, o)))
     }
 
+    /// Has definitions of tools count as approved, in place of those of the lockfile.
+    pub fn approve(&mut self, tools: Vec<(ServerName, CatalogItem)>) {
+        let mut lock = Lockfile::clone(&self.pins.lock);
+        let mut of_servers: BTreeMap<ServerName, Vec<CatalogItem>> = BTreeMap::new();
+        for (server, offer) in tools {
+            let Some(digest) = offer.digest() else { continue };
+            let version = LockedVersion::new(digest, ApprovalState::Approved, offer.fragment());
+            let locked = lock.servers.entry(server.as_str().into()).or_default();
+            locked.offers.insert((ItemKind::Tool, offer.name().as_str().into()), vec![version]);
+            of_servers.entry(server).or_default().push(offer);
+        }
+        for (server, mut offers) in of_servers {
+            let place = (server.clone(), ItemKind::Tool);
+            let known = self.catalogs.get(&place).map_or(&[][..], |known| known.offers());
+            let is_given = |one: &&CatalogItem| offers.iter().any(|own| own.name() == one.name());
+            let others: Vec<_> = known.iter().filter(|one| !is_given(one)).cloned().collect();
+            offers.extend(others);
+            let catalog = Catalog::new(server, ItemKind::Tool, offers);
+            self.catalogs.insert(place, Arc::new(catalog));
+        }
+        self.pins.lock = Arc::new(lock);
+        self.policy.pin(&Arc::new(self.pins.clone()));
+    }
+
     /// Decides a hypothetical request.
     #[must_use]
     pub fn ask(&self, question: &TestRequest) -> DryRunAnswer {
+        self.ask_in_flow(question, FlowLabels::default())
+    }
+
+    /// Decides a hypothetical request in a flow that was shown results with these labels. With labels that are not the
+    /// least strict ones, each value of the arguments counts as one that the flow was shown by untrusted results.
+    #[must_use]
+    pub fn ask_in_flow(&self, question: &TestRequest, labels: FlowLabels) -> DryRunAnswer {
         let TestRequest { principal, server, kind, name, arguments, planner } = question;
         if *kind == ItemKind::Resource && skill::is_skill_uri(name) {
             return self.ask_of_file(question);
@@ -193,7 +229,8 @@ impl DryRun {
         let any = self.policy.may_list(facts, principal, server, *kind);
         let standing = if any.is_granted() {
             let catalog = catalog.as_deref();
-            self.policy.may_use_as(*planner, facts, principal, catalog, call, &budget)
+            let flow = self.flow_facts(&call, labels);
+            self.policy.may_use_in(*planner, flow, facts, principal, catalog, call, &budget)
         } else {
             any
         };
@@ -221,6 +258,19 @@ impl DryRun {
         let rules = self.policy.access().explain(subject);
         let told = denial.map(|denial| told(&self.policy, *kind, denial));
         DryRunAnswer { decision, told, listed, known, rules }
+    }
+
+    /// What is known of the flow of a call that was shown results with these labels.
+    fn flow_facts(&self, call: &ItemRequest, labels: FlowLabels) -> FlowFacts {
+        if labels == FlowLabels::default() {
+            return FlowFacts::default();
+        }
+        let mut memory = FlowMemory::default();
+        memory.grow(labels);
+        memory.forget_values();
+        let tool = self.policy.flow().labels_of(&call.server, call.verb.kind(), &call.name);
+        let key = ValueKey::new(RandomState::new());
+        self.policy.flow().judge(&key, &memory, tool, call.sent())
     }
 
     /// Decides a hypothetical request for a file of a skill. It is decided by the skills of the lockfile that have the file.

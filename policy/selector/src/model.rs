@@ -113,6 +113,12 @@ impl Model {
         &MODEL
     }
 
+    /// SHA-256 of the table that is compiled in.
+    #[must_use]
+    pub fn built_in_digest() -> Vec<u8> {
+        json::coding::sha256([BUILT_IN])
+    }
+
     /// A table without words.
     #[must_use]
     pub fn empty() -> Self {

@@ -20,6 +20,7 @@ use crate::definition::pin::{Digest, DigestSubject};
 
 pub use policy_core::base::hidden::visible;
 pub use schema::words as words_of;
+pub use words::LOST_LIMIT;
 
 /// Most removed definitions that a new one is compared with.
 const FORMER: usize = 32;

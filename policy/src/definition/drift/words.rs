@@ -43,6 +43,9 @@ const LIMITS: [&str; 14] = [
     "unless", "neither", "nor", "refuses",
 ];
 
+/// What is said of a text without a word that was in [`LIMITS`].
+pub const LOST_LIMIT: &str = "has lost a word that set a limit";
+
 /// Classifies the change of the strings in a value, including member names.
 pub(super) fn compared(old: Option<Value<'_>>, new: Option<Value<'_>>) -> (Risk, &'static str) {
     let texts = |value: Option<Value<'_>>| {
@@ -77,7 +80,7 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
         return (Risk::Instruction, "gives an order now");
     }
     if old.difference(&new).any(|word| LIMITS.contains(&word.as_str())) {
-        return (Risk::Instruction, "has lost a word that set a limit");
+        return (Risk::Instruction, LOST_LIMIT);
     }
     if detect::is_order(after) && !detect::is_order(before) {
         return (Risk::Instruction, "reads like orders to a model now");

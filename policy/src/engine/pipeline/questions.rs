@@ -100,9 +100,24 @@ impl Policy {
         call: ItemRequest,
         budget: &WorkBudget,
     ) -> Standing {
+        self.may_use_in(planner, FlowFacts::default(), facts, principal, catalog, call, budget)
+    }
+
+    /// What [`Self::admit`] would decide on a route for `planner`, in a flow of which `flow` is known.
+    #[expect(clippy::too_many_arguments, reason = "each is a fact that the decision depends on")]
+    pub fn may_use_in(
+        &self,
+        planner: Option<Planner>,
+        flow: FlowFacts,
+        facts: &Facts,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        call: ItemRequest,
+        budget: &WorkBudget,
+    ) -> Standing {
         let kind = call.verb.kind();
-        let violation = self.flow().refuses(planner, &call.server, kind, &call.name);
-        let flow = FlowFacts { violation, ..FlowFacts::default() };
+        let refused = self.flow().refuses(planner, &call.server, kind, &call.name);
+        let flow = FlowFacts { violation: refused.or(flow.violation), ..flow };
         let extras = RequestExtras { flow, ..RequestExtras::default() };
         Standing::of(self.admit_with(facts, principal, catalog, call, &extras, budget))
     }
