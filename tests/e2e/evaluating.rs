@@ -224,19 +224,22 @@ fn locked(era: Era, folder: &Folder) -> (Server, Config, PathBuf) {
     (server, config, lock)
 }
 
+/// An edit of a definition.
+type Edit<'a> = &'a dyn Fn(&mut Value);
+
 #[test]
 fn a_harmful_edit_of_a_definition_is_seen_before_it_is_approved() {
     let locks = Folder::new();
     let (_server, _config, lock) = locked(Era::Modern, &locks);
     let compare = ["--compare", lock.to_str().unwrap()];
-    let edited = |n: usize, edit: &dyn Fn(&mut Value)| {
+    let edited = |n: usize, edit: Edit<'_>| {
         let mut tools = tools();
         edit(&mut tools[n]);
         let folder = folder(&tools);
         let output = eval(folder.path(), &compare);
         (output.status.code(), printed(&output), said(&output))
     };
-    let harmless: [(usize, &dyn Fn(&mut Value)); 3] = [
+    let harmless: [(usize, Edit<'_>); 3] = [
         (0, &|_| {}),
         (1, &|tool| {
             tool["description"] =
@@ -248,7 +251,7 @@ fn a_harmful_edit_of_a_definition_is_seen_before_it_is_approved() {
         let (code, printed, said) = edited(n, edit);
         assert_eq!(code, Some(0), "{printed}{said}");
     }
-    let harmful: [(usize, &dyn Fn(&mut Value), &str); 8] = [
+    let harmful: [(usize, Edit<'_>, &str); 8] = [
         (1, &|tool| tool["description"] = "".into(), "/description: the text is gone"),
         (
             1,

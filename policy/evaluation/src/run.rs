@@ -1,5 +1,6 @@
 //! The evaluation: every request is searched for, and the call that follows is checked.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use json::Fragment;
@@ -98,7 +99,7 @@ fn confusions(of_tools: &BTreeMap<&ToolName, Vec<&ExampleResult>>) -> Vec<Confus
         };
         found.extend(taken.into_iter().map(confusion));
     }
-    found.sort_by(|one, other| other.ratio.count.cmp(&one.ratio.count));
+    found.sort_by_key(|one| Reverse(one.ratio.count));
     found
 }
 
@@ -196,8 +197,7 @@ impl EvaluationRun<'_> {
             return Some(said(&misfit.at, &misfit.note));
         }
         let demands = self.examples.demands.get(&tool.name)?;
-        let has = |name: &&Box<str>| given.get(name).is_some();
-        if let Some(name) = demands.forbidden.iter().find(has) {
+        if let Some(name) = demands.forbidden.iter().find(|name| given.get(name).is_some()) {
             return Some(format!("`/{name}` is forbidden by the policy beside the examples"));
         }
         let checks = demands.constraints.iter().map(|one| one.check(Some(given), schema));

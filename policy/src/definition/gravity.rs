@@ -51,6 +51,29 @@ pub fn gravity(finding: &Finding) -> (Severity, &'static str) {
             (Severity::Medium, "see whether a client may see the data of persons that stand in it")
         }
         // These detectors look at lists, pins and messages, not at a single definition.
-        _ => (Severity::Medium, "see `docs/pins.md`"),
+        Detector::Links
+        | Detector::Canaries
+        | Detector::CarriedData
+        | Detector::SensitiveFields
+        | Detector::MediaTypes
+        | Detector::ResultSize
+        | Detector::Guardrail
+        | Detector::Shadowing
+        | Detector::Pins
+        | Detector::Registry
+        | Detector::InputSchema
+        | Detector::Constraints
+        | Detector::OutputSchema
+        | Detector::InspectionBudget
+        | Detector::ServerRequests
+        | Detector::ToolDirections
+        | Detector::Flow
+        | Detector::Placeholders
+        | Detector::Honeytokens
+        | Detector::Decoys
+        | Detector::Apps
+        | Detector::Webhooks
+        | Detector::SkillEntries
+        | Detector::SkillFiles => (Severity::Medium, "see `docs/pins.md`"),
     }
 }

@@ -11,6 +11,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
     clippy::disallowed_methods,
     reason = "a tool for those who work on the evaluation"
 )]
