@@ -187,6 +187,9 @@ impl Index {
         allowed: impl Fn(ToolIndex) -> bool,
         signals: impl Fn(ToolIndex) -> Signals,
     ) -> Ranking {
+        if query.terms.is_empty() {
+            return Ranking::default();
+        }
         let scoring = Scoring::of(self, query);
         let tools = (0..).zip(&self.directions).map(|(place, one)| (ToolIndex(place), one));
         let found = tools.filter(|(tool, _)| allowed(*tool)).map(|(tool, direction)| {

@@ -49,6 +49,9 @@ struct Found {
     recalled: f64,
 }
 
+/// A weight among the others.
+type Member = fn(&mut Weights) -> &mut f32;
+
 impl Found {
     fn percent(self) -> [f64; 2] {
         [self.first, self.recalled].map(|found| 100.0 * found / self.requests)
@@ -130,7 +133,7 @@ impl Trial {
                 let right = |at: &&usize| request.expected.contains(at);
                 let found = sets.entry(request.set.clone()).or_default();
                 found.requests += 1.0;
-                found.first += f64::from(u8::from(hits.first().iter().any(|at| right(at))));
+                found.first += f64::from(u8::from(hits.first().iter().any(&right)));
                 found.recalled +=
                     hits.iter().filter(right).count() as f64 / request.expected.len() as f64;
             }
@@ -183,7 +186,7 @@ impl Trial {
         let mut best = Weights::default();
         let mut most = worth(&best);
         println!("{most:.1?} at first");
-        let members: [(&str, fn(&mut Weights) -> &mut f32); 3] = [
+        let members: [(&str, Member); 3] = [
             ("lexical", |weights| &mut weights.lexical),
             ("soft", |weights| &mut weights.soft),
             ("semantic", |weights| &mut weights.semantic),

@@ -29,7 +29,7 @@ pub(crate) const FOLDS: u32 = 4;
 
 /// Whether the requests of a server are left out when weights are chosen.
 pub(crate) fn is_left_out(server: &str) -> bool {
-    identity(server) % FOLDS == 0
+    identity(server).is_multiple_of(FOLDS)
 }
 
 /// The words of the table: a stem and the form of it that is met most often in a line.

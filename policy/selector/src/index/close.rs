@@ -17,16 +17,16 @@ impl Index {
                 .iter()
                 .any(|other| other.server != label.server)
                 .then(|| label.server.clone()),
-            words: apart(&label.name, labels.iter().map(|other| &*other.name)),
-            parameters: apart(&label.parameters, labels.iter().map(|other| &*other.parameters)),
+            words: apart(&labels, label, |label| &label.name),
+            parameters: apart(&labels, label, |label| &label.parameters),
         };
         let tools: Vec<_> = tools.into_iter().zip(&labels).map(distinguish).collect();
         (tools.len() > 1).then_some(Ambiguity { tools })
     }
 }
 
-/// Those of `mine` that not all have.
-fn apart<'a>(mine: &[String], all: impl Iterator<Item = &'a [String]> + Clone) -> Vec<String> {
-    let is_common = |one: &String| all.clone().all(|other| other.contains(one));
-    mine.iter().filter(|one| !is_common(one)).cloned().collect()
+/// What a label has, of the kind that `of` chooses, and not all labels have.
+fn apart(all: &[&Label], label: &Label, of: fn(&Label) -> &Vec<String>) -> Vec<String> {
+    let is_common = |one: &String| all.iter().all(|other| of(other).contains(one));
+    of(label).iter().filter(|one| !is_common(one)).cloned().collect()
 }

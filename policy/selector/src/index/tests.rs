@@ -261,12 +261,12 @@ proptest! {
         let seen: Vec<_> =
             tools.iter().filter(|(_, allowed)| *allowed).map(|(tool, _)| tool.clone()).collect();
         let places: Vec<_> = (0..tools.len()).filter(|at| tools[*at].1).collect();
-        let allowed: BTreeSet<_> = places.iter().map(|at| *at as u32).collect();
-        let mut within = search(&index(&all), &request, |tool| allowed.contains(&tool.0));
+        let allowed: BTreeSet<_> = places.iter().copied().collect();
+        let mut within = search(&index(&all), &request, |tool| allowed.contains(&(tool.0 as usize)));
         let alone = search(&index(&seen), &request, |_| true);
         let place = |tool: &mut ToolIndex| {
             let at = places.iter().position(|at| *at == tool.0 as usize).unwrap();
-            *tool = ToolIndex(at as u32);
+            *tool = ToolIndex(u32::try_from(at).unwrap());
         };
         within.hits.iter_mut().for_each(|hit| place(&mut hit.tool));
         let close = within.ambiguity.iter_mut().flat_map(|close| &mut close.tools);
