@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::gateway::{Folder, binary};
+use e2e::Era;
+use e2e::gateway::{Config, Folder, binary};
+use e2e::server::Server;
 use serde_json::{Value, json};
 
 /// A file of tools and one of requests.
@@ -128,4 +130,26 @@ fn nothing_is_answered_if_a_line_cannot_be_read() {
     }
     let said = complaint(&Files::new(&tools(), "").select(&["--queries", "none.jsonl"]));
     assert!(said.contains("`none.jsonl` could not be read"), "{said}");
+}
+
+#[test]
+fn the_tools_of_a_lockfile_are_those_that_the_caller_would_be_shown() {
+    let offers = json!([
+        { "name": "delete_note", "description": "Delete a note for good.", "inputSchema": { "type": "object" } },
+        { "name": "read_note", "description": "Read a note.", "inputSchema": { "type": "object" } },
+    ]);
+    let server = Server::with(Era::Modern, offers, |_, _| true);
+    let rules = "rules:
+- {id: ana, effect: allow, principals: [ana], servers: [up], tools: ['*']}
+- {id: bob, effect: allow, principals: [bob], servers: [up], tools: [read_note]}";
+    let folder = Folder::new();
+    let config = Config::of(&server.url()).policy(rules).approved(&folder.path().join("pins.lock"));
+    let selected = |more: &[&str]| {
+        let output = config.tried(&[&["select", "get rid of a note"], more].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(selected(&[]).starts_with("1. up/delete_note\n"), "{}", selected(&[]));
+    assert!(selected(&["--principal", "ana"]).starts_with("1. up/delete_note\n"));
+    assert_eq!(selected(&["--principal", "bob"]), "1. up/read_note\n");
+    assert_eq!(selected(&["--principal", "nobody"]), "no tool matches\n");
 }

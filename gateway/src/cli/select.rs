@@ -1,6 +1,8 @@
-//! `portcullis select`: ranks the tools of a file for requests in a person's words, without a gateway.
+//! `portcullis select`: ranks the tools of a file, or those that a lockfile approves, for requests in a person's words,
+//! without a gateway.
 
 mod rows;
+mod approved;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -25,8 +27,19 @@ pub(super) struct SelectArgs {
     #[arg(value_name = "QUERY", required_unless_present = "queries", conflicts_with = "queries")]
     query: Option<String>,
     /// The tools, as JSON Lines: `{"tool_id", "server", "tool": {…}}`.
-    #[arg(long, value_name = "FILE")]
-    tools: PathBuf,
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    tools: Option<PathBuf>,
+    /// The configuration whose lockfile has the tools: those that it approves, with the ids `SERVER/NAME`.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Only the tools that this principal would be shown. Default: those that the rules allow anybody.
+    #[arg(long, value_name = "ID", requires = "config")]
+    principal: Option<String>,
     /// Requests, as JSON Lines: `{"id", "query"}`. The answer is JSON Lines then: `{"id", "tools", "micros"}`.
     #[arg(long, value_name = "FILE")]
     queries: Option<PathBuf>,
@@ -66,7 +79,7 @@ pub(super) fn run(select: &SelectArgs) -> ExitCode {
     let selection = Selection::read(select);
     let selection = match selection {
         Ok(selection) => selection,
-        Err(why) => return complain(&why),
+        Err(code) => return code,
     };
     let mut out = io::stdout().lock();
     let written = match &select.query {
@@ -90,14 +103,19 @@ struct Selection {
 }
 
 impl Selection {
-    fn read(select: &SelectArgs) -> Result<Self, String> {
-        let tools = tools(&select.tools)?;
+    fn read(select: &SelectArgs) -> Result<Self, ExitCode> {
+        let rows = match (&select.tools, &select.config) {
+            (Some(file), _) => tools(file).map_err(|why| complain(&why))?,
+            (None, Some(config)) => approved::tools(config, select.principal.as_deref())?,
+            (None, None) => Vec::new(),
+        };
+        Self::of(select, rows).map_err(|why| complain(&why))
+    }
+
+    fn of(select: &SelectArgs, tools: Vec<ToolRow>) -> Result<Self, String> {
         if tools.len() > MAX_TOOLS {
-            return Err(format!(
-                "`{}` has {} tools; at most {MAX_TOOLS} can be searched",
-                select.tools.display(),
-                tools.len()
-            ));
+            let count = tools.len();
+            return Err(format!("there are {count} tools; at most {MAX_TOOLS} can be searched"));
         }
         if select.query.as_ref().is_some_and(|query| query.len() > MAX_QUERY_BYTES) {
             return Err(format!("the query is longer than {MAX_QUERY_BYTES} bytes"));
