@@ -83,7 +83,7 @@ struct GivenFigure {
     number: f64,
 }
 
-/// Reads `FIGURE=NUMBER`.
+/// Reads a threshold or a tolerance, as `FIGURE=NUMBER`.
 fn figure(text: &str) -> Result<GivenFigure, String> {
     let (name, number) = text.split_once('=').ok_or("write FIGURE=NUMBER, such as `top1=0.8`")?;
     let measure = Measure::ALL.into_iter().find(|measure| measure.as_str() == name);

@@ -60,7 +60,7 @@ enum StrategyName {
     Lexical,
     /// Where the request and the definition point as a whole.
     Semantic,
-    /// All of it.
+    /// All of it, as discovery on a route does.
     Fused,
 }
 

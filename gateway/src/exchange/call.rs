@@ -721,17 +721,8 @@ impl Gateway {
             record.decision = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial).into());
         };
-        // Their names on a route hide the scheme by which files of skills are told from other resources.
-        if ask.verb == RequestOperation::Read && is_skill_uri(&target.name) {
-            ask.verb = RequestOperation::ReadSkillFile;
-        }
+        self.note_target(&target, &mut ask, record).await;
         let verb = ask.verb;
-        record.server = Some(target.server.name().as_str().into());
-        record.upstream_name = Some(target.name.clone());
-        self.capture_arguments(target.server.name(), ask.arguments.as_ref(), record).await;
-        if matches!(verb, RequestOperation::Task(_)) {
-            record.item = Some((kind, target.name.clone()));
-        }
         let listing = self.listing_of(arrived, &target, verb.kind(), record).await;
         let listing = listing.map_err(|failure| as_asked(failure, kind))?;
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
@@ -754,11 +745,10 @@ impl Gateway {
         let demand = demanded(&ruling, verb);
         // Nobody is asked about a call that came the wrong way.
         if let Some(through) = through.filter(|_| ruling.is_ok() || demand.is_some()) {
-            let catalog = listing.as_ref().map(|listing| &**listing.catalog());
             let called = PermittedCall {
                 server: target.server.name(),
                 shown_name: record.item.as_ref().map_or("", |(_, name)| name),
-                offer: catalog.and_then(|catalog| catalog.offer(&target.name)),
+                offer,
                 arguments: arguments.as_ref().map(Fragment::value),
             };
             fits_through(&self.policy, &through, &called)?;
@@ -788,6 +778,25 @@ impl Gateway {
         let server = Arc::clone(server);
         let held = HeldByUse { approved, ..HeldByUse::default() };
         Ok(PermittedUse { server_index, server, permit, verb, name, state, mirrored, held })
+    }
+
+    /// Notes in the record which item of which server is asked for.
+    async fn note_target(
+        &self,
+        target: &RequestTarget<'_>,
+        ask: &mut UseOperation,
+        record: &mut Record,
+    ) {
+        // Their names on a route hide the scheme by which files of skills are told from other resources.
+        if ask.verb == RequestOperation::Read && is_skill_uri(&target.name) {
+            ask.verb = RequestOperation::ReadSkillFile;
+        }
+        record.server = Some(target.server.name().as_str().into());
+        record.upstream_name = Some(target.name.clone());
+        self.capture_arguments(target.server.name(), ask.arguments.as_ref(), record).await;
+        if matches!(ask.verb, RequestOperation::Task(_)) {
+            record.item = Some((ask.verb.kind(), target.name.clone()));
+        }
     }
 
     /// The request as the policy decides about it.

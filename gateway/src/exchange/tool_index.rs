@@ -92,7 +92,7 @@ impl BuiltIndex {
         }
     }
 
-    /// The index itself.
+    /// The index that is searched.
     pub(super) const fn index(&self) -> &Index {
         &self.index
     }

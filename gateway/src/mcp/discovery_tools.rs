@@ -7,7 +7,7 @@ use policy_core::subject::kind::hints;
 /// What a call of a tool can do, so that a client can treat calls differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolClass {
-    /// It changes nothing.
+    /// It only reads, and changes nothing.
     Read,
     /// It changes or sends something.
     Write,
@@ -109,7 +109,7 @@ impl DiscoveryTool {
 pub enum CallMend {
     /// `arguments` was the text of an object.
     TextArguments,
-    /// `arguments` was `null`.
+    /// The member `arguments` was `null`.
     NullArguments,
     /// `name` and `arguments` were inside of `arguments`.
     NameInArguments,
@@ -141,7 +141,7 @@ impl CallMend {
 pub struct ThroughCall {
     /// The class of tools that the gateway's tool calls.
     pub class: ToolClass,
-    /// What was mended.
+    /// What was mended in the call.
     pub mended: Vec<CallMend>,
 }
 

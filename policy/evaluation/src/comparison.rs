@@ -70,7 +70,7 @@ impl ChangeKind {
 /// One difference between two evaluations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionDifference {
-    /// The tool.
+    /// The tool that differs.
     pub tool: ToolName,
     /// What it is about.
     pub kind: ChangeKind,
@@ -85,7 +85,7 @@ pub struct DefinitionDifference {
 /// A figure before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FigureChange {
-    /// The figure.
+    /// The figure that got worse.
     pub measure: Measure,
     /// Its value with the former definitions.
     pub before: f64,
@@ -116,7 +116,7 @@ impl FigureChange {
 /// The comparison of two evaluations by the same examples.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// The figures.
+    /// The figures of the evaluation.
     pub figures: Vec<FigureChange>,
     /// The differences, those by which the evaluation falls first.
     pub differences: Vec<DefinitionDifference>,
@@ -133,9 +133,9 @@ impl Comparison {
 /// Definitions with their evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluated<'a> {
-    /// The definitions.
+    /// The definitions that were evaluated.
     pub definitions: &'a Definitions,
-    /// How they did.
+    /// How the examples did with them.
     pub evaluation: &'a Evaluation,
 }
 
@@ -160,7 +160,7 @@ pub fn compare(
     Comparison { figures: Measure::ALL.into_iter().map(figure).collect(), differences }
 }
 
-/// Collects the differences.
+/// Collects the differences of two evaluations.
 struct Differ<'a> {
     examples: &'a Examples,
     before: Evaluated<'a>,

@@ -33,7 +33,7 @@ pub struct Example {
 pub struct ForbiddenArgument {
     /// The name of the argument that has a forbidden value.
     pub name: Box<str>,
-    /// All arguments.
+    /// All arguments of the call.
     pub arguments: Fragment,
 }
 

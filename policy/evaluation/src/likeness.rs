@@ -24,7 +24,7 @@ pub struct WeighedText {
 }
 
 impl WeighedText {
-    /// Reads a text.
+    /// Reads the words of a text.
     #[must_use]
     pub fn new(model: &Model, text: &str) -> Self {
         let mut seen = BTreeSet::new();

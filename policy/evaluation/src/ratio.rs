@@ -15,9 +15,9 @@ pub struct Ratio {
 /// The bounds between which a share lies with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The lower bound.
+    /// The lower bound of the interval.
     pub low: f64,
-    /// The upper bound.
+    /// The upper bound of the interval.
     pub high: f64,
 }
 

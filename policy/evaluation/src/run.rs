@@ -183,7 +183,7 @@ impl EvaluationRun<'_> {
         self.name(hit).is_some_and(|name| names.contains(name))
     }
 
-    /// Why a call with these arguments would be refused whoever makes it; `None` if it would not.
+    /// Why a call with these arguments would be refused for every caller; `None` if it would not.
     fn misfit(&self, tool: &EvaluatedTool, arguments: &Fragment) -> Option<String> {
         let said = |at: &str, note: &str| match at {
             "" => format!("the arguments: {note}"),

@@ -14,7 +14,7 @@ use crate::tool::{EvaluatedTool, ToolName};
 /// What an evaluation demands of the arguments of one tool besides its schema.
 #[derive(Debug, Default)]
 pub struct ArgumentDemands {
-    /// Limits on arguments.
+    /// Limits on the arguments of the tools.
     pub constraints: Vec<Constraint>,
     /// Names of arguments that no call may have.
     pub forbidden: Vec<Box<str>>,
@@ -36,7 +36,7 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// Prepares examples.
+    /// Prepares examples for an evaluation.
     #[must_use]
     pub fn new(
         model: &'static Model,

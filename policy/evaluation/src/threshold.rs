@@ -28,14 +28,14 @@ pub enum Measure {
 /// The value that a figure must have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// At least this.
+    /// The figure has to be at least this.
     Least(f64),
-    /// At most this.
+    /// The figure may be at most this.
     Most(f64),
 }
 
 impl Measure {
-    /// Every measure.
+    /// Every measure, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::Top1,
         Self::Recall,
@@ -142,11 +142,11 @@ impl Bound {
 /// A figure beside its threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// The figure.
+    /// The figure that is compared.
     pub measure: Measure,
-    /// Its value.
+    /// The value that it has.
     pub value: f64,
-    /// The threshold.
+    /// The threshold that it has to keep.
     pub bound: Bound,
 }
 

@@ -53,7 +53,7 @@ pub struct ToolRemark {
 pub struct EvaluatedTool {
     /// Its name and that of its server.
     pub name: ToolName,
-    /// The definition.
+    /// The definition of the tool.
     pub offer: CatalogItem,
     /// What the review and the detectors say of it, the gravest first.
     pub remarks: Vec<ToolRemark>,
@@ -99,7 +99,7 @@ impl EvaluatedTool {
         })
     }
 
-    /// The definition.
+    /// The definition of the tool.
     #[must_use]
     pub fn definition(&self) -> Value<'_> {
         self.offer.definition()

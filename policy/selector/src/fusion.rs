@@ -7,7 +7,7 @@ pub enum Strategy {
     Lexical,
     /// The directions of the query and of the definition.
     Semantic,
-    /// Every score.
+    /// Every score, fused into one.
     #[default]
     Fused,
 }
@@ -33,17 +33,17 @@ impl Default for Signals {
 /// What each score counts in the fused one. The defaults were chosen on the development data; see `docs/discovery.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// Shared words.
+    /// How much shared words count.
     pub lexical: f32,
     /// Words of similar meaning.
     pub soft: f32,
     /// The cosine between the directions.
     pub semantic: f32,
-    /// [`Signals::history`].
+    /// How much [`Signals::history`] counts.
     pub history: f32,
     /// What is lost if [`Signals::available`] is 0.
     pub available: f32,
-    /// [`Signals::judged`].
+    /// How much [`Signals::judged`] counts.
     pub judged: f32,
     /// Two tools are close if their fused scores differ by less.
     pub close: f32,

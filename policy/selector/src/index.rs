@@ -103,7 +103,7 @@ pub struct Index {
     labels: Box<[Label]>,
 }
 
-/// How to search.
+/// How an index is searched.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// Which scores rank the tools.

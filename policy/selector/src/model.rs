@@ -41,7 +41,7 @@ pub fn identity(word: &str) -> u32 {
     word.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The trained table.
+/// The trained table of words.
 #[derive(Debug)]
 pub struct Model {
     /// Sorted identities of the words.
@@ -73,11 +73,11 @@ pub struct ModelParts {
 /// A word of a table that is being made.
 #[derive(Clone, Debug)]
 pub struct TrainedWord {
-    /// Its [`identity`].
+    /// The [`identity`] of the word.
     pub identity: u32,
     /// How rare it is: the natural logarithm that BM25 calls the inverse document frequency.
     pub rarity: f32,
-    /// Where it points.
+    /// The direction in which it points.
     pub row: Vec<f32>,
     /// Places of similar words, with their similarity between 0 and 1.
     pub neighbours: Vec<(u32, f32)>,

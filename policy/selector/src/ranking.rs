@@ -21,7 +21,7 @@ pub struct Ranking {
 /// A tool and its scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The tool.
+    /// The tool that was found.
     pub tool: ToolIndex,
     /// The score that it is ranked by.
     pub score: f32,
@@ -52,7 +52,7 @@ pub struct Ambiguity {
 /// What a tool has that not all of the others have: a client can ask a person about these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distinction {
-    /// The tool.
+    /// The tool that is told apart.
     pub tool: ToolIndex,
     /// Its server, if the tools are of different servers.
     pub server: Option<String>,

@@ -148,9 +148,9 @@ fn distinct(words: Vec<String>) -> Vec<String> {
 pub enum Field {
     /// The name of the tool.
     Name,
-    /// Its title.
+    /// The title of the tool.
     Title,
-    /// Its description.
+    /// The description of the tool.
     Description,
     /// The names of its parameters.
     ParameterName,
@@ -161,7 +161,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Every field.
+    /// Every field, in a fixed order.
     pub const ALL: [Self; FIELDS] = [
         Self::Name,
         Self::Title,

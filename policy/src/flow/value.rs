@@ -149,7 +149,7 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
     }
 
     /// Visits the values of one text, and those of its other readings; whether all were visited. What is judged is read by
-    /// its judge, for whom another reading gives nothing.
+    /// its judge, where another reading gives nothing.
     fn whole_text(&mut self, text: &str) -> bool {
         let is_judged = self.reading == ValueReading::Judged;
         self.one_text(text)

@@ -346,7 +346,7 @@ impl RuleSet {
     }
 }
 
-/// What the rules say of a request whatever its arguments are.
+/// What the rules say of a request with any arguments.
 #[derive(Clone, Debug)]
 pub struct AnywayDecision {
     /// The effect.

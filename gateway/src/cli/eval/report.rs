@@ -167,7 +167,7 @@ pub(super) fn as_json(outcome: &EvalOutcome) -> String {
         "inputs": outcome.inputs,
         "figures": outcome.verdicts.iter().map(|one| verdict(one, outcome)).collect::<Vec<_>>(),
         "confusions": evaluation.confusions.iter().map(confusion).collect::<Vec<_>>(),
-        "examples": each(outcome).map(example).collect::<Vec<_>>(),
+        "examples": each(outcome).map(|(one, result)| example(one, result)).collect::<Vec<_>>(),
         "tools": outcome.definitions.tools.iter().map(|one| tool(one, outcome)).collect::<Vec<_>>(),
         "comparison": outcome.comparison.as_ref().map(comparison),
         "undecided": outcome.undecided,
@@ -194,7 +194,7 @@ fn confusion(one: &Confusion) -> Value {
     })
 }
 
-fn example((example, result): (&Example, &ExampleResult)) -> Value {
+fn example(example: &Example, result: &ExampleResult) -> Value {
     json!({
         "id": example.id, "file": &*example.file, "line": example.line, "rank": result.rank,
         "taken": result.taken.as_ref().map(ToString::to_string), "margin": result.margin,

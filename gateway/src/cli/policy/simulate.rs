@@ -153,6 +153,37 @@ struct SimulatedVerdict {
     words: String,
 }
 
+impl SimulatedVerdict {
+    /// What a record says.
+    fn logged(asked: AskedBy, reason: Option<&str>, rule: Option<String>) -> Self {
+        match (asked, reason) {
+            (AskedBy::Rule, _) => {
+                let words = needs_approval(&allowed(&rule.unwrap_or_default()));
+                Self { outcome: RuleOutcome::Asks, words }
+            }
+            (AskedBy::Nobody | AskedBy::Flow, Some(reason)) => {
+                Self { outcome: RuleOutcome::Denied, words: denied(&reason, rule) }
+            }
+            (AskedBy::Nobody | AskedBy::Flow, None) => {
+                let words = allowed(&rule.unwrap_or_default());
+                Self { outcome: RuleOutcome::Allowed, words }
+            }
+        }
+    }
+
+    /// What the configuration would decide.
+    fn simulated(would: &AnywayDecision) -> Self {
+        let words = verdict(&would.effect);
+        match would.effect {
+            Effect::Deny(_) => Self { outcome: RuleOutcome::Denied, words },
+            Effect::Allow(_) if would.needs_approval => {
+                Self { outcome: RuleOutcome::Asks, words: needs_approval(&words) }
+            }
+            Effect::Allow(_) => Self { outcome: RuleOutcome::Allowed, words },
+        }
+    }
+}
+
 /// A decision in the audit log.
 struct LoggedDecision {
     /// What was decided about.
@@ -177,19 +208,7 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
         tally.others += 1;
         return;
     }
-    let was = match (asked, &reason, text("rule")) {
-        (AskedBy::Rule, _, rule) => {
-            let words = needs_approval(&allowed(&rule.unwrap_or_default()));
-            SimulatedVerdict { outcome: RuleOutcome::Asks, words }
-        }
-        (_, Some(reason), rule) => {
-            SimulatedVerdict { outcome: RuleOutcome::Denied, words: denied(reason, rule) }
-        }
-        (_, None, rule) => {
-            let words = allowed(&rule.unwrap_or_default());
-            SimulatedVerdict { outcome: RuleOutcome::Allowed, words }
-        }
-    };
+    let was = SimulatedVerdict::logged(asked, reason.as_deref(), text("rule"));
     let decision = LoggedDecision { thing: about.shown(), server: decided.clone(), was };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
         (RecordedCaller::Known(principal), Ok(server)) => match &about {
@@ -229,16 +248,7 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
         tally.open += 1;
         return;
     };
-    let AnywayDecision { effect, needs_approval: asks } = would;
-    let words = verdict(&effect);
-    let would = match effect {
-        Effect::Deny(_) => SimulatedVerdict { outcome: RuleOutcome::Denied, words },
-        Effect::Allow(_) if asks => {
-            SimulatedVerdict { outcome: RuleOutcome::Asks, words: needs_approval(&words) }
-        }
-        Effect::Allow(_) => SimulatedVerdict { outcome: RuleOutcome::Allowed, words },
-    };
-    note(tally, record, decision, would);
+    note(tally, record, decision, SimulatedVerdict::simulated(&would));
 }
 
 /// Counts an exchange as unchanged, or adds it to the changed decisions.

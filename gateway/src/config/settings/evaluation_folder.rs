@@ -49,7 +49,7 @@ const OF_REGISTRY: [&str; 14] = [
 pub struct GivenDefinition {
     /// The server; empty if it is not known.
     pub server: Box<str>,
-    /// The definition.
+    /// The definition of the tool, as the file has it.
     pub document: Arc<Document>,
 }
 
@@ -74,9 +74,9 @@ pub struct FolderContext {
 /// The content of a folder.
 #[derive(Debug, Default)]
 pub struct EvaluationFolder {
-    /// The definitions.
+    /// The definitions of all tools of the folder.
     pub definitions: Vec<GivenDefinition>,
-    /// The examples.
+    /// The examples of all tools of the folder.
     pub examples: Vec<Example>,
     /// What is demanded of arguments besides the schemas.
     pub demands: BTreeMap<ToolName, ArgumentDemands>,
@@ -92,7 +92,7 @@ struct RawDemands {
     server: Option<Box<str>>,
     /// The tool, by the server's own name for it.
     tool: Option<Box<str>>,
-    /// Limits on arguments.
+    /// Limits on the arguments of a tool.
     constraints: Vec<ArgumentLimits>,
     /// Names of arguments that no call may have.
     forbidden_arguments: Vec<Box<str>>,

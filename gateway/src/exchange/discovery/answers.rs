@@ -34,7 +34,7 @@ pub(super) struct CloseTool {
     pub(super) parameters: Vec<String>,
 }
 
-/// What `find_tools` answers.
+/// What `find_tools` answers to one query.
 #[derive(Debug, Default)]
 pub(super) struct FoundTools {
     pub(super) tools: Vec<FoundTool>,

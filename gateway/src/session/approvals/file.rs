@@ -384,7 +384,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let linked = FileApprovals::open(&link, &SETTINGS, &clock);
         assert!(matches!(linked, Err(ApprovalFileError::Open(..))));
-        // Each part of the file is replaced by one of another: whatever it is then, the process goes on.
+        // Each part of the file is replaced by one of another: the process goes on with what it is then.
         let (other, whole) = (Folder::new(), fs::read(&file).unwrap());
         drop(other.open(&clock).unwrap());
         let fresh = fs::read(other.0.join("approvals")).unwrap();

@@ -67,7 +67,8 @@ fn decoded(label: &str) -> Option<String> {
     let mut out: Vec<char> = basic.chars().collect();
     let (mut code, mut at, mut bias) = (128_u32, 0_u32, 72_u32);
     let mut digits = digits.bytes().peekable();
-    let mut is_first = true;
+    // The first number is damped more than the others.
+    let mut damp = 700;
     while digits.peek().is_some() {
         let begin = at;
         let (mut weight, mut step) = (1_u32, 36_u32);
@@ -86,8 +87,8 @@ fn decoded(label: &str) -> Option<String> {
             step += 36;
         }
         let length = u32::try_from(out.len()).ok()?.checked_add(1)?;
-        bias = adapted(at - begin, length, is_first);
-        is_first = false;
+        bias = adapted((at - begin) / damp, length);
+        damp = 2;
         code = code.checked_add(at / length)?;
         at %= length;
         out.insert(usize::try_from(at).ok()?, char::from_u32(code)?);
@@ -97,9 +98,8 @@ fn decoded(label: &str) -> Option<String> {
 }
 
 /// The bias for the next number (RFC 3492, section 6.1).
-const fn adapted(delta: u32, length: u32, is_first: bool) -> u32 {
-    let mut delta = if is_first { delta / 700 } else { delta / 2 };
-    delta += delta / length;
+const fn adapted(damped: u32, length: u32) -> u32 {
+    let mut delta = damped + damped / length;
     let mut step = 0;
     while delta > 455 {
         delta /= 35;

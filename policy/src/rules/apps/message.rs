@@ -31,7 +31,7 @@ pub enum ReadItem {
     /// Anything else than an app, or nothing was read.
     #[default]
     Other,
-    /// An app: a client shows all contents of the answer as the app, whatever they say of themselves.
+    /// An app: a client shows all contents of the answer as the app, also those that say otherwise.
     App,
 }
 
