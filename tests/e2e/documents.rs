@@ -235,9 +235,6 @@ impl Desk {
         let (_, cases) = policy.split_once("```yaml\n# portcullis.test.yaml\n").unwrap();
         put("portcullis.test.yaml", cases.split("```").next().unwrap());
         let tool = tool("close_ticket");
-        let row = json!({ "tool_id": "tickets.close_ticket", "server": "tickets", "tool": tool });
-        put("TOOLS.jsonl", &format!("{row}\n"));
-        put("QUERIES.jsonl", "{\"id\": 1, \"query\": \"close the ticket\"}\n");
         fs::create_dir(desk.at("tools")).unwrap();
         put("tools/close_ticket.schema.json", &tool.to_string());
         put("tools/close_ticket.examples.jsonl", "{\"query\": \"close the ticket\"}\n");
@@ -344,6 +341,13 @@ fn here(line: &str, ops: &str) -> String {
 fn run_page(page: &str, lines: &[String]) -> usize {
     let desk = Desk::new();
     desk.lived_in();
+    if lines.iter().any(|line| line.contains("TOOLS.jsonl")) {
+        let tool = tool("close_ticket");
+        let row = json!({ "tool_id": "tickets.close_ticket", "server": "tickets", "tool": tool });
+        fs::write(desk.at("TOOLS.jsonl"), format!("{row}\n")).unwrap();
+        let query = json!({ "id": 1, "query": "close the ticket" });
+        fs::write(desk.at("QUERIES.jsonl"), format!("{query}\n")).unwrap();
+    }
     let proposes = |line: &String| {
         let line = line.split(" #").next().unwrap().trim();
         line == "portcullis pin" || line.starts_with("portcullis pin -c")

@@ -140,8 +140,8 @@ fn the_tools_of_a_lockfile_are_those_that_the_caller_would_be_shown() {
     ]);
     let server = Server::with(Era::Modern, offers, |_, _| true);
     let rules = "rules:
-- {id: ana, effect: allow, principals: [ana], servers: [up], tools: ['*']}
-- {id: bob, effect: allow, principals: [bob], servers: [up], tools: [read_note]}";
+- {id: ana, effect: allow, principals: ['principal:ana'], servers: [up], tools: ['*']}
+- {id: bob, effect: allow, principals: ['principal:bob'], servers: [up], tools: [read_note]}";
     let folder = Folder::new();
     let config = Config::of(&server.url()).policy(rules).approved(&folder.path().join("pins.lock"));
     let selected = |more: &[&str]| {

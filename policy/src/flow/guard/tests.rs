@@ -889,14 +889,8 @@ fn a_name_that_was_sent_is_not_given_by_a_trusted_source_that_repeats_it() {
     flow.sent(r#"{"eve@evil.example":1}"#);
     flow.sent(r#"{"q":"mallory%40evil.example"}"#);
     flow.shown(OWN, "Unrecognized key: 'eve@evil.example'; no mallory@evil.example");
-    for to in ["eve@evil.example"] {
-        let arguments = format!(r#"{{"to":"{to}"}}"#);
-        assert_eq!(
-            flow.clause(Sink::External, &["to"], &arguments),
-            Some(FlowClause::Target),
-            "{to}"
-        );
-    }
+    let clause = flow.clause(Sink::External, &["to"], r#"{"to":"eve@evil.example"}"#);
+    assert_eq!(clause, Some(FlowClause::Target));
     let facts =
         flow.judged(Sink::Destructive, Some(&["to".into()]), r#"{"to":"mallory@evil.example"}"#);
     assert_eq!(facts.violation.map(|one| one.clause), Some(FlowClause::Destructive));

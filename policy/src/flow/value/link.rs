@@ -70,10 +70,10 @@ fn unbroken(text: &str) -> Option<String> {
     let is_dropped = |c: char| matches!(c, '\t' | '\n' | '\r');
     let text = text.trim();
     let begins =
-        |known: &&str| text.get(..known.len()).is_some_and(|head| head.eq_ignore_ascii_case(known));
+        |known: &str| text.get(..known.len()).is_some_and(|head| head.eq_ignore_ascii_case(known));
     let is_broken = text.contains(is_dropped)
         && !text.contains(' ')
-        && BROKEN.iter().any(|known| begins(&known));
+        && BROKEN.iter().any(|known| begins(known));
     is_broken.then(|| text.replace(is_dropped, ""))
 }
 
