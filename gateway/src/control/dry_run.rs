@@ -13,7 +13,7 @@ use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::pins::{Pins, ResourcePins};
 use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::message::{ItemRequest, RequestOperation};
-use policy::engine::pipeline::Policy;
+use policy::engine::pipeline::{Policy, RouteFlow};
 use policy::flow::guard::FlowFacts;
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::FlowMemory;
@@ -230,7 +230,8 @@ impl DryRun {
         let standing = if any.is_granted() {
             let catalog = catalog.as_deref();
             let flow = self.flow_facts(&call, labels);
-            self.policy.may_use_in(*planner, flow, facts, principal, catalog, call, &budget)
+            let route = RouteFlow { planner: *planner, flow };
+            self.policy.may_use_in(route, facts, principal, catalog, call, &budget)
         } else {
             any
         };
@@ -282,7 +283,8 @@ impl DryRun {
         let call = ItemRequest::bare(server, RequestOperation::ReadSkillFile, name);
         let any = self.policy.may_list(facts, principal, server, ItemKind::Skill);
         let standing = if any.is_granted() {
-            self.policy.may_use_as(*planner, facts, principal, catalog, call, &budget)
+            let route = RouteFlow { planner: *planner, ..RouteFlow::default() };
+            self.policy.may_use_in(route, facts, principal, catalog, call, &budget)
         } else {
             any
         };

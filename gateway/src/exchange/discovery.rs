@@ -33,10 +33,11 @@ use crate::config::settings::MAX_FOUND_TOOLS;
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
-use crate::mcp::discovery_tools::{DiscoveryTool, ThroughCall, ToolClass};
+use crate::mcp::discovery_tools::{DiscoveryTool, ThroughCall};
 use crate::mcp::wire::Id;
 use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
+use policy::definition::registry::ToolEffect;
 
 use answers::{CloseTool, FoundTool, FoundTools};
 use definitions::MAX_QUERY_BYTES;
@@ -255,7 +256,7 @@ impl Gateway {
         &self,
         arrived: &DecodedRequest,
         ask: &mut UseOperation,
-        class: ToolClass,
+        class: ToolEffect,
         record: &mut Record,
     ) -> Result<(), Failure> {
         let given = ask.arguments.clone();
@@ -275,7 +276,7 @@ impl Gateway {
         if is_ours {
             let text = format!(
                 "`{name}` is a tool of the gateway. Call it directly, not with {}.",
-                class.call_tool()
+                DiscoveryTool::Call(class).name()
             );
             return Err(malformed(text));
         }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use json::Value;
+use json::{Fragment, Value};
 use policy::definition::offer::{Catalog, CatalogItem};
 use policy::engine::message::{ItemRequest, RequestExtras};
 use policy::engine::pipeline::{Permit, Policy, Ruling};
-use policy::flow::guard::{FlowFacts, FlowOfCall, FlowScope, SentValues};
+use policy::flow::guard::{FlowFacts, FlowOfCall, FlowScope, SentValues, chosen_names};
 use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
 use policy::rules::approval::ApprovalDemand;
@@ -85,7 +85,8 @@ impl ExchangeFlow {
         let definition = offers.and_then(|offers| offers.offer(&kept.name));
         let definition = definition.map(CatalogItem::definition);
         let unasked = extras.unasked.clone();
-        let sent = SentValues { definition, unasked: unasked.as_ref(), ..kept.sent() };
+        let names = chosen_names(kept.arguments.as_ref().map(Fragment::value), definition);
+        let sent = SentValues { names: &names, unasked: unasked.as_ref(), ..kept.sent() };
         let now = self.clock.instant();
         // A choice of links is counted in the same step, so that calls at once do not choose more than one after another.
         extras.flow = self.store.with(&self.key, now, |key, memory, _| {

@@ -191,7 +191,8 @@ impl Gateway {
     /// Remembers in the flow what a list shows of resources that nobody has reviewed: their names and titles are words of
     /// others, like those of a result.
     fn remember_listed(&self, arrived: &DecodedRequest, shown: &[EncodedListing], record: &Record) {
-        let Some(flow) = self.flow_of(arrived, record) else { return };
+        let is_made = shown.iter().any(|(part, _)| part.catalog().kind() == ItemKind::Resource);
+        let Some(flow) = self.flow_of(arrived, record).filter(|_| is_made) else { return };
         let (facts, policy) = (self.policy.facts(), self.policy.flow());
         for (listing, written) in shown {
             let catalog = listing.catalog();

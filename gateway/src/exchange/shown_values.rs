@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use policy::definition::offer::ItemKind;
 use policy::engine::pipeline::{Facts, Policy, Shown};
+use policy::flow::label::FlowLabels;
 use policy::flow::memory::ResultSource;
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
@@ -46,20 +47,22 @@ impl Gateway {
     ) {
         let ShownResult { server, kind, name, said } = result;
         let labels = self.policy.flow().labels_of(server, kind, name).labels;
-        let (labels, said) = (labels.restricted_by(said.value()), said.fragment().clone());
+        let said = said.fragment().clone();
         let (server, name, kept) = (server.clone(), Box::<str>::from(name), flow.clone());
         let bytes = said.value().span().len();
         let remember =
             move |policy: &Policy, _: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {
                 if !budget.spend(bytes.saturating_mul(EACH_BYTE)) {
-                    return kept.forget(labels);
+                    return kept.forget(FlowLabels::STRICTEST);
                 }
+                let labels = labels.restricted_by(said.value());
                 let vouched = policy.flow().labels_of(&server, kind, &name).vouched;
                 let runs = policy.flow().runs();
                 kept.shown(ResultSource { labels, vouched, runs }, said.value());
             };
         if self.inspect(caller, bytes, remember).await.is_err() {
-            flow.forget(labels);
+            // What was not read may say that it is stricter.
+            flow.forget(FlowLabels::STRICTEST);
         }
     }
 }

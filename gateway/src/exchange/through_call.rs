@@ -8,19 +8,15 @@ use policy_core::subject::name::ServerName;
 
 use super::nested_call::{UnclearCall, example};
 use crate::edge::failure::{CallCorrection, DiscoveryMistake, Failure};
-use crate::mcp::discovery_tools::{CallMend, ThroughCall, ToolClass};
+use crate::mcp::discovery_tools::{CallMend, DiscoveryTool, ThroughCall, effect_of};
 
 /// The class of a tool of a server: by what the operator says of it, and otherwise by what the server says.
-pub(super) fn class_of(policy: &Policy, server: &ServerName, offer: &CatalogItem) -> ToolClass {
+pub(super) fn class_of(policy: &Policy, server: &ServerName, offer: &CatalogItem) -> ToolEffect {
     let name = offer.name().as_str();
     let sink = policy.flow().sink_of(server, ItemKind::Tool, name);
     let known = policy.registered(server, ItemKind::Tool, name);
-    match known.and_then(|known| known.effect).filter(|_| sink.is_none()) {
-        Some(ToolEffect::Read) => ToolClass::Read,
-        Some(ToolEffect::Write) => ToolClass::Write,
-        Some(ToolEffect::Destructive) => ToolClass::Destructive,
-        None => ToolClass::of(sink, offer.definition()),
-    }
+    let registered = known.and_then(|known| known.effect).filter(|_| sink.is_none());
+    registered.unwrap_or_else(|| effect_of(sink, offer.definition()))
 }
 
 /// A call that the policy permits.
@@ -43,12 +39,12 @@ pub(super) fn fits_through(
     called: &PermittedCall<'_>,
 ) -> Result<(), Failure> {
     let PermittedCall { server, shown_name, offer, arguments } = *called;
-    let class = offer.map_or(ToolClass::Destructive, |offer| class_of(policy, server, offer));
+    let class = offer.map_or(ToolEffect::Destructive, |offer| class_of(policy, server, offer));
     if class != through.class {
         let text = format!(
             "Nothing was called: this tool has the class {}. Call {} with the same `name` and `arguments`.",
             class.as_str(),
-            class.call_tool(),
+            DiscoveryTool::Call(class).name(),
         );
         let correction = CallCorrection { mistake: DiscoveryMistake::Class, text };
         return Err(Failure::Discovery(Box::new(correction)));
@@ -64,7 +60,7 @@ pub(super) fn fits_through(
         return Ok(());
     }
     let parameters = example_parameters(offer);
-    let example = example(class.call_tool(), Some(shown_name), &parameters);
+    let example = example(DiscoveryTool::Call(class).name(), Some(shown_name), &parameters);
     let text = format!(
         "Nothing was called: the parameters have to be in `arguments`, and not all members beside `name` are parameters of \
          this tool. Call {example}."
@@ -95,9 +91,9 @@ fn example_parameters(offer: Option<&CatalogItem>) -> Vec<(String, &'static str)
 }
 
 /// The failure of a call that is not clear, with an example of one that is.
-pub(super) fn unclear_call(class: ToolClass, unclear: &UnclearCall) -> Failure {
+pub(super) fn unclear_call(class: ToolEffect, unclear: &UnclearCall) -> Failure {
     let parameters = [("PARAMETER".to_owned(), "\"…\"")];
-    let example = example(class.call_tool(), unclear.name.as_deref(), &parameters);
+    let example = example(DiscoveryTool::Call(class).name(), unclear.name.as_deref(), &parameters);
     malformed(format!(
         "Nothing was called: {}. Call {example}, with the name and the parameters that find_tools shows.",
         unclear.mistake

@@ -1,66 +1,35 @@
 //! The gateway's own tools on a route with discovery: their names, and the classes of tools that calls are told apart by.
 
 use json::Value;
+use policy::definition::registry::ToolEffect;
 use policy::flow::label::Sink;
 use policy_core::subject::kind::hints;
 
-/// What a call of a tool can do, so that a client can treat calls differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ToolClass {
-    /// It only reads, and changes nothing.
-    Read,
-    /// It changes or sends something.
-    Write,
-    /// It may remove something.
-    Destructive,
-}
-
-impl ToolClass {
-    /// Every class, the most harmless first.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Destructive];
-
-    /// The class of a tool: by the operator's label if there is one, else by the annotations of its definition. What is not
-    /// clear has the strictest class.
-    #[must_use]
-    pub fn of(sink: Option<Sink>, definition: Value<'_>) -> Self {
-        match sink {
-            Some(Sink::None) => return Self::Read,
-            Some(Sink::Write | Sink::Fetch | Sink::External) => return Self::Write,
-            Some(Sink::Destructive) => return Self::Destructive,
-            None => {}
-        }
-        // A hint counts if it has this value in every spelling that a client may read.
-        let says = |name: &str, wanted: bool| {
-            let mut values = hints(definition, name).map(Value::as_bool).peekable();
-            values.peek().is_some() && values.all(|value| value == Some(wanted))
-        };
-        let may_destroy = hints(definition, "destructiveHint").next().is_some()
-            && !says("destructiveHint", false);
-        if may_destroy {
-            Self::Destructive
-        } else if says("readOnlyHint", true) {
-            Self::Read
-        } else if says("destructiveHint", false) {
-            Self::Write
-        } else {
-            Self::Destructive
-        }
+/// What a tool does by the operator's label if there is one, else by the annotations of its definition. What is not clear
+/// counts as destructive.
+#[must_use]
+pub fn effect_of(sink: Option<Sink>, definition: Value<'_>) -> ToolEffect {
+    match sink {
+        Some(Sink::None) => return ToolEffect::Read,
+        Some(Sink::Write | Sink::Fetch | Sink::External) => return ToolEffect::Write,
+        Some(Sink::Destructive) => return ToolEffect::Destructive,
+        None => {}
     }
-
-    /// The name in texts for models.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Destructive => "destructive",
-        }
-    }
-
-    /// The gateway's tool that calls tools of this class.
-    #[must_use]
-    pub const fn call_tool(self) -> &'static str {
-        DiscoveryTool::Call(self).name()
+    // A hint counts if it has this value in every spelling that a client may read.
+    let says = |name: &str, wanted: bool| {
+        let mut values = hints(definition, name).map(Value::as_bool).peekable();
+        values.peek().is_some() && values.all(|value| value == Some(wanted))
+    };
+    let may_destroy =
+        hints(definition, "destructiveHint").next().is_some() && !says("destructiveHint", false);
+    if may_destroy {
+        ToolEffect::Destructive
+    } else if says("readOnlyHint", true) {
+        ToolEffect::Read
+    } else if says("destructiveHint", false) {
+        ToolEffect::Write
+    } else {
+        ToolEffect::Destructive
     }
 }
 
@@ -72,7 +41,7 @@ pub enum DiscoveryTool {
     /// Shows the definition of a tool.
     Describe,
     /// Calls a tool of this class.
-    Call(ToolClass),
+    Call(ToolEffect),
 }
 
 impl DiscoveryTool {
@@ -80,9 +49,9 @@ impl DiscoveryTool {
     pub const ALL: [Self; 5] = [
         Self::Find,
         Self::Describe,
-        Self::Call(ToolClass::Read),
-        Self::Call(ToolClass::Write),
-        Self::Call(ToolClass::Destructive),
+        Self::Call(ToolEffect::Read),
+        Self::Call(ToolEffect::Write),
+        Self::Call(ToolEffect::Destructive),
     ];
 
     /// The name, which no tool of a server can have on such a route.
@@ -91,9 +60,9 @@ impl DiscoveryTool {
         match self {
             Self::Find => "find_tools",
             Self::Describe => "describe_tool",
-            Self::Call(ToolClass::Read) => "call_read_tool",
-            Self::Call(ToolClass::Write) => "call_write_tool",
-            Self::Call(ToolClass::Destructive) => "call_destructive_tool",
+            Self::Call(ToolEffect::Read) => "call_read_tool",
+            Self::Call(ToolEffect::Write) => "call_write_tool",
+            Self::Call(ToolEffect::Destructive) => "call_destructive_tool",
         }
     }
 
@@ -140,7 +109,7 @@ impl CallMend {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThroughCall {
     /// The class of tools that the gateway's tool calls.
-    pub class: ToolClass,
+    pub class: ToolEffect,
     /// What was mended in the call.
     pub mended: Vec<CallMend>,
 }
@@ -152,28 +121,28 @@ mod tests {
     use json::{Document, JsonBounds};
     use policy::flow::label::Sink;
 
-    use super::{DiscoveryTool, ToolClass};
+    use super::{DiscoveryTool, ToolEffect, effect_of};
 
-    fn class(sink: Option<Sink>, annotations: &str) -> ToolClass {
+    fn class(sink: Option<Sink>, annotations: &str) -> ToolEffect {
         let text = format!(r#"{{"name":"x","annotations":{annotations}}}"#);
         let document = Arc::new(Document::parse(text.into(), &JsonBounds::ANSWER).unwrap());
-        ToolClass::of(sink, document.root())
+        effect_of(sink, document.root())
     }
 
     #[test]
     fn what_is_not_clearly_harmless_is_destructive() {
         for (annotations, expected) in [
-            ("{}", ToolClass::Destructive),
-            (r#"{"readOnlyHint":true}"#, ToolClass::Read),
-            (r#"{"readOnlyHint":true,"destructiveHint":false}"#, ToolClass::Read),
-            (r#"{"readOnlyHint":true,"destructiveHint":true}"#, ToolClass::Destructive),
-            (r#"{"readOnlyHint":true,"read_only_hint":false}"#, ToolClass::Destructive),
-            (r#"{"readOnlyHint":"true"}"#, ToolClass::Destructive),
-            (r#"{"destructiveHint":false}"#, ToolClass::Write),
-            (r#"{"readOnlyHint":false,"destructiveHint":false}"#, ToolClass::Write),
-            (r#"{"destructiveHint":false,"destructive_hint":true}"#, ToolClass::Destructive),
-            (r#"{"destructiveHint":0}"#, ToolClass::Destructive),
-            ("7", ToolClass::Destructive),
+            ("{}", ToolEffect::Destructive),
+            (r#"{"readOnlyHint":true}"#, ToolEffect::Read),
+            (r#"{"readOnlyHint":true,"destructiveHint":false}"#, ToolEffect::Read),
+            (r#"{"readOnlyHint":true,"destructiveHint":true}"#, ToolEffect::Destructive),
+            (r#"{"readOnlyHint":true,"read_only_hint":false}"#, ToolEffect::Destructive),
+            (r#"{"readOnlyHint":"true"}"#, ToolEffect::Destructive),
+            (r#"{"destructiveHint":false}"#, ToolEffect::Write),
+            (r#"{"readOnlyHint":false,"destructiveHint":false}"#, ToolEffect::Write),
+            (r#"{"destructiveHint":false,"destructive_hint":true}"#, ToolEffect::Destructive),
+            (r#"{"destructiveHint":0}"#, ToolEffect::Destructive),
+            ("7", ToolEffect::Destructive),
         ] {
             assert_eq!(class(None, annotations), expected, "{annotations}");
         }
@@ -182,11 +151,11 @@ mod tests {
     #[test]
     fn the_label_of_the_operator_decides() {
         let lies = r#"{"readOnlyHint":true}"#;
-        assert_eq!(class(Some(Sink::Destructive), lies), ToolClass::Destructive);
+        assert_eq!(class(Some(Sink::Destructive), lies), ToolEffect::Destructive);
         for sink in [Sink::Write, Sink::Fetch, Sink::External] {
-            assert_eq!(class(Some(sink), lies), ToolClass::Write);
+            assert_eq!(class(Some(sink), lies), ToolEffect::Write);
         }
-        assert_eq!(class(Some(Sink::None), "{}"), ToolClass::Read);
+        assert_eq!(class(Some(Sink::None), "{}"), ToolEffect::Read);
     }
 
     #[test]

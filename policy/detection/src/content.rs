@@ -47,6 +47,7 @@ pub use self::carried::TrackerVersion;
 pub use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
 pub use self::handling::{Direction, Handling, Handlings, PermittedList};
 pub use self::host::note as authority_note;
+pub use self::host::punycode;
 use self::lens::StringScan;
 pub use self::personal::{
     PERSONAL_NAMES, PersonalKind, PersonalNames, identity_words, kind_of_pattern,

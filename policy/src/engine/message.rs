@@ -154,7 +154,7 @@ impl ItemRequest {
         };
         let arguments = self.arguments.as_ref().map(Fragment::value);
         let Self { name, extra, meta, .. } = self;
-        SentValues { operation, name, arguments, extra, meta, unasked: None, definition: None }
+        SentValues { operation, name, arguments, extra, meta, unasked: None, names: &[] }
     }
 }
 

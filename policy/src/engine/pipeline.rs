@@ -50,7 +50,7 @@ pub use describing::{DescriptionError, SendableDescription};
 pub use expected::ExpectedTreatment;
 use facts::CurrentFacts;
 pub use facts::Facts;
-pub use questions::Standing;
+pub use questions::{RouteFlow, Standing};
 pub use sending::{Answerable, SendableTrace};
 use sending::{NameOrigin, OutgoingCall};
 pub use showing::EarlyMessage;

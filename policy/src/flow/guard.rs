@@ -595,8 +595,28 @@ pub struct SentValues<'a> {
     pub meta: &'a [(Box<str>, Fragment)],
     /// Answers (`inputResponses`) that no server has asked for.
     pub unasked: Option<&'a Fragment>,
-    /// The definition of the tool or prompt. The names of arguments that it declares are the server's own, and no others.
-    pub definition: Option<Value<'a>>,
+    /// The names of arguments that the caller has chosen ([`chosen_names`]).
+    pub names: &'a [Cow<'a, str>],
+}
+
+/// The names of arguments that a definition does not declare: those it declares are the server's own, and the caller has
+/// chosen the others.
+#[must_use]
+pub fn chosen_names<'a>(
+    arguments: Option<Value<'a>>,
+    definition: Option<Value<'_>>,
+) -> Vec<Cow<'a, str>> {
+    let schema = definition.and_then(|definition| definition.get("inputSchema")?.get("properties"));
+    let of_tool = schema.into_iter().flat_map(Value::members).map(|(name, _)| name);
+    let of_prompt = definition.and_then(|definition| definition.get("arguments"));
+    let of_prompt = of_prompt.into_iter().flat_map(Value::items);
+    let of_prompt = of_prompt.filter_map(|argument| argument.get("name")?.as_str());
+    let mut declared: Vec<_> = of_tool.chain(of_prompt).collect();
+    declared.sort_unstable();
+    let names = arguments.into_iter().flat_map(Value::members).map(|(name, _)| name);
+    names
+        .filter(|name| declared.binary_search_by(|known| (**known).cmp(&**name)).is_err())
+        .collect()
 }
 
 /// What a request does, as far as flow control tells it apart.
@@ -663,8 +683,8 @@ impl<'a> SentValues<'a> {
         };
         let uri = (self.operation == SentOperation::Resource)
             .then(|| (Cow::from("uri"), ArgumentRole::Target, SentPart::Text(self.name)));
-        let members = || self.arguments.into_iter().flat_map(Value::members);
-        let arguments = members().map(move |(name, value)| {
+        let arguments = self.arguments.into_iter().flat_map(Value::members);
+        let arguments = arguments.map(move |(name, value)| {
             let role = role(&name);
             (name, role, SentPart::Value(value))
         });
@@ -680,19 +700,9 @@ impl<'a> SentValues<'a> {
             .map(|(name, value)| (Cow::from(name), ArgumentRole::Beside, SentPart::Value(value)));
         // A name can say as much as a value.
         let others = self.extra.iter().chain(self.meta).map(|(name, _)| Cow::from(&**name));
-        let names = members().map(|(name, _)| name);
-        let names = names.filter(move |name| !self.declares(name)).chain(others);
+        let names = self.names.iter().cloned().chain(others);
         let names = names.map(|name| (name.clone(), ArgumentRole::Beside, SentPart::Name(name)));
         uri.into_iter().chain(arguments).chain(extra).chain(beside).chain(names)
-    }
-
-    /// Whether the definition has an argument of this name.
-    fn declares(self, name: &str) -> bool {
-        let Some(definition) = self.definition else { return false };
-        let schema = definition.get("inputSchema").and_then(|schema| schema.get("properties"));
-        let of_prompt = definition.get("arguments").into_iter().flat_map(Value::items);
-        let mut of_prompt = of_prompt.filter_map(|argument| argument.get("name"));
-        schema.is_some_and(|all| all.get(name).is_some()) || of_prompt.any(|one| one.is_text(name))
     }
 
     /// Remembers in `memory` that these values were sent.

@@ -151,16 +151,25 @@ impl FlowLabels {
     /// What a server says never relaxes a label: a text that is not known counts as the strictest one.
     #[must_use]
     pub fn restricted_by(self, result: Value<'_>) -> Self {
+        // Most results say nothing, and need not be walked; a name can be written with an escape.
+        let raw = result.raw();
+        if !raw.contains("ifc") && !raw.contains("\\u00") {
+            return self;
+        }
+        self.restricted_within(result)
+    }
+
+    fn restricted_within(self, result: Value<'_>) -> Self {
         let mut labels = self;
         for (name, member) in result.members() {
             let said = (name == "_meta").then(|| member.get("ifc")).flatten();
             labels = said.map_or(labels, |said| labels.join(Self::said(said)));
             // Data of the tool, in which such a member means something else.
             if name != "structuredContent" {
-                labels = labels.restricted_by(member);
+                labels = labels.restricted_within(member);
             }
         }
-        result.items().fold(labels, Self::restricted_by)
+        result.items().fold(labels, Self::restricted_within)
     }
 
     /// What a server says in one `ifc` object.

@@ -81,8 +81,9 @@ impl FlowPolicy {
             return false;
         }
         let labels = self.labels_of(server, kind, name).labels;
-        let labels = said.map_or(labels, |said| labels.restricted_by(said));
+        // What is not shown in any case is not read.
         !is_shown(Planner::Trusted, labels)
+            || said.is_some_and(|said| !is_shown(Planner::Trusted, labels.restricted_by(said)))
     }
 }
 

@@ -310,7 +310,10 @@ pub fn each_scalar(value: Value<'_>, visit: &mut impl FnMut(Scalar<'_>) -> bool)
 pub fn each_encoded(value: Value<'_>, visit: &mut impl FnMut(&str)) {
     value.items().for_each(|item| each_encoded(item, visit));
     for (name, member) in value.members() {
-        let text = member.as_str();
+        // A text that is not encoded is read once, by the visitor.
+        let is_text = matches!(member.kind(), JsonKind::Plain | JsonKind::Escaped);
+        let can_be = |raw: &str| name == "blob" || raw.contains("base64") || raw.contains("\\u00");
+        let text = (is_text && can_be(member.raw())).then(|| member.as_str()).flatten();
         let data =
             text.as_deref().and_then(|text| text.strip_prefix("data:")?.split_once(";base64,"));
         let encoded = data.map(|(_, encoded)| encoded);

@@ -14,6 +14,7 @@ use super::{
     some,
 };
 use crate::audit::captured::Excerpt;
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::wire::{Id, Object};
 use crate::metrics::credential_check::CredentialCheck;
@@ -179,7 +180,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     (ItemKind::Template.as_str(), |of, line, key| of.item(line, key, ItemKind::Template)),
     ("through", |of, line, key| {
         let through = of.record.through.as_ref();
-        foreign(line, key, through.map(|through| through.class.call_tool()));
+        foreign(line, key, through.map(|through| DiscoveryTool::Call(through.class).name()));
     }),
     ("time", |of, line, key| plain(line, key, of.record.texts().time.as_bytes())),
     ("token", |of, line, key| {

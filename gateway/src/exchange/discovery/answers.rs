@@ -4,7 +4,9 @@ use json::write_string;
 use policy_core::subject::name::ServerName;
 
 use crate::exchange::tool_signature::{ToolSignature, word};
-use crate::mcp::discovery_tools::{DiscoveryTool, ToolClass};
+use policy::definition::registry::ToolEffect;
+
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::mcp::protocol::Era;
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
@@ -19,7 +21,7 @@ const MAX_WORD: usize = 64;
 pub(super) struct FoundTool {
     /// The name on the route.
     pub(super) name: Box<str>,
-    pub(super) class: ToolClass,
+    pub(super) class: ToolEffect,
     pub(super) signature: std::sync::Arc<ToolSignature>,
 }
 
@@ -53,9 +55,9 @@ impl FoundTools {
             lines.push(format!(
                 "Call one with {}, {} or {}, as its class says: {{\"name\":\"NAME\",\"arguments\":{{…}}}}. {} shows its whole \
                  definition.",
-                ToolClass::Read.call_tool(),
-                ToolClass::Write.call_tool(),
-                ToolClass::Destructive.call_tool(),
+                DiscoveryTool::Call(ToolEffect::Read).name(),
+                DiscoveryTool::Call(ToolEffect::Write).name(),
+                DiscoveryTool::Call(ToolEffect::Destructive).name(),
                 DiscoveryTool::Describe.name(),
             ));
         }
@@ -105,7 +107,7 @@ impl FoundTool {
         let mut tool = Object::open(out);
         tool.text("name", &self.name);
         tool.text("class", self.class.as_str());
-        tool.text("callWith", self.class.call_tool());
+        tool.text("callWith", DiscoveryTool::Call(self.class).name());
         tool.text("signature", &self.signature.call);
         tool.text("description", &self.signature.description);
         tool.close();
@@ -150,11 +152,11 @@ pub(super) fn found(id: &Id, era: Era, found: &FoundTools) -> Body {
 }
 
 /// The response of `describe_tool`: the definition as the list has it.
-pub(super) fn described(id: &Id, era: Era, class: ToolClass, definition: &str) -> Body {
+pub(super) fn described(id: &Id, era: Era, class: ToolEffect, definition: &str) -> Body {
     result(id, era, definition, |out| {
         let mut object = Object::open(out);
         object.text("class", class.as_str());
-        object.text("callWith", class.call_tool());
+        object.text("callWith", DiscoveryTool::Call(class).name());
         object.raw("definition", definition);
         object.close();
     })

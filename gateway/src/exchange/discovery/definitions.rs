@@ -1,7 +1,9 @@
 //! The definitions of the gateway's tools on a route with discovery, as clients and models read them.
 
 use crate::config::settings::MAX_FOUND_TOOLS;
-use crate::mcp::discovery_tools::{DiscoveryTool, ToolClass};
+use policy::definition::registry::ToolEffect;
+
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::mcp::wire::Object;
 
 /// Longest query that is read, in bytes.
@@ -50,9 +52,9 @@ const fn title(tool: DiscoveryTool) -> &'static str {
     match tool {
         DiscoveryTool::Find => "Find tools",
         DiscoveryTool::Describe => "Describe a tool",
-        DiscoveryTool::Call(ToolClass::Read) => "Call a tool that reads",
-        DiscoveryTool::Call(ToolClass::Write) => "Call a tool that writes",
-        DiscoveryTool::Call(ToolClass::Destructive) => "Call a tool that can destroy",
+        DiscoveryTool::Call(ToolEffect::Read) => "Call a tool that reads",
+        DiscoveryTool::Call(ToolEffect::Write) => "Call a tool that writes",
+        DiscoveryTool::Call(ToolEffect::Destructive) => "Call a tool that can destroy",
     }
 }
 
@@ -65,14 +67,14 @@ const fn description(tool: DiscoveryTool) -> &'static str {
         DiscoveryTool::Describe => {
             "Shows the whole definition of a tool that find_tools has found: its description and the schema of its parameters."
         }
-        DiscoveryTool::Call(ToolClass::Read) => {
+        DiscoveryTool::Call(ToolEffect::Read) => {
             "Calls a tool of the class read, which changes nothing. Give its name and its parameters as find_tools shows them."
         }
-        DiscoveryTool::Call(ToolClass::Write) => {
+        DiscoveryTool::Call(ToolEffect::Write) => {
             "Calls a tool of the class write, which changes or sends something. Give its name and its parameters as \
              find_tools shows them."
         }
-        DiscoveryTool::Call(ToolClass::Destructive) => {
+        DiscoveryTool::Call(ToolEffect::Destructive) => {
             "Calls a tool of the class destructive, which may remove or overwrite something. Give its name and its \
              parameters as find_tools shows them."
         }
@@ -84,13 +86,13 @@ const fn annotations(tool: DiscoveryTool) -> &'static str {
         DiscoveryTool::Find | DiscoveryTool::Describe => {
             r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#
         }
-        DiscoveryTool::Call(ToolClass::Read) => {
+        DiscoveryTool::Call(ToolEffect::Read) => {
             r#"{"readOnlyHint":true,"destructiveHint":false,"openWorldHint":true}"#
         }
-        DiscoveryTool::Call(ToolClass::Write) => {
+        DiscoveryTool::Call(ToolEffect::Write) => {
             r#"{"readOnlyHint":false,"destructiveHint":false,"openWorldHint":true}"#
         }
-        DiscoveryTool::Call(ToolClass::Destructive) => {
+        DiscoveryTool::Call(ToolEffect::Destructive) => {
             r#"{"readOnlyHint":false,"destructiveHint":true,"openWorldHint":true}"#
         }
     }

@@ -84,14 +84,15 @@ fn is_odd(host: &str) -> bool {
     parts.iter().all(|part| number(part)) && !(parts.len() == 4 && parts.iter().all(usual))
 }
 
-/// Decodes a Punycode label (RFC 3492).
-fn punycode(label: &str) -> Option<String> {
+/// Decodes a label in Punycode without its prefix `xn--` (RFC 3492); `None` if it is none.
+#[must_use]
+pub fn punycode(label: &str) -> Option<String> {
     const BASE: u32 = 36;
     let (plain, coded) = label.rsplit_once('-').unwrap_or(("", label));
     let mut out: Vec<char> = plain.chars().collect();
     let (mut n, mut i, mut bias) = (128_u32, 0_u32, 72_u32);
     let mut digits = coded.bytes().peekable();
-    if coded.len() > 63 || !label.is_ascii() {
+    if coded.is_empty() || coded.len() > 63 || !label.is_ascii() {
         return None;
     }
     while digits.peek().is_some() {

@@ -42,6 +42,15 @@ pub struct Standing {
     denial: Option<Denial>,
 }
 
+/// The route on which a request would be made, and its flow.
+#[derive(Clone, Debug, Default)]
+pub struct RouteFlow {
+    /// The planner that the route is for, if there are two.
+    pub planner: Option<Planner>,
+    /// What is known of the flow; by default it was shown nothing.
+    pub flow: FlowFacts,
+}
+
 impl Standing {
     fn of<T>(ruling: Ruling<T>) -> Self {
         Self { decision: ruling.decision, denial: ruling.outcome.err() }
@@ -90,33 +99,18 @@ impl Policy {
         Standing::of(self.admit(facts, principal, catalog, call, budget))
     }
 
-    /// What [`Self::admit`] would decide on a route for `planner`, in a flow that was shown nothing yet.
-    pub fn may_use_as(
-        &self,
-        planner: Option<Planner>,
-        facts: &Facts,
-        principal: &Principal,
-        catalog: Option<&Catalog>,
-        call: ItemRequest,
-        budget: &WorkBudget,
-    ) -> Standing {
-        self.may_use_in(planner, FlowFacts::default(), facts, principal, catalog, call, budget)
-    }
-
-    /// What [`Self::admit`] would decide on a route for `planner`, in a flow of which `flow` is known.
-    #[expect(clippy::too_many_arguments, reason = "each is a fact that the decision depends on")]
+    /// What [`Self::admit`] would decide on a route, in a flow of which something is known.
     pub fn may_use_in(
         &self,
-        planner: Option<Planner>,
-        flow: FlowFacts,
+        route: RouteFlow,
         facts: &Facts,
         principal: &Principal,
         catalog: Option<&Catalog>,
         call: ItemRequest,
         budget: &WorkBudget,
     ) -> Standing {
-        let kind = call.verb.kind();
-        let refused = self.flow().refuses(planner, &call.server, kind, &call.name);
+        let RouteFlow { planner, flow } = route;
+        let refused = self.flow().refuses(planner, &call.server, call.verb.kind(), &call.name);
         let flow = FlowFacts { violation: refused.or(flow.violation), ..flow };
         let extras = RequestExtras { flow, ..RequestExtras::default() };
         Standing::of(self.admit_with(facts, principal, catalog, call, &extras, budget))

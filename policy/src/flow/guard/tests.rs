@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{
     FlowClause, FlowFacts, FlowLabel, FlowMode, FlowOfCall, FlowPolicy, FlowSettings, Origin,
-    SentValues, ToolLabels,
+    SentValues, ToolLabels, chosen_names,
 };
 use crate::definition::offer::ItemKind;
 use crate::engine::message::{ItemRequest, RequestOperation, TaskOperation};
@@ -60,7 +60,9 @@ impl Flow {
     }
 
     fn sent(&mut self, arguments: &str) {
-        call(arguments).sent().remember(&self.key, &mut self.memory, MOST);
+        let call = call(arguments);
+        let names = chosen_names(call.arguments.as_ref().map(Fragment::value), None);
+        SentValues { names: &names, ..call.sent() }.remember(&self.key, &mut self.memory, MOST);
     }
 
     fn judged(&self, sink: Sink, targets: Option<&[Box<str>]>, arguments: &str) -> FlowFacts {
@@ -69,7 +71,9 @@ impl Flow {
 
     fn facts(&self, sink: Sink, targets: Option<&[Box<str>]>, call: &ItemRequest) -> FlowFacts {
         let tool = ToolLabels { labels: OWN, sink, targets, vouched: &[] };
-        policy().judge(&self.key, &self.memory, tool, call.sent())
+        let names = chosen_names(call.arguments.as_ref().map(Fragment::value), None);
+        let sent = SentValues { names: &names, ..call.sent() };
+        policy().judge(&self.key, &self.memory, tool, sent)
     }
 
     fn clause(&self, sink: Sink, targets: &[&str], arguments: &str) -> Option<FlowClause> {
@@ -900,7 +904,8 @@ fn a_name_that_was_sent_is_not_given_by_a_trusted_source_that_repeats_it() {
     let call = call(r#"{"user_name":"x"}"#);
     let tool = ToolLabels { labels: OWN, sink: Sink::External, targets: Some(&[]), vouched: &[] };
     for (definition, clause) in [(Some(definition.root()), None), (None, Some(FlowClause::Value))] {
-        let sent = SentValues { definition, ..call.sent() };
+        let names = chosen_names(call.arguments.as_ref().map(Fragment::value), definition);
+        let sent = SentValues { names: &names, ..call.sent() };
         let facts = policy().judge(&flow.key, &flow.memory, tool, sent);
         assert_eq!(facts.violation.map(|one| one.clause), clause);
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use detection::content::punycode;
 use unicode_normalization::UnicodeNormalization as _;
 
 /// What stands before a label in Punycode.
@@ -25,7 +26,7 @@ pub(super) fn readable(token: &str) -> Cow<'_, str> {
     while !rest.is_empty() {
         let end = rest.find(|c| !is_inside(c)).unwrap_or(rest.len());
         let (label, after) = rest.split_at(end);
-        match label.strip_prefix(PUNYCODE).filter(|_| label.len() <= LABEL).and_then(decoded) {
+        match label.strip_prefix(PUNYCODE).filter(|_| label.len() <= LABEL).and_then(punycode) {
             Some(label) => text.extend(label.nfkc().flat_map(char::to_lowercase)),
             None => text.push_str(label),
         }
@@ -56,56 +57,6 @@ fn is_between_ascii(token: &str) -> bool {
         before = Some(c);
     }
     true
-}
-
-/// Decodes a label in Punycode without its prefix (RFC 3492, section 6.2); `None` if it is none.
-fn decoded(label: &str) -> Option<String> {
-    let (basic, digits) = label.rsplit_once('-').unwrap_or(("", label));
-    if digits.is_empty() {
-        return None;
-    }
-    let mut out: Vec<char> = basic.chars().collect();
-    let (mut code, mut at, mut bias) = (128_u32, 0_u32, 72_u32);
-    let mut digits = digits.bytes().peekable();
-    // The first number is damped more than the others.
-    let mut damp = 700;
-    while digits.peek().is_some() {
-        let begin = at;
-        let (mut weight, mut step) = (1_u32, 36_u32);
-        loop {
-            let digit = match digits.next()? {
-                letter @ b'a'..=b'z' => u32::from(letter - b'a'),
-                number @ b'0'..=b'9' => u32::from(number - b'0') + 26,
-                _ => return None,
-            };
-            at = at.checked_add(digit.checked_mul(weight)?)?;
-            let threshold = step.saturating_sub(bias).clamp(1, 26);
-            if digit < threshold {
-                break;
-            }
-            weight = weight.checked_mul(36 - threshold)?;
-            step += 36;
-        }
-        let length = u32::try_from(out.len()).ok()?.checked_add(1)?;
-        bias = adapted((at - begin) / damp, length);
-        damp = 2;
-        code = code.checked_add(at / length)?;
-        at %= length;
-        out.insert(usize::try_from(at).ok()?, char::from_u32(code)?);
-        at += 1;
-    }
-    Some(out.into_iter().collect())
-}
-
-/// The bias for the next number (RFC 3492, section 6.1).
-const fn adapted(damped: u32, length: u32) -> u32 {
-    let mut delta = damped + damped / length;
-    let mut step = 0;
-    while delta > 455 {
-        delta /= 35;
-        step += 36;
-    }
-    step + 36 * delta / (delta + 38)
 }
 
 #[cfg(test)]
