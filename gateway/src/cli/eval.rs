@@ -1,5 +1,6 @@
 //! `portcullis eval`: evaluates definitions of tools by examples.
 
+mod record;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +19,13 @@ use evaluation::tool::{EvaluatedTool, ToolName};
 use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::cases::{CallerDescription, TestRequest};
 use gateway::config::settings::evaluation_folder::{
-    self, EvaluationFolder, FolderContext, GivenDefinition, approved,
+    self, EvaluationFolder, FolderContext, GivenDefinition, LockedChoice, locked_definitions,
 };
 use gateway::config::settings::{Approvers, Settings, lockfile};
 use gateway::control::dry_run::DryRun;
 use json::{Fragment, hex};
 use policy::definition::drift::visible;
+use policy::definition::lock::EvaluationResult;
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::Digest;
 use policy::definition::pins::Pins;
@@ -31,6 +33,8 @@ use policy::rules::decision::Effect;
 use policy_core::subject::name::ServerName;
 use selector::index::MAX_LIMIT;
 use selector::model::Model;
+
+use record::ToolVerdict;
 
 use super::{INVALID, complain, pin, print, print_for_people, say};
 
@@ -61,6 +65,10 @@ pub(super) struct EvalArgs {
     /// By how much a figure may get worse with `--compare`, named as for `--threshold`. Can be given more than once.
     #[arg(long, value_name = "FIGURE=NUMBER", value_parser = figure, requires = "compare")]
     tolerance: Vec<GivenFigure>,
+    /// Record in the lockfile of the configuration, beside the definition of each tool that examples expect, whether it
+    /// passed and the digest of the evaluation. A proposed definition is evaluated before an approved one.
+    #[arg(long, requires = "config")]
+    record: bool,
     /// Output format of the result.
     #[arg(long, value_enum, default_value_t = EvalFormat::Human)]
     format: EvalFormat,
@@ -124,6 +132,8 @@ struct EvalOutcome {
     comparison: Option<Comparison>,
     /// SHA-256 over the inputs, by what each of them is.
     inputs: BTreeMap<&'static str, String>,
+    /// What the evaluation came to for each tool that examples expect.
+    tools: BTreeMap<ToolName, ToolVerdict>,
     /// Number of examples that name a caller without a configuration that could decide.
     undecided: usize,
 }
@@ -133,9 +143,19 @@ impl EvalOutcome {
         self.verdicts.iter().all(Verdict::holds)
             && !self.comparison.as_ref().is_some_and(Comparison::falls)
     }
+
+    /// Whether a tool failed, although all tools together may reach the thresholds.
+    fn has_failed_tool(&self) -> bool {
+        self.tools.values().any(|tool| tool.result == EvaluationResult::Failed)
+    }
 }
 
 fn evaluated(eval: &EvalArgs) -> Result<ExitCode, ExitCode> {
+    let choice = match eval.record {
+        true => LockedChoice::Proposed,
+        false => LockedChoice::Approved,
+    };
+    let configured = |file| configured(file, choice);
     let mut configured = eval.config.as_deref().map(configured).transpose()?;
     let former = eval.compare.as_deref().map(former).transpose()?;
     let mut known = former.clone().unwrap_or_default();
@@ -162,16 +182,26 @@ fn evaluated(eval: &EvalArgs) -> Result<ExitCode, ExitCode> {
         EvalFormat::Json => print(&report::as_json(&outcome)),
         EvalFormat::Junit => print(&report::as_junit(&outcome)),
     };
-    Ok(if outcome.passes() { ExitCode::SUCCESS } else { ExitCode::from(RED) })
+    if let Some(configured) = configured.filter(|_| eval.record) {
+        record::recorded(&configured.settings, &outcome)?;
+    }
+    let passes = outcome.passes() && !(eval.record && outcome.has_failed_tool());
+    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::from(RED) })
 }
 
-/// Loads a configuration with the definitions that its lockfile approves.
-fn configured(file: &Path) -> Result<Configured, ExitCode> {
+/// Loads a configuration with the definitions of its lockfile.
+fn configured(file: &Path, choice: LockedChoice) -> Result<Configured, ExitCode> {
     let mut settings = super::settings(file)?;
+    // A proposal is not signed yet, and recording its evaluation changes the file in any case.
+    let approvers = match choice {
+        LockedChoice::Proposed => std::mem::take(&mut settings.pins.approvers),
+        LockedChoice::Approved => settings.pins.approvers.clone(),
+    };
     let pins = pin::in_force(&settings)?;
-    let definitions = approved(&pins.lock);
+    let definitions = locked_definitions(&pins.lock, choice);
     let rehearsal = DryRun::new(&mut settings);
     let rehearsal = rehearsal.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
+    settings.pins.approvers = approvers;
     Ok(Configured { settings, rehearsal, pins, definitions })
 }
 
@@ -180,7 +210,7 @@ fn configured(file: &Path) -> Result<Configured, ExitCode> {
 fn former(file: &Path) -> Result<Vec<GivenDefinition>, ExitCode> {
     let read = lockfile::read(file, &Approvers::default());
     let (lock, _) = read.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
-    let definitions = approved(&lock);
+    let definitions = locked_definitions(&lock, LockedChoice::Approved);
     if definitions.is_empty() {
         let shown = file.display();
         return Err(complain(&format!(
@@ -266,14 +296,26 @@ fn outcome(
             Some(compare(&examples, before, after, tolerance))
         }
     };
-    let bound = |measure: Measure| {
-        given(&eval.threshold, measure)
-            .map_or_else(|| measure.usual(), |number| measure.bound(number))
-    };
-    let verdicts = verdicts(&evaluation, &definitions, bound);
+    let verdicts = verdicts(&evaluation, &definitions, |measure| bound_of(eval, measure));
     let calls = examples.iter().filter(|one| one.outcome.is_some()).count();
     let undecided = calls - evaluation.figures.outcomes.of;
-    Ok(EvalOutcome { verdicts, comparison, inputs, undecided, evaluation, definitions, examples })
+    let tools = BTreeMap::new();
+    let outcome = EvalOutcome {
+        verdicts,
+        comparison,
+        inputs,
+        tools,
+        undecided,
+        evaluation,
+        definitions,
+        examples,
+    };
+    Ok(EvalOutcome { tools: record::by_tool(eval, &outcome), ..outcome })
+}
+
+/// The threshold of a figure.
+fn bound_of(eval: &EvalArgs, measure: Measure) -> Bound {
+    given(&eval.threshold, measure).map_or_else(|| measure.usual(), |number| measure.bound(number))
 }
 
 fn given_or(all: &[GivenFigure], measure: Measure, usual: fn(Measure) -> f64) -> f64 {

@@ -28,7 +28,9 @@ use gateway::control::inventory::ServerInventory;
 use gateway::pins::{gone_advice, volatile_advice, volatile_entry};
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, DefinitionChange, visible};
-use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use policy::definition::lock::{
+    ApprovalState, LockedServer, LockedVersion, Lockfile, RecordedEvaluation,
+};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::definition::pins::{PinViolation, Pins, volatile_members};
@@ -207,7 +209,7 @@ pub(super) fn run(pin: PinArgs) -> ExitCode {
 }
 
 /// Content of the lockfile when it was read; `None` if it did not exist.
-struct LockfileSnapshot(Option<Vec<u8>>);
+pub(super) struct LockfileSnapshot(Option<Vec<u8>>);
 
 impl LockfileSnapshot {
     /// Whether `file` still has this content.
@@ -221,7 +223,7 @@ impl LockfileSnapshot {
 
 /// Reads the lockfile without checking signatures, because a change has to be signed again, and returns its content
 /// too.
-fn locked(settings: &Settings) -> Result<(Lockfile, LockfileSnapshot), ExitCode> {
+pub(super) fn locked(settings: &Settings) -> Result<(Lockfile, LockfileSnapshot), ExitCode> {
     match lockfile::read(&settings.pins.file, &Approvers::default()) {
         Ok((lock, text)) => Ok((lock, LockfileSnapshot(Some(text)))),
         Err(LockError::Missing(_)) => Ok((Lockfile::default(), LockfileSnapshot(None))),
@@ -677,15 +679,15 @@ fn taking_back(server: &str, thing: &str) -> String {
 
 /// What a command did to the lockfile.
 #[derive(Clone, Copy)]
-struct LockfileEdit {
+pub(super) struct LockfileEdit {
     /// The number of definitions that were changed.
-    count: usize,
+    pub(super) count: usize,
     /// The word for what was done to them.
-    what: &'static str,
+    pub(super) what: &'static str,
 }
 
 /// Writes the lockfile, and reports how many definitions were changed. None is an error.
-fn changed(
+pub(super) fn changed(
     settings: &Settings,
     lock: &Lockfile,
     former: &LockfileSnapshot,
@@ -707,7 +709,7 @@ fn changed(
     Ok(ExitCode::SUCCESS)
 }
 
-fn now() -> Box<str> {
+pub(super) fn now() -> Box<str> {
     humantime::format_rfc3339_seconds(SystemClock.now()).to_string().into()
 }
 
@@ -754,7 +756,7 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                 if let Some(reason) = version.reason.as_deref() {
                     writeln!(out, "         reason: {}", in_a_line(reason)).unwrap_or_default();
                 }
-                write_exceptions(&mut out, version);
+                write_reviews(&mut out, version);
                 if version.state == ApprovalState::Revoked {
                     continue;
                 }
@@ -808,12 +810,16 @@ fn shown_although<'a>(
     })
 }
 
-/// Writes the accepted findings of a version, a line for each.
-fn write_exceptions(out: &mut String, version: &LockedVersion) {
+/// Writes the accepted findings of a version and its evaluation, a line for each.
+fn write_reviews(out: &mut String, version: &LockedVersion) {
     for one in &version.exceptions {
         let finding = one.finding.name();
         let reason = in_a_line(&one.reason);
         writeln!(out, "         accepted: {finding}, by {} at {}: {reason}", one.by, one.at)
+            .unwrap_or_default();
+    }
+    if let Some(RecordedEvaluation { result, digest, at }) = &version.evaluation {
+        writeln!(out, "         evaluation: {}, {at}: {digest}", result.as_str())
             .unwrap_or_default();
     }
 }
@@ -833,6 +839,9 @@ fn row(policy: &Policy, server: &str, thing: &str, version: &LockedVersion) -> s
         "state": version.state.as_str(), "by": version.by, "at": version.at,
         "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
         "exceptions": exceptions.collect::<Vec<_>>(),
+        "evaluation": version.evaluation.as_ref().map(|one| {
+            json!({ "result": one.result.as_str(), "digest": one.digest, "at": one.at })
+        }),
         "fields": serde_json::Value::Object(fields),
     })
 }

@@ -500,6 +500,45 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     }
     let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
     line("caller", &format!("{} ({groups})", principal.id));
+    definition_lines(question, answer, rehearsal, &mut line);
+    for finding in &answer.decision.findings {
+        line("found", &finding_in_words(&finding.to_string()));
+    }
+    let asks =
+        matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == APPROVAL);
+    if asks {
+        line(
+            "then",
+            "the call waits for a person, who is asked as `approvals` says (docs/approvals.md)",
+        );
+        line("told", "only where nobody can be asked:");
+    }
+    if let Some(told) = &answer.told {
+        line("told", &in_a_line(&told_line(told, &answer.decision)));
+        if let Some(scopes) = needed_scopes(&answer.decision) {
+            line("", &format!("with the scopes that are needed: {}", scopes.join(" ")));
+        }
+    }
+    for (n, said) in by_nearness(answer).into_iter().enumerate() {
+        line(if n == 0 { "rules" } else { "" }, &rule_line(said));
+    }
+    if is_allowed && rehearsal.withholds_results(question) {
+        line("result", "kept for the untrusted planner: the route is that of the trusted one");
+    }
+    if is_allowed {
+        line("then", "rates, guardrails and what is done about the answer are not decided here");
+    }
+    out
+}
+
+/// What the gateway knows of the definition, and whether the caller sees it.
+fn definition_lines(
+    question: &TestRequest,
+    answer: &DryRunAnswer,
+    rehearsal: &DryRun,
+    line: &mut impl FnMut(&str, &str),
+) {
+    let TestRequest { server, kind, name, .. } = question;
     line(kind.as_str(), &format!("{} of {server}", visible(name)));
     line("definition", known(answer.known));
     if answer.known == ItemKnowledge::Missing {
@@ -531,34 +570,6 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
             line("why", &why::reason(server.as_str(), &thing, &answer.decision));
         }
     }
-    for finding in &answer.decision.findings {
-        line("found", &finding_in_words(&finding.to_string()));
-    }
-    let asks =
-        matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == APPROVAL);
-    if asks {
-        line(
-            "then",
-            "the call waits for a person, who is asked as `approvals` says (docs/approvals.md)",
-        );
-        line("told", "only where nobody can be asked:");
-    }
-    if let Some(told) = &answer.told {
-        line("told", &in_a_line(&told_line(told, &answer.decision)));
-        if let Some(scopes) = needed_scopes(&answer.decision) {
-            line("", &format!("with the scopes that are needed: {}", scopes.join(" ")));
-        }
-    }
-    for (n, said) in by_nearness(answer).into_iter().enumerate() {
-        line(if n == 0 { "rules" } else { "" }, &rule_line(said));
-    }
-    if is_allowed && rehearsal.withholds_results(question) {
-        line("result", "kept for the untrusted planner: the route is that of the trusted one");
-    }
-    if is_allowed {
-        line("then", "rates, guardrails and what is done about the answer are not decided here");
-    }
-    out
 }
 
 /// What may be otherwise at the server, of a call that is allowed by the lockfile.
