@@ -496,7 +496,8 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     let is_allowed = matches!(answer.decision.effect, Effect::Allow(_));
     // What is allowed by the lockfile is denied if the server has changed it since.
     if is_allowed && answer.known != ItemKnowledge::Nothing {
-        line("but", unasked(rehearsal.has_proposal(server, *kind, name)));
+        let has_proposal = rehearsal.has_proposal(server, *kind, name);
+        line("but", if has_proposal { OTHER_PROPOSED } else { NOT_ASKED });
     }
     let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
     line("caller", &format!("{} ({groups})", principal.id));
@@ -572,15 +573,11 @@ fn definition_lines(
     }
 }
 
-/// What may be otherwise at the server, of a call that is allowed by the lockfile.
-const fn unasked(has_proposal: bool) -> &'static str {
-    if has_proposal {
-        "another definition of it is proposed in the lockfile, not approved: while the server offers that one, the call can be \
-         denied (definition-changed); `portcullis pin diff` asks the server"
-    } else {
-        "what the server offers now was not asked: `portcullis pin diff` asks it"
-    }
-}
+/// What may be otherwise at the server, of a call that is allowed by the lockfile: another definition is proposed.
+const OTHER_PROPOSED: &str = "another definition of it is proposed in the lockfile, not approved: while the server offers that one, the call \
+     can be denied (definition-changed); `portcullis pin diff` asks the server";
+/// The same where none is proposed.
+const NOT_ASKED: &str = "what the server offers now was not asked: `portcullis pin diff` asks it";
 
 /// Describes what the client is told.
 fn told_line(told: &DenialMessage, decision: &Decision) -> String {
@@ -717,25 +714,7 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
     let untested: Vec<_> = rules.filter(|id| !deciding.contains(*id)).collect();
     match test.format {
         OutputFormat::Human => {
-            let mut out = String::new();
-            for TestResult { case, wrong, verdict, notes, found } in &results {
-                let name = visible(&case.name);
-                match wrong {
-                    None => writeln!(out, "ok      {name}"),
-                    Some(wrong) => {
-                        writeln!(out, "FAILED  {name}\n        {wrong}; it is {verdict}")
-                    }
-                }
-                .unwrap_or_default();
-                for finding in found.iter().filter(|_| wrong.is_some()) {
-                    writeln!(out, "        found: {finding}").unwrap_or_default();
-                }
-                for note in notes {
-                    writeln!(out, "        note: {note}").unwrap_or_default();
-                }
-            }
-            writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
-            print_for_people(&out);
+            print_for_people(&results_in_words(&results));
             if !untested.is_empty() {
                 say(&format!("note: no case is decided by: {}", untested.join(", ")));
             }
@@ -752,6 +731,30 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
         }
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+/// The results of test cases for people.
+fn results_in_words(results: &[TestResult<'_>]) -> String {
+    let mut out = String::new();
+    for TestResult { case, wrong, verdict, notes, found } in results {
+        let name = visible(&case.name);
+        match wrong {
+            None => writeln!(out, "ok      {name}"),
+            Some(wrong) => {
+                writeln!(out, "FAILED  {name}\n        {wrong}; it is {verdict}")
+            }
+        }
+        .unwrap_or_default();
+        for finding in found.iter().filter(|_| wrong.is_some()) {
+            writeln!(out, "        found: {finding}").unwrap_or_default();
+        }
+        for note in notes {
+            writeln!(out, "        note: {note}").unwrap_or_default();
+        }
+    }
+    let failed = results.iter().filter(|result| result.wrong.is_some()).count();
+    writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
+    out
 }
 
 /// The result of a test case.
