@@ -52,6 +52,7 @@ mod guidance;
 mod http2;
 mod identity;
 mod import;
+mod incident_table;
 mod incidents;
 mod introspection;
 mod ledger;
