@@ -244,7 +244,7 @@ fn what_principals_find_is_what_they_find_where_nothing_else_is() {
 }
 
 #[test]
-#[ignore = "takes many minutes; see docs/discovery.md"]
+#[ignore = "takes five minutes; see docs/discovery.md"]
 fn a_hundred_thousand_pairs_of_principal_and_query_find_nothing_of_others() {
     assert_eq!(compared(Extent { profiles: 20, principals: 15, queries: 334 }), 100_200);
 }

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Server, greeting};
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 use crate::discovery::{OURS, annotated, config, file_tools, mail_tools, reads, server};
@@ -194,6 +194,15 @@ fn tools_are_found_on_all_pages_behind_programs_and_over_http_and_sse_and_ambigu
             let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
             assert_eq!(raw(gateway.address, &message(&gateway, &endpoint, &body)).status, 202);
         };
+        let hello = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(raw(gateway.address, &message(&gateway, &endpoint, &hello)).status, 202);
+        // From then on the gateway opens the stream of the session for it.
+        let is_stream =
+            |record: &Value| record["method"].is_null() && record["outcome"] == "answered";
+        eventually("the stream of the session", || {
+            let inside = gateway.exchanges().into_iter().filter(is_stream);
+            inside.filter(|record| record["httpMethod"].is_null()).count().ge(&1).then_some(())
+        });
         let query = json!({ "name": "find_tools", "arguments": { "query": "add two numbers", "limit": 1 } });
         ask(1, "tools/call", query);
         let (answer, mut methods) = told(&mut stream, 1);
