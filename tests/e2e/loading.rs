@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::thread;
 
 use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
@@ -10,6 +11,7 @@ use e2e::server::{Server, greeting};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
+use crate::compat;
 use crate::discovery::{OURS, annotated, config, file_tools, mail_tools, reads, server};
 use crate::revoking::{revoke, switchable};
 use crate::transports::{data, message, unread};
@@ -226,4 +228,30 @@ fn tools_are_found_on_all_pages_behind_programs_and_over_http_and_sse_and_ambigu
             id += 1;
         }
     }
+}
+
+#[test]
+fn clients_of_sdks_are_told_of_what_they_have_found_and_call_it() {
+    let (files, mail) = (server(Era::Legacy, file_tools()), server(Era::Modern, mail_tools()));
+    let folder = Folder::new();
+    let mut config = loading(&files, &mail);
+    // The clients are one principal, whose finds without a session would be one list on one route.
+    let route = |n: usize| {
+        format!(
+            "- {{path: /{n}, servers: [files, mail], discovery: {{mode: search, loads: true}}}}"
+        )
+    };
+    config.routes = (0..compat::CLIENTS.len()).map(route).collect::<Vec<_>>().join("\n");
+    let gateway = config.start();
+    thread::scope(|scope| {
+        for (n, client) in compat::CLIENTS.iter().enumerate() {
+            let url = format!("http://{}/{n}", gateway.address);
+            let unused = folder.path().join("unused");
+            scope.spawn(move || {
+                let seen = compat::run(client, &url, &unused, &["loads"]);
+                let (is_right, got) = &seen["loads"];
+                assert_eq!(*is_right, Some(true), "{} {}: {got}", client.name, client.era);
+            });
+        }
+    });
 }
