@@ -202,11 +202,7 @@ fn only(server: &DescribedServer, era: Era) -> String {
             continue;
         }
         if key == "tools" && server.loads {
-            let mut tools = Object::open(object.key("tools"));
-            tools.raw(LIST_CHANGED, "true");
-            let others = value.members().filter(|(member, _)| member != LIST_CHANGED);
-            others.for_each(|(member, value)| tools.raw(&member, value.raw()));
-            tools.close();
+            changing(object.key("tools"), value);
             continue;
         }
         if key != "tasks" {
@@ -226,6 +222,15 @@ fn only(server: &DescribedServer, era: Era) -> String {
     }
     object.close();
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// A capability of a list, with the flag that its changes are told.
+fn changing(out: &mut Vec<u8>, said: Value<'_>) {
+    let mut capability = Object::open(out);
+    capability.raw(LIST_CHANGED, "true");
+    let others = said.members().filter(|(member, _)| member != LIST_CHANGED);
+    others.for_each(|(member, value)| capability.raw(&member, value.raw()));
+    capability.close();
 }
 
 /// The merged capabilities of several servers.

@@ -82,6 +82,25 @@ impl Gateway {
         let key = self.load_key(arrived, record).filter(|_| self.may_use_any(arrived))?;
         Some(self.loaded_tools.listen(key))
     }
+
+    /// Tells the client of a session on its stream when its list has changed by what it has found.
+    pub(super) fn forward_loads(
+        self: &Arc<Self>,
+        arrived: &DecodedRequest,
+        record: &Record,
+        kept: &Arc<SessionState>,
+        stream: &Arc<ReplayBuffer>,
+    ) {
+        let Some(loads) = self.listen_for_loads(arrived, record) else { return };
+        let forwarder = LoadForwarder {
+            gateway: Arc::clone(self),
+            caller: Arc::clone(&arrived.caller.principal),
+            route: Arc::clone(&arrived.route),
+            kept: Arc::clone(kept),
+            stream: Arc::clone(stream),
+        };
+        self.tasks.spawn(forwarder.run(loads));
+    }
 }
 
 /// Whether a subscription filter asks for changes of the list of tools.
@@ -117,17 +136,17 @@ pub(super) fn listed_names<'a>(
 }
 
 /// Tells the client of a legacy session that its list has changed by what it has found.
-pub(super) struct LoadForwarder {
-    pub(super) gateway: Arc<Gateway>,
-    pub(super) caller: Arc<Principal>,
-    pub(super) route: Arc<Route>,
-    pub(super) kept: Arc<SessionState>,
-    pub(super) stream: Arc<ReplayBuffer>,
+struct LoadForwarder {
+    gateway: Arc<Gateway>,
+    caller: Arc<Principal>,
+    route: Arc<Route>,
+    kept: Arc<SessionState>,
+    stream: Arc<ReplayBuffer>,
 }
 
 impl LoadForwarder {
     /// Forwards until the stream ends.
-    pub(super) async fn run(self, mut loads: LoadListener) {
+    async fn run(self, mut loads: LoadListener) {
         let Self { gateway, caller, route, kept, stream } = self;
         let patience = gateway.limits.replay_ttl;
         let deserted = deserted(&stream, patience);

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::event_sink::EventSink;
 use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
-use super::loads::{LoadForwarder, deserted, loads_changed, tools_changed, wants_tools};
+use super::loads::{deserted, loads_changed, tools_changed, wants_tools};
 use super::server_request_records::ServerQuestion;
 use super::shown_values::ShownResult;
 use super::stream_expiry::AnsweredCalls;
@@ -126,13 +126,7 @@ impl Gateway {
             };
             opened.extend(listener.start(&entry).await);
         }
-        if let Some(loads) = self.listen_for_loads(&arrived, &entry) {
-            let (gateway, caller) = (Arc::clone(&self), Arc::clone(&arrived.caller.principal));
-            let (route, kept) = (Arc::clone(&arrived.route), Arc::clone(&kept));
-            let stream = Arc::clone(&stream);
-            let forwarder = LoadForwarder { gateway, caller, route, kept, stream };
-            self.tasks.spawn(forwarder.run(loads));
-        }
+        self.forward_loads(&arrived, &entry, &kept, &stream);
         join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(stream_slot);
@@ -218,12 +212,7 @@ impl Gateway {
         let (outlet, mut response) = EventSink::direct(self.session_states.room(&arrived.holder));
         response.extensions_mut().insert(stream_slot);
         let loads = self.listen_for_loads(&arrived, &entry).filter(|_| wants_tools(&filter));
-        let about = OpenSubscription {
-            route: Arc::clone(&arrived.route),
-            caller: Arc::clone(&arrived.caller.principal),
-            id: id.clone(),
-            loads,
-        };
+        let about = OpenSubscription::of(&arrived, &id, loads);
         let carried = Arc::clone(&self).carry(feeds, outlet, about);
         self.tasks.spawn(async move {
             carried.await;
@@ -307,20 +296,7 @@ impl Gateway {
     /// Carries notifications of servers to a modern client until it disconnects or the gateway stops.
     async fn carry(self: Arc<Self>, feeds: Vec<Feed>, outlet: EventSink, about: OpenSubscription) {
         let OpenSubscription { route, caller, id, mut loads } = about;
-        let acknowledged = encode::acknowledged(&id, |filter| {
-            let mut all = ListenedItems::default();
-            for feed in &feeds {
-                let shown = |uri: &str| {
-                    let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
-                    shown.unwrap_or_default()
-                };
-                all.merge(feed.wants().items(), shown);
-            }
-            if loads.is_some() {
-                all.merge(&ListenedItems::of_list(ItemKind::Tool), str::to_owned);
-            }
-            all.show(filter);
-        });
+        let acknowledged = acknowledged(&id, &route, &feeds, loads.as_ref());
         if !self.hand(&outlet, &acknowledged).await {
             return;
         }
@@ -435,6 +411,32 @@ struct OpenSubscription {
     id: Id,
     /// The changes of the caller's list by what it finds, if it wants to know of them.
     loads: Option<LoadListener>,
+}
+
+impl OpenSubscription {
+    fn of(arrived: &DecodedRequest, id: &Id, loads: Option<LoadListener>) -> Self {
+        let (route, caller) = (Arc::clone(&arrived.route), Arc::clone(&arrived.caller.principal));
+        Self { route, caller, id: id.clone(), loads }
+    }
+}
+
+/// The message that says what a subscription is told of: what the servers have agreed to, and changes of the list by what
+/// the caller finds.
+fn acknowledged(id: &Id, route: &Route, feeds: &[Feed], loads: Option<&LoadListener>) -> Vec<u8> {
+    encode::acknowledged(id, |filter| {
+        let mut all = ListenedItems::default();
+        for feed in feeds {
+            let shown = |uri: &str| {
+                let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
+                shown.unwrap_or_default()
+            };
+            all.merge(feed.wants().items(), shown);
+        }
+        if loads.is_some() {
+            all.merge(&ListenedItems::of_list(ItemKind::Tool), str::to_owned);
+        }
+        all.show(filter);
+    })
 }
 
 /// Decides what a caller may subscribe to.
