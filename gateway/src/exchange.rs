@@ -20,6 +20,7 @@ mod cancellation;
 mod guardrails;
 mod resource_links;
 mod flows;
+mod loads;
 mod in_flight_call;
 mod planners;
 mod shown_values;
@@ -100,6 +101,7 @@ use crate::session::call_budgets::CallBudgets;
 use crate::session::channel_store::ChannelStore;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::flow_store::FlowStore;
+use crate::session::loaded_tools::LoadedTools;
 use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
@@ -165,6 +167,8 @@ pub struct Gateway {
     pub result_store: Arc<ResultStore>,
     /// What each flow was shown.
     pub flow_store: Arc<FlowStore>,
+    /// What callers have found, where their lists follow that.
+    pub loaded_tools: Arc<LoadedTools>,
     /// The values that untrusted planners have passed.
     pub channel_store: Arc<ChannelStore>,
     /// Questions to people whether a call may be made, and their answers.
@@ -711,7 +715,7 @@ impl Gateway {
         self.policy.may_watch(&self.policy.facts(), principal, server.name(), uri).is_granted()
     }
 
-    /// Drops expired sessions, rates, kept results, flows, links and parked calls.
+    /// Drops expired sessions, rates, kept results, flows, links and parked calls, and what callers have found.
     pub fn sweep(&self) {
         self.session_states.sweep();
         self.sessions.sweep();
@@ -721,6 +725,7 @@ impl Gateway {
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
         self.channel_store.sweep(self.clock.instant());
+        self.loaded_tools.sweep(self.clock.instant());
         self.locks.sweep(self.clock.instant());
         self.approvals.sweep(&self.config_digest);
         self.policy.links().forget(self.seconds());

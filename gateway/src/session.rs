@@ -9,6 +9,7 @@ pub mod disclosed_client;
 pub mod call_budgets;
 pub mod channel_store;
 pub mod flow_store;
+pub mod loaded_tools;
 pub mod lock_store;
 pub mod approvals;
 pub mod rate_limiter;

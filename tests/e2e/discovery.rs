@@ -427,6 +427,10 @@ fn mistakes_about_discovery_are_named() {
         ("{mode: both, limit: 51}", "cannot answer 51 tools"),
         ("{mode: both, always: [read]}", "only the mode `search` leaves tools out"),
         ("{mode: search, always: ['']}", "no tool can have this name"),
+        ("{mode: both, loads: true}", "only with the mode `search` tools are missing in lists"),
+        ("{mode: search, loads: true, loadLimit: 0}", "cannot have 0 tools that were found"),
+        ("{mode: search, loadLimit: 9}", "no list follows what was found"),
+        ("{mode: search, rate: often}", "`often` is not a rate"),
         ("{mode: find}", "use one of `off`, `search`, `both`"),
     ] {
         config.routes = format!("- {{path: /mcp, servers: [up], discovery: {discovery}}}");

@@ -65,6 +65,7 @@ use crate::session::approvals::{
 use crate::session::call_budgets::CallBudgets;
 use crate::session::channel_store::ChannelStore;
 use crate::session::flow_store::{FlowBounds, FlowStore};
+use crate::session::loaded_tools::{LoadBounds, LoadedTools};
 use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
@@ -254,6 +255,7 @@ pub struct ProcessState {
     cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     result_store: Arc<ResultStore>,
     flow_store: Arc<FlowStore>,
+    loaded_tools: Arc<LoadedTools>,
     channel_store: Arc<ChannelStore>,
     /// Questions to people, and their answers.
     pub approvals: Arc<Approvals>,
@@ -278,6 +280,9 @@ pub struct ProcessState {
     pub limits: Limits,
 }
 
+/// Most bytes of the names that callers have found, as estimated.
+const LOADED_BYTES: usize = 16 * 1024 * 1024;
+
 /// The bounds on what is remembered of flows.
 const fn flow_bounds(limits: &Limits, lifetime: Duration) -> FlowBounds {
     FlowBounds {
@@ -287,6 +292,11 @@ const fn flow_bounds(limits: &Limits, lifetime: Duration) -> FlowBounds {
         window: limits.flow_window,
         session: lifetime,
     }
+}
+
+/// The bounds of what callers have found: as for flows, which are told apart alike.
+const fn load_bounds(limits: &Limits) -> LoadBounds {
+    LoadBounds { lists: limits.flows, bytes: LOADED_BYTES, idle: limits.flow_window }
 }
 
 /// A listener whose socket is bound, by the gateway or by an application that mounts it.
@@ -431,6 +441,7 @@ pub fn lasting(
             limits.result_store_ttl,
         )),
         flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
+        loaded_tools: Arc::new(LoadedTools::new(load_bounds(&limits))),
         channel_store: Arc::new(ChannelStore::new(limits.flows, limits.flow_window)),
         approvals: Arc::new(approvals),
         approval_file: settings.approval_file.clone(),
@@ -540,6 +551,7 @@ impl ProcessState {
             parked_calls: Arc::clone(&self.parked_calls),
             result_store: Arc::clone(&self.result_store),
             flow_store: Arc::clone(&self.flow_store),
+            loaded_tools: Arc::clone(&self.loaded_tools),
             channel_store: Arc::clone(&self.channel_store),
             approvals: Arc::clone(&self.approvals),
             approval_settings: settings.approvals,

@@ -5,6 +5,7 @@
 //! flows, approvals, limits and records are about that tool.
 
 mod answers;
+mod counting;
 mod definitions;
 
 use std::sync::Arc;
@@ -110,6 +111,10 @@ impl Gateway {
             let failure = malformed("This may not be searched for.".to_owned());
             return self.failed_call(entry, &failure, &id);
         }
+        let debit = match self.counted_discovery(arrived, tool, &ask, &mut entry) {
+            Ok(debit) => debit,
+            Err(failure) => return self.failed_call(entry, &failure, &id),
+        };
         let arguments = ask.arguments.as_ref().map(Fragment::value);
         // What is wrong with the call is said before a server is asked.
         let asked = match tool {
@@ -133,7 +138,10 @@ impl Gateway {
             (Ok(lists), None) => self.described(arrived, &lists, &text, &mut entry, &id),
         };
         match answered {
-            Ok(body) => self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body)),
+            Ok(body) => {
+                self.call_budgets.answered(&debit, body.length(), self.clock.instant());
+                self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))
+            }
             Err(failure) => self.failed_call(entry, &failure, &id),
         }
     }
@@ -158,6 +166,7 @@ impl Gateway {
             let (Some(offer), Ok(text)) = (offer, str::from_utf8(&definition)) else { break };
             let class = class_of(&self.policy, listing.catalog().server(), offer);
             entry.listed = Some((1, 0));
+            self.load(arrived, entry, vec![item.name().into()]);
             return Ok(answers::described(id, era, class, text));
         }
         entry.listed = Some((0, 0));
@@ -178,6 +187,8 @@ impl Gateway {
         let renames = arrived.route.renames();
         let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
         entry.listed = Some((found.tools.len(), 0));
+        // The best one is to be forgotten last.
+        self.load(arrived, entry, found.tools.iter().rev().map(|tool| tool.name.clone()).collect());
         Ok(answers::found(id, arrived.inbound.version.era(), &found))
     }
 

@@ -23,6 +23,7 @@ use policy_core::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;
+use super::loads::listed_names;
 use super::planners::is_reviewed;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
@@ -127,7 +128,8 @@ impl Gateway {
         let mut own = self.discovery_tools(&arrived, kind);
         own.extend(self.decoys_shown(&arrived, kind));
         own.extend(self.channel_tool(&arrived, kind));
-        let only = arrived.route.only(kind);
+        let loaded = self.loaded(&arrived, kind, &entry);
+        let only = listed_names(&arrived.route, kind, loaded.as_ref());
         let items = ListedItems { shown: &shown, only, own };
         if let Some((seen, _)) = &mut entry.listed {
             *seen = only.map_or(*seen, |_| items.count()) + items.own.len();

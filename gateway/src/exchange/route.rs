@@ -117,6 +117,12 @@ impl Route {
         }
     }
 
+    /// How many tools the list of one caller has because it has found them; `None` if no list follows that.
+    #[must_use]
+    pub fn loads(&self) -> Option<usize> {
+        self.discovery.as_ref()?.settings.loads
+    }
+
     /// What a session is bound to besides its principal: the path and the servers in order. A session does not open
     /// after either has changed.
     #[must_use]

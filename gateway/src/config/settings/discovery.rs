@@ -1,5 +1,6 @@
 //! Compiles the `discovery` section of a route.
 
+use policy::definition::registry::RateLimit;
 use policy_core::subject::pattern::Pattern;
 
 use super::compiler::SettingsCompiler;
@@ -12,6 +13,9 @@ const USUAL_FOUND_TOOLS: usize = 10;
 /// Most patterns in `always`, and their longest one in bytes.
 const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN_BYTES: usize = 256;
+/// Most tools that a list has because they were found, and how many if nothing says how many.
+const MAX_LOADED_TOOLS: usize = 200;
+const USUAL_LOADED_TOOLS: usize = 50;
 
 /// Which tools of the servers the list of a route with discovery has.
 #[derive(Clone, Debug)]
@@ -29,13 +33,19 @@ pub struct DiscoverySettings {
     pub listed: ListedTools,
     /// How many tools an answer has if its caller asks for no number.
     pub limit: usize,
+    /// How many tools the list of one caller has because it has found them; `None` if finding changes no list.
+    pub loads: Option<usize>,
+    /// How often one caller may find and describe tools; `None` for as often as it wants.
+    pub rate: Option<RateLimit>,
 }
 
 impl SettingsCompiler<'_> {
     /// The discovery of a route; `None` if it is off.
     pub(super) fn discovery(&mut self, at: &str, raw: RawDiscovery) -> Option<DiscoverySettings> {
-        let RawDiscovery { mode, always, limit } = raw;
+        let loads = self.loads(at, &raw);
+        let RawDiscovery { mode, always, limit, rate, .. } = raw;
         let limit = limit.unwrap_or(USUAL_FOUND_TOOLS);
+        let rate = self.call_rate(at, rate.as_deref());
         if !(1..=MAX_FOUND_TOOLS).contains(&limit) {
             let message = format!("`find_tools` cannot answer {limit} tools");
             let help = format!("write a number from 1 to {MAX_FOUND_TOOLS}");
@@ -62,6 +72,25 @@ impl SettingsCompiler<'_> {
                 ListedTools::Only(always.iter().map(|text| Pattern::new(text)).collect())
             }
         };
-        Some(DiscoverySettings { listed, limit })
+        Some(DiscoverySettings { listed, limit, loads, rate })
+    }
+
+    /// How many found tools a list has; `None` if no list follows what was found.
+    fn loads(&mut self, at: &str, raw: &RawDiscovery) -> Option<usize> {
+        if raw.loads && raw.mode != RawDiscoveryMode::Search {
+            let message =
+                "this has no effect: only with the mode `search` tools are missing in lists";
+            self.report(&format!("{at}/loads"), message, "set `mode: search`, or remove it");
+        }
+        let at = format!("{at}/loadLimit");
+        let limit = raw.load_limit.unwrap_or(USUAL_LOADED_TOOLS);
+        if !(1..=MAX_LOADED_TOOLS).contains(&limit) {
+            let message = format!("a list cannot have {limit} tools that were found");
+            self.report(&at, message, format!("write a number from 1 to {MAX_LOADED_TOOLS}"));
+        } else if raw.load_limit.is_some() && !raw.loads {
+            let message = "this has no effect: no list follows what was found";
+            self.report(&at, message, "set `loads: true`, or remove it");
+        }
+        raw.loads.then_some(limit)
     }
 }
