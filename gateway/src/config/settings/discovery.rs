@@ -13,6 +13,9 @@ const USUAL_FOUND_TOOLS: usize = 10;
 const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN_BYTES: usize = 256;
 
+/// Most tokens that the descriptions of one tool can be allowed.
+const MAX_DESCRIPTION_TOKENS: usize = 10_000;
+
 /// Which tools of the servers the list of a route with discovery has.
 #[derive(Clone, Debug)]
 pub enum ListedTools {
@@ -29,12 +32,14 @@ pub struct DiscoverySettings {
     pub listed: ListedTools,
     /// How many tools an answer has if its caller asks for no number.
     pub limit: usize,
+    /// The most tokens that the descriptions of a tool have together in the list; `None` if they are shown as they are.
+    pub description_tokens: Option<usize>,
 }
 
 impl SettingsCompiler<'_> {
     /// The discovery of a route; `None` if it is off.
     pub(super) fn discovery(&mut self, at: &str, raw: RawDiscovery) -> Option<DiscoverySettings> {
-        let RawDiscovery { mode, always, limit } = raw;
+        let RawDiscovery { mode, always, limit, description_tokens } = raw;
         let limit = limit.unwrap_or(USUAL_FOUND_TOOLS);
         if !(1..=MAX_FOUND_TOOLS).contains(&limit) {
             let message = format!("`find_tools` cannot answer {limit} tools");
@@ -55,6 +60,7 @@ impl SettingsCompiler<'_> {
                 self.report(&format!("{at}/always/{n}"), "no tool can have this name", help);
             }
         }
+        self.description_tokens(&format!("{at}/descriptionTokens"), mode, description_tokens);
         let listed = match mode {
             RawDiscoveryMode::Off => return None,
             RawDiscoveryMode::Both => ListedTools::All,
@@ -62,6 +68,21 @@ impl SettingsCompiler<'_> {
                 ListedTools::Only(always.iter().map(|text| Pattern::new(text)).collect())
             }
         };
-        Some(DiscoverySettings { listed, limit })
+        Some(DiscoverySettings { listed, limit, description_tokens })
+    }
+
+    /// Reports a budget that is none, or that has no tool which shows the rest.
+    fn description_tokens(&mut self, at: &str, mode: RawDiscoveryMode, tokens: Option<usize>) {
+        let Some(tokens) = tokens else { return };
+        if !(1..=MAX_DESCRIPTION_TOKENS).contains(&tokens) {
+            let message = format!("the descriptions of a tool cannot have {tokens} tokens");
+            let help = format!("write a number from 1 to {MAX_DESCRIPTION_TOKENS}");
+            self.report(at, message, help);
+        }
+        if mode == RawDiscoveryMode::Off {
+            let message =
+                "what descriptions lose could not be read: the route has no `describe_tool`";
+            self.report(at, message, "set `mode: search` or `mode: both`, or remove it");
+        }
     }
 }

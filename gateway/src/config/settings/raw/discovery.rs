@@ -29,4 +29,8 @@ pub(in crate::config::settings) struct RawDiscovery {
     pub(in crate::config::settings) always: Vec<String>,
     /// How many tools `find_tools` answers if its caller asks for no number, at most 50. Default 10.
     pub(in crate::config::settings) limit: Option<usize>,
+    /// How many tokens the descriptions of a tool and of its parameters have together at most in the list. What exceeds that
+    /// is left out behind a sentence, and `describe_tool` shows it: the modes `search` and `both` have it. At most 10000.
+    /// Default: descriptions are shown as they are.
+    pub(in crate::config::settings) description_tokens: Option<usize>,
 }
