@@ -1,6 +1,6 @@
 //! What a list of tools costs the context of a model, with and without discovery, for the same tasks.
 //!
-//! `economy FOLDER [BUDGET...]` reads `queries/queries.jsonl` and `queries/tools_*.jsonl` in FOLDER. Of the real servers in
+//! `cargo run -p e2e --example economy -- FOLDER [BUDGET...]` reads `queries/queries.jsonl` and `queries/tools_*.jsonl` in FOLDER. Of the real servers in
 //! them that requests are about, it serves the 20 with the most tools, each by a mock on loopback, behind one gateway with
 //! every definition approved, and asks the gateway what a client of 2026-07-28 would ask it. What is counted is what a
 //! model reads: of a tool its name, description and parameters, of an answer its text.
@@ -141,6 +141,9 @@ fn measure(gateway: &Gateway, path: &str, mode: &str, tasks: &[Task]) {
     let listed = client.ask("tools/list", json!({})).json();
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: BTreeSet<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let is_whole = |tool: &&Value| tool["_meta"]["dev.portcullis/shortened"].is_null();
+    let whole = tools.iter().filter(is_whole).map(|tool| tool["name"].as_str().unwrap());
+    let whole: BTreeSet<_> = whole.collect();
     let list: usize = tools.iter().map(tokens_of).sum();
     let searches = mode == "`search`";
     let (mut found_tokens, mut described_tokens, mut right) = (0, 0, 0);
@@ -151,8 +154,8 @@ fn measure(gateway: &Gateway, path: &str, mode: &str, tasks: &[Task]) {
         let is_shown = |name: &&String| names.contains(name.as_str()) || shown.contains(*name);
         right += usize::from(task.expected.iter().any(|name| is_shown(&name)));
         // A model that has the whole definition in its list does not ask for it.
-        if path != "/off" {
-            let name = task.expected.first().unwrap();
+        let name = task.expected.first().unwrap();
+        if !whole.contains(name.as_str()) {
             let answer = client.call("describe_tool", &json!({ "name": name }));
             described_tokens += context_tokens::count(&answer.text());
         }

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn what_only_looks_like_an_end_is_none() {
         for text in [
-            "Reads files, e.g. Markdown and text, of version 2. Four are too many: see a.b. C",
+            "Reads files, e.g. Markdown and text, of version 2. 4 are too many: see a.b. C",
             "Reads approx. Ten files of J. Smith vs. Others, no. 7, at example.com today",
             "Sends mail (to one person. Or two.) and `a. B` \"c. D\" [e. F] now",
             "Deletes all of the following:\n\n- files\n- folders",
