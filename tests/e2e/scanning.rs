@@ -77,7 +77,8 @@ fn the_tokens_of_tools_are_said_as_servers_have_them_and_as_callers_see_them() {
         assert!(list == list_shown && read_shown < read && find_shown < find, "{counted}");
         let (sum, shown) = (read + list + find, read_shown + list_shown + find_shown);
         assert_eq!((&counted["tokens"], &counted["shown"]), (&json!(sum), &json!(shown)));
-        let line = format!("up: 3 tools take {sum} tokens, {shown} as callers see them\n");
+        let line =
+            format!("up: 3 tools take {sum} tokens of context, {shown} as callers see them\n");
         assert!(said(&["scan"]).contains(&line), "{}", said(&["scan"]));
         let human = said(&["scan", "--tokens"]);
         let expected = format!("{line}{read:>9}  find, {find_shown} as callers see them\n");

@@ -8,6 +8,8 @@
 const VOCABULARY: &str = "o200k_base";
 /// Longest piece of a text that is counted at once, in bytes. Where a longer text is divided, a word may count as one more.
 const MAX_PIECE: usize = 64 * 1024;
+/// Bytes of the longest token of the vocabulary.
+const LONGEST_TOKEN: usize = 128;
 
 /// The number of tokens of a text. Texts that stand for control tokens count like any other text.
 ///
@@ -17,6 +19,14 @@ pub fn count(text: &str) -> usize {
     // INVARIANT: the vocabulary is compiled in. No text has more tokens than bytes.
     let Some(encoding) = tiktoken::get_encoding(VOCABULARY) else { return text.len() };
     pieces(text).map(|piece| encoding.count(piece)).sum()
+}
+
+/// The number of tokens of a text, or `most` and one if it has more: nothing is read of a text that is too long for `most`.
+#[must_use]
+pub fn count_to(text: &str, most: usize) -> usize {
+    let has_more = text.len() > most.saturating_mul(LONGEST_TOKEN);
+    let count = if has_more { usize::MAX } else { count(text) };
+    count.min(most.saturating_add(1))
 }
 
 /// A text in pieces of bounded length.
@@ -32,7 +42,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_PIECE, count, pieces};
+    use super::{LONGEST_TOKEN, MAX_PIECE, VOCABULARY, count, count_to, pieces};
 
     #[test]
     fn texts_have_the_tokens_that_the_vocabulary_gives_them() {
@@ -47,6 +57,18 @@ mod tests {
         for (text, tokens) in known {
             assert_eq!(count(text), tokens, "{text}");
         }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_told_by_its_length() {
+        let encoding = tiktoken::get_encoding(VOCABULARY).unwrap();
+        let ids = 0..u32::try_from(encoding.vocab_size()).unwrap();
+        let longest = ids.map(|id| encoding.decode(&[id]).len()).max();
+        assert_eq!(longest, Some(LONGEST_TOKEN));
+        assert_eq!(count_to("hello world", 2), 2);
+        assert_eq!(count_to("hello world", 1), 2);
+        assert_eq!(count_to(&" ".repeat(2 * LONGEST_TOKEN), 2), 2);
+        assert_eq!(count_to(&" ".repeat(2 * LONGEST_TOKEN + 1), 2), 3);
     }
 
     #[test]

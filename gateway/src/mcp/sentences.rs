@@ -120,7 +120,8 @@ mod tests {
     fn sentences(text: &str) -> Vec<&str> {
         let mut start = 0;
         let ends = sentence_ends(text).into_iter();
-        ends.map(|end| text[std::mem::replace(&mut start, end)..end].trim_start()).collect()
+        ends.map(|end| text.get(std::mem::replace(&mut start, end)..end).unwrap().trim_start())
+            .collect()
     }
 
     #[test]

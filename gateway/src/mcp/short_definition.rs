@@ -10,7 +10,7 @@ use json::{JsonKind, Value, write_items, write_name, write_string};
 use super::discovery_tools::DiscoveryTool;
 use super::protocol::meta;
 use super::sentences::sentence_ends;
-use crate::base::context_tokens;
+use crate::base::context_tokens::count_to;
 
 /// Members of a schema that are schemas, or arrays of schemas.
 const SCHEMAS: [&str; 12] = [
@@ -44,7 +44,7 @@ struct ShortDescriptions {
 ///
 /// The description of the tool is cut behind a sentence; its first one is left, however long it is. If that does not
 /// suffice, descriptions of parameters are left out, the last one first. What was cut is marked in the description and in
-/// `_meta`. Not for threads that serve clients: see [`context_tokens::count`].
+/// `_meta`. Not for threads that serve clients: see [`count`](crate::base::context_tokens::count).
 #[must_use]
 pub fn shorten(definition: Value<'_>, budget: usize) -> Option<Vec<u8>> {
     let short = ShortDescriptions::of(definition, budget)?;
@@ -87,15 +87,15 @@ impl ShortDescriptions {
         if let Some(schema) = definition.get("inputSchema") {
             add_descriptions(schema, &mut parameters);
         }
-        let tokens = |value: &Value<'_>| context_tokens::count(&value.as_str().unwrap_or_default());
+        let tokens = |value: &Value<'_>| count_to(&value.as_str().unwrap_or_default(), budget);
         let parameters: Vec<_> =
             parameters.iter().map(|value| (value.span().start, tokens(value))).collect();
         let of_parameters: usize = parameters.iter().map(|(_, tokens)| tokens).sum();
-        if context_tokens::count(&text) + of_parameters <= budget {
+        if count_to(&text, budget) + of_parameters <= budget {
             return None;
         }
         let description = first_sentences(&text, budget.saturating_sub(of_parameters));
-        let mut taken = context_tokens::count(description) + of_parameters;
+        let mut taken = count_to(description, budget) + of_parameters;
         let mut left_out = BTreeSet::new();
         for (start, tokens) in parameters.into_iter().rev() {
             if taken <= budget {
@@ -111,10 +111,15 @@ impl ShortDescriptions {
 
 /// As many whole sentences from the beginning of a text as have together at most `budget` tokens, and at least one.
 fn first_sentences(text: &str, budget: usize) -> &str {
-    let ends = sentence_ends(text);
-    let beginning = |end: &usize| text.get(..*end).unwrap_or(text);
-    let fitting = ends.partition_point(|end| context_tokens::count(beginning(end)) <= budget);
-    ends.get(fitting.saturating_sub(1)).map_or(text, beginning)
+    let (mut kept, mut used) = (0, 0);
+    for end in sentence_ends(text) {
+        used += count_to(text.get(kept..end).unwrap_or_default(), budget);
+        if kept > 0 && used > budget {
+            break;
+        }
+        kept = end;
+    }
+    text.get(..kept).unwrap_or(text)
 }
 
 /// Adds the descriptions in a schema, in its order. INVARIANT: the depth of a document is bounded, so the recursion is.

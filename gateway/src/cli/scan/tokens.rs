@@ -82,7 +82,7 @@ impl ServerTokens {
     fn line(&self) -> String {
         let (server, count, sum) = (&self.server, self.tools.len(), self.sum());
         let (tools, take) = if count == 1 { ("tool", "takes") } else { ("tools", "take") };
-        format!("{server}: {count} {tools} {take} {} tokens{}", sum.own, sum.as_seen())
+        format!("{server}: {count} {tools} {take} {} tokens of context{}", sum.own, sum.as_seen())
     }
 }
 
@@ -93,7 +93,7 @@ fn shown_tokens(
     offer: &CatalogItem,
     words: Option<&Arc<Overrides>>,
 ) -> Option<usize> {
-    let shown = policy.shown_definition(server, offer);
+    let shown = policy.shown_definition(&policy.facts(), server, offer);
     let definition = shown.as_ref().map_or(offer.definition(), |shown| shown.root());
     let Some(words) = words.and_then(|words| words.of(offer.name().as_str())) else {
         return shown.is_some().then(|| model_tokens(definition));

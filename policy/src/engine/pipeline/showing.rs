@@ -534,10 +534,11 @@ impl Policy {
     #[must_use]
     pub fn shown_definition(
         &self,
+        facts: &Facts,
         server: &ServerName,
         offer: &CatalogItem,
     ) -> Option<Arc<Document>> {
-        let excused = Self::excused(&self.facts(), server, offer);
+        let excused = Self::excused(facts, server, offer);
         let cleaned = self.cleaned(offer, excused).ok().flatten();
         self.described(server, offer, cleaned.as_deref()).or(cleaned)
     }
