@@ -11,6 +11,7 @@ pub mod masking;
 pub mod printable;
 pub mod random;
 pub mod sha256;
+pub mod context_tokens;
 pub mod fair;
 pub mod bounded;
 pub mod share;

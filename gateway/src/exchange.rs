@@ -40,6 +40,7 @@ mod decoys;
 mod planner_channel;
 mod approvals;
 mod tasks;
+mod list_tokens;
 mod list;
 mod discovery;
 mod subscribe;

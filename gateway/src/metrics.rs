@@ -9,6 +9,7 @@ pub mod approval_step;
 pub mod decoy_kind;
 pub mod credential_check;
 pub mod outcome;
+pub mod list_tokens;
 mod evaluations;
 mod exposition;
 mod series;
@@ -35,6 +36,7 @@ use crate::metrics::decoy_kind::DecoyKind;
 use crate::metrics::outcome::ExchangeOutcome;
 
 use evaluations::Evaluations;
+use list_tokens::{ListTokens, ShownTools};
 use series::{AllowedNames, OperationSeries};
 
 /// The label value that replaces every name that is not configured.
@@ -371,6 +373,8 @@ pub struct Metrics {
     schemas: Arc<SchemaCache>,
     /// Lists that lacked the part of at least one server.
     pub partial_lists: Counter,
+    /// The lists of tools that routes have shown last.
+    list_tokens: ListTokens,
     /// Audit records that a sink accepted.
     pub audit_records: Counter,
     /// Audit records that could not be written.
@@ -478,6 +482,7 @@ impl Metrics {
             ceiling: Shares::new(0, 0),
             schemas: Arc::default(),
             partial_lists: Counter::default(),
+            list_tokens: ListTokens::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
             audit_summarised: Counter::default(),
@@ -601,6 +606,26 @@ impl Metrics {
         if let Some(counter) = place.and_then(|place| self.discovery.get(place)) {
             counter.add(1);
         }
+    }
+
+    /// Notes the tools of a server in a list that a route has shown. They are counted when metrics are read.
+    pub fn note_list(&self, route: &Arc<str>, server: &str, tools: Arc<dyn ShownTools>) {
+        self.list_tokens.note(route, server, tools);
+    }
+
+    /// Forgets the lists of routes and servers of which `is_kept` says that they are no longer there.
+    pub fn keep_lists(&self, is_kept: impl Fn(&str, &str) -> bool) {
+        self.list_tokens.keep(is_kept);
+    }
+
+    /// Counts the tokens of lists that were shown since the last time, beside the threads that serve clients.
+    pub async fn count_lists(self: &Arc<Self>) {
+        if !self.list_tokens.has_new() {
+            return;
+        }
+        let metrics = Arc::clone(self);
+        // Without a thread the former values are shown.
+        drop(tokio::task::spawn_blocking(move || metrics.list_tokens.count()).await);
     }
 
     /// Counts an exchange that ended, the reason code if it was denied, and the time that it spent in the gateway.

@@ -97,7 +97,7 @@ use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux
 pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};
 use http_sse::{HttpSseClient, RequestAuth};
-pub use listing::{Listing, RenderedItem, RenderedView};
+pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
 pub use notifications::{Feed, ServerMessage};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;

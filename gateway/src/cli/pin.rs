@@ -25,6 +25,7 @@ use gateway::base::file::{replace, replace_while};
 use gateway::config::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::config::settings::{Approvers, Settings};
 use gateway::control::inventory::ServerInventory;
+use gateway::mcp::model_text::model_tokens;
 use gateway::pins::{gone_advice, volatile_advice, volatile_entry};
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, DefinitionChange, visible};
@@ -146,6 +147,9 @@ struct PinListArgs {
     /// Output format of the list.
     #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
     format: OutputFormat,
+    /// Show how many tokens each tool takes in the context of a model.
+    #[arg(long)]
+    tokens: bool,
 }
 
 #[derive(Debug, Args)]
@@ -734,12 +738,20 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         let ((kind, name), versions) = named?;
         volatile(&settings, server, Some((*kind, name)), versions, version)
     };
+    let tokens = |thing: &str, version: &LockedVersion| {
+        let is_counted = list.tokens && thing.starts_with("tools/");
+        is_counted.then(|| model_tokens(version.definition.value()))
+    };
     match list.format {
         OutputFormat::Json => {
-            let rows = rows.iter();
-            let rows: Vec<_> = rows
-                .map(|(server, thing, version)| row(&settings.policy, server, thing, version))
-                .collect();
+            let row = |(server, thing, version): &(&str, String, &LockedVersion)| {
+                let mut row = row(&settings.policy, server, thing, version);
+                if let (Some(row), Some(tokens)) = (row.as_object_mut(), tokens(thing, version)) {
+                    row.insert("tokens".to_owned(), tokens.into());
+                }
+                row
+            };
+            let rows: Vec<_> = rows.iter().map(row).collect();
             Ok(print(&(serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n")))
         }
         OutputFormat::Human => {
@@ -747,7 +759,10 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
             for (server, thing, version) in rows {
                 let by = version.by.as_deref().unwrap_or_default();
                 let (state, digest) = (version.state.as_str(), version.digest);
-                writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}").unwrap_or_default();
+                let tokens = tokens(&thing, version).map(|tokens| format!("  {tokens} tokens"));
+                let tokens = tokens.unwrap_or_default();
+                writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}{tokens}")
+                    .unwrap_or_default();
                 let count = lock.servers.get(server).map_or(0, |locked| locked.server.len());
                 if thing == "server" && count > 1 {
                     writeln!(out, "         one of {count}: a server may say something else of itself in each era")

@@ -241,6 +241,7 @@ async fn readyz(
 
 /// `GET /metrics`: the metrics of the process, in the text format of Prometheus.
 async fn metrics(State(api): State<Arc<AdminApi>>) -> impl IntoResponse {
+    api.metrics.count_lists().await;
     ([(CONTENT_TYPE, METRICS)], api.metrics.text())
 }
 

@@ -706,6 +706,7 @@ impl ProcessState {
             }
         }
         self.metrics.configured(built.names.clone());
+        built.gateway.keep_list_tokens();
         built.pin_monitor.label();
         self.metrics.reloaded(self.clock.now());
     }

@@ -24,7 +24,7 @@ use crate::mcp::wire::{self, Id, Object};
 use crate::session::approvals::{ApprovalForm, FORM_KEY};
 use crate::stream::body::Body;
 use crate::stream::sse;
-use crate::upstream::{InputRequest, Listing, RenderedView};
+use crate::upstream::{InputRequest, Listing, RenderedItem, RenderedView, ShortList};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -108,6 +108,8 @@ pub fn empty_result(id: &Id) -> Response<Body> {
 pub struct ListedItems<'a> {
     /// The listings of the servers, each as it is written for the caller.
     pub shown: &'a [(Arc<Listing>, Arc<RenderedView>)],
+    /// The same definitions with shorter descriptions, in this order; empty if they are written as they are.
+    pub short: &'a [Arc<ShortList>],
     /// Those of servers that are written; `None` for all.
     pub only: Option<ListedNames<'a>>,
     /// The definitions of the gateway itself that the caller is shown, as JSON: decoys, the tool of the channel between two
@@ -133,12 +135,18 @@ impl ListedNames<'_> {
 impl ListedItems<'_> {
     /// The definitions of the servers as JSON, in pieces between which commas are missing.
     fn pieces(&self) -> impl Iterator<Item = Bytes> {
-        let pieces = self.shown.iter().flat_map(|(_, written)| match self.only {
-            None => vec![written.offers().clone()],
-            Some(only) => {
-                let kept = written.items().iter().filter(|item| only.has(item.name()));
-                kept.map(|item| written.definition(item)).collect()
-            }
+        let pieces = self.shown.iter().enumerate().flat_map(|(n, (_, written))| {
+            let short = self.short.get(n);
+            let Some(only) = self.only else {
+                return vec![short.map_or(written.offers(), |short| short.offers()).clone()];
+            };
+            let items = written.items().iter().enumerate();
+            let kept = items.filter(|(_, item)| only.has(item.name()));
+            let definition = |(index, item): (usize, &RenderedItem)| match short {
+                Some(short) => short.definition(index),
+                None => written.definition(item),
+            };
+            kept.map(definition).collect()
         });
         pieces.filter(|piece| !piece.is_empty())
     }

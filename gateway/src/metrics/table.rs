@@ -173,6 +173,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Points(discovery),
     },
     MetricDefinition {
+        name: "portcullis.list_tokens",
+        unit: "",
+        help: "Tokens that the tools of a server take in the last list of a route, as it shows them and in full.",
+        source: MetricSource::Points(|m| m.list_tokens.points()),
+    },
+    MetricDefinition {
         name: "portcullis.content_findings",
         unit: "",
         help: "What was found in results and arguments, by detector.",

@@ -38,4 +38,8 @@ pub(in crate::config::settings) struct RawDiscovery {
     /// How often one caller may call `find_tools` and `describe_tool` together, such as `60/m`. Without it, only budgets
     /// and `repeatedCalls` bound that.
     pub(in crate::config::settings) rate: Option<String>,
+    /// How many tokens the descriptions of a tool and of its parameters have together at most in the list. What exceeds that
+    /// is left out behind a sentence, and `describe_tool` shows it: the modes `search` and `both` have it. At most 10000.
+    /// Default: descriptions are shown as they are.
+    pub(in crate::config::settings) description_tokens: Option<usize>,
 }
