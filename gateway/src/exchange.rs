@@ -76,7 +76,7 @@ use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::call_budget::CallBudget;
 use crate::config::quota::{Quota, Quotas};
-use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits};
+use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits, SelectionSettings};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::admission::{Admission, Peer};
@@ -193,6 +193,8 @@ pub struct Gateway {
     pub task_questions: Arc<TaskQuestions>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.

@@ -554,6 +554,7 @@ impl ProcessState {
             repeated_calls: Arc::clone(&self.repeated_calls),
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
+            selection: settings.selection,
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };

@@ -16,7 +16,7 @@ use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::{Facts, Policy};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
-use selector::fusion::{Signals, Strategy, Weights};
+use selector::fusion::{Signals, Strategy};
 use selector::index::Search;
 use selector::model::Model;
 use selector::query::Query;
@@ -197,13 +197,13 @@ impl Gateway {
         let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
         let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
         let lists = shown.to_vec();
+        let weights = self.selection.weights;
         let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, _: &WorkBudget| {
             let (index, places) = match places {
                 Some(places) => (known, places),
                 None => index.with(&lists),
             };
             let query = Query::new(Model::built_in(), &find.query);
-            let weights = Weights::default();
             let search = Search { strategy: Strategy::Fused, limit: find.limit, weights: &weights };
             let is_listed =
                 |tool: ToolIndex| places.get(tool.0 as usize).is_some_and(Option::is_some);
