@@ -20,6 +20,7 @@ mod cancellation;
 mod guardrails;
 mod resource_links;
 mod flows;
+mod selection_signals;
 mod in_flight_call;
 mod planners;
 mod shown_values;
@@ -104,6 +105,7 @@ use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
+use crate::session::selection_history::SelectionHistory;
 use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
@@ -118,6 +120,7 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use selection_signals::HistoryObserver;
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);
@@ -195,6 +198,8 @@ pub struct Gateway {
     pub repeat_limit: Option<RateLimit>,
     /// How tools are ranked for a request in words.
     pub selection: SelectionSettings,
+    /// Which tools callers used after which requests.
+    pub selection_history: Arc<SelectionHistory>,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.
@@ -720,6 +725,7 @@ impl Gateway {
         self.rate_limiter.sweep(self.clock.instant());
         self.call_budgets.sweep(self.clock.instant());
         self.repeated_calls.sweep(self.clock.instant());
+        self.selection_history.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
         self.channel_store.sweep(self.clock.instant());

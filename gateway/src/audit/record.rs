@@ -152,6 +152,8 @@ pub struct Record {
     pub item: Option<(ItemKind, Box<str>)>,
     /// The upstream server's own name of that item, if it is known: a route may rename it. Metrics use it as a label.
     pub upstream_name: Option<Box<str>>,
+    /// The session that the call was made in, if there is one.
+    pub session: Option<[u8; 16]>,
     /// How the call came through a tool of the gateway, if it did.
     pub through: Option<ThroughCall>,
     /// The keyed digest of the arguments.
@@ -262,6 +264,7 @@ impl Record {
             server: None,
             item: None,
             upstream_name: None,
+            session: None,
             through: None,
             argument_digest: None,
             approval: None,

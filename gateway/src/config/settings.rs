@@ -104,12 +104,15 @@ pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
 pub use problem::ConfigProblems;
-pub use raw::{GuardrailFailure, LogFormat, OtlpProtocol, OtlpSignal, SinkFormat, SpoolOverflow};
+pub use raw::{
+    GuardrailFailure, HistorySharing, LogFormat, OtlpProtocol, OtlpSignal, RequestRecording,
+    SinkFormat, SpoolOverflow,
+};
 pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };
 pub use remarks::ConfigRemark;
-pub use selection::SelectionSettings;
+pub use selection::{HistorySettings, SelectionSettings};
 pub use shape::schema;
 pub use telemetry::{OtlpSecret, OtlpSettings, TelemetrySettings};
 use unserved::UnneededServers;

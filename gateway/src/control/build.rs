@@ -44,7 +44,7 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{CheckedClients, DecoyLocks, Gateway, ParkedCall, Route};
+use crate::exchange::{CheckedClients, DecoyLocks, Gateway, HistoryObserver, ParkedCall, Route};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::gateway_path::GatewayId;
@@ -69,6 +69,7 @@ use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
+use crate::session::selection_history::SelectionHistory;
 use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{SessionKey, Sessions};
@@ -266,6 +267,7 @@ pub struct ProcessState {
     rate_limiter: Arc<RateLimiter>,
     call_budgets: Arc<CallBudgets>,
     repeated_calls: Arc<RepeatedCalls>,
+    selection_history: Arc<SelectionHistory>,
     task_questions: Arc<TaskQuestions>,
     revocations_changed: watch::Sender<()>,
     /// The key of marks in content.
@@ -394,7 +396,14 @@ pub fn lasting(
     let collectors = collectors(&settings.telemetry, &environment, &metrics)?;
     let telemetry = Telemetry::start(&settings.telemetry, collectors, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
-    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
+    let selection_history = Arc::<SelectionHistory>::default();
+    let counted = HistoryObserver {
+        history: Arc::clone(&selection_history),
+        metrics: Arc::clone(&metrics),
+        clock: Arc::clone(&clock),
+    };
+    let mut observers: Vec<Arc<dyn Observer>> =
+        vec![Arc::<Telemetry>::clone(&telemetry), Arc::new(counted)];
     if shows_requests(settings) {
         let lines = TerminalLines::start(colours(&io::stderr()));
         observers.push(Arc::new(lines.map_err(StartError::Threads)?));
@@ -440,6 +449,7 @@ pub fn lasting(
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
         call_budgets: Arc::new(CallBudgets::new(limits.budget_counters)),
         repeated_calls: Arc::new(RepeatedCalls::new(limits.repeated_call_entries)),
+        selection_history,
         task_questions: Arc::default(),
         revocations_changed: watch::Sender::new(()),
         key,
@@ -555,6 +565,7 @@ impl ProcessState {
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
             selection: settings.selection,
+            selection_history: Arc::clone(&self.selection_history),
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };

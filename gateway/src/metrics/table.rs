@@ -173,6 +173,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Points(discovery),
     },
     MetricDefinition {
+        name: "portcullis.selection_history",
+        unit: "",
+        help: "Calls that were counted for a request for tools, by whether they succeeded, and requests without room.",
+        source: MetricSource::Points(selection_history),
+    },
+    MetricDefinition {
         name: "portcullis.content_findings",
         unit: "",
         help: "What was found in results and arguments, by detector.",
@@ -587,6 +593,10 @@ fn decoys(metrics: &Metrics) -> DataPoints {
 fn discovery(metrics: &Metrics) -> DataPoints {
     let tools = DiscoveryTool::ALL.iter().map(|tool| tool.name());
     by_label("tool", tools, &metrics.discovery)
+}
+
+fn selection_history(metrics: &Metrics) -> DataPoints {
+    by_label("outcome", ["succeeded", "failed", "full"], &metrics.selection_history)
 }
 
 fn credentials(metrics: &Metrics) -> DataPoints {

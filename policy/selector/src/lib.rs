@@ -18,6 +18,7 @@
 //! - [`bag`]: the words of a text with what each of them counts
 //! - [`vector`]: the direction of a text
 //! - [`query`]: a request in words
+//! - [`history`]: what similar requests led to
 //! - [`fusion`]: how scores become one
 //! - [`ranking`]: the answer to a query
 //! - [`index`]: the tools, and the search among them
@@ -30,6 +31,7 @@ pub mod model;
 pub mod bag;
 pub mod vector;
 pub mod query;
+pub mod history;
 pub mod fusion;
 pub mod ranking;
 pub mod index;

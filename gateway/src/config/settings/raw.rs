@@ -58,7 +58,10 @@ pub use pins::DriftAction;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
 pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
-pub(super) use selection::{RawSelection, RawSelectionWeights};
+pub use selection::{HistorySharing, RequestRecording};
+pub(super) use selection::{
+    RawHistoryMode, RawSelection, RawSelectionHistory, RawSelectionWeights,
+};
 pub use telemetry::{OtlpProtocol, OtlpSignal};
 pub(super) use telemetry::{RawClientTraces, RawOtlp, RawTelemetry};
 

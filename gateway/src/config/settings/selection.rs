@@ -1,9 +1,28 @@
 //! Compiles the `selection` section.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use selector::fusion::Weights;
 
 use super::compiler::SettingsCompiler;
-use super::raw::{RawSelection, RawSelectionWeights};
+use super::raw::{
+    HistorySharing, RawHistoryMode, RawSelection, RawSelectionHistory, RawSelectionWeights,
+    RequestRecording,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// The usual and the longest time after which a use counts half.
+const HALF_LIFE: (Duration, Duration) = (DAY.saturating_mul(7), DAY.saturating_mul(366));
+/// The usual and the longest time after a request in which a call belongs to it.
+const WINDOW: (Duration, Duration) = (MINUTE.saturating_mul(10), DAY);
+/// The usual number of uses of a principal that are kept.
+const ENTRIES: usize = 100;
+const ENTRIES_RANGE: RangeInclusive<usize> = 1..=1000;
+/// The usual number of principals of which something is kept.
+const PRINCIPALS: usize = 1000;
+const PRINCIPALS_RANGE: RangeInclusive<usize> = 1..=100_000;
 
 /// The most that a score counts. More would leave nothing of the other scores.
 const MOST_WEIGHT: f64 = 10.0;
@@ -15,11 +34,63 @@ const MOST_CLOSE: f64 = 1.0;
 pub struct SelectionSettings {
     /// What each score counts.
     pub weights: Weights,
+    /// What is remembered of requests and calls; `None` for nothing.
+    pub history: Option<HistorySettings>,
+    /// What records have of requests.
+    pub record: RequestRecording,
+}
+
+/// What is remembered of requests for tools and of the calls that follow them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistorySettings {
+    /// The time after which a use counts half.
+    pub half_life: Duration,
+    /// How long after a request a call belongs to it.
+    pub window: Duration,
+    /// Most uses of one principal.
+    pub entries: usize,
+    /// Most principals.
+    pub principals: usize,
+    /// Whose history a request is ranked by.
+    pub share_by: HistorySharing,
 }
 
 impl SettingsCompiler<'_> {
     pub(super) fn selection(&mut self, raw: &RawSelection) -> SelectionSettings {
-        SelectionSettings { weights: self.selection_weights(&raw.weights) }
+        SelectionSettings {
+            weights: self.selection_weights(&raw.weights),
+            history: self.selection_history(&raw.history),
+            record: raw.history.record,
+        }
+    }
+
+    fn selection_history(&mut self, raw: &RawSelectionHistory) -> Option<HistorySettings> {
+        let at = |key: &str| format!("/selection/history/{key}");
+        let (usual, most) = HALF_LIFE;
+        let half_life = self.time_within(&at("halfLife"), raw.half_life.as_deref(), usual, most);
+        if half_life < MINUTE {
+            let message = "nothing would be remembered that is worth it";
+            self.report(&at("halfLife"), message, "write at least `1m`, such as `7d`");
+        }
+        let (usual, most) = WINDOW;
+        let window = self.time_within(&at("window"), raw.window.as_deref(), usual, most);
+        let mut count = |key: &str, written: Option<usize>, usual, range: RangeInclusive<usize>| {
+            let count = written.unwrap_or(usual);
+            if !range.contains(&count) {
+                let message = format!("must be between {} and {}", range.start(), range.end());
+                let help = format!("write a number in this range, such as {usual}");
+                self.report(&at(key), message, help);
+            }
+            count
+        };
+        let settings = HistorySettings {
+            half_life,
+            window,
+            entries: count("entries", raw.entries, ENTRIES, ENTRIES_RANGE),
+            principals: count("principals", raw.principals, PRINCIPALS, PRINCIPALS_RANGE),
+            share_by: raw.share_by,
+        };
+        (raw.mode == RawHistoryMode::On).then_some(settings)
     }
 
     fn selection_weights(&mut self, raw: &RawSelectionWeights) -> Weights {
