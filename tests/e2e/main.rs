@@ -38,6 +38,7 @@ mod decoys;
 mod deputy;
 mod discovery;
 mod calling_through;
+mod ranking;
 mod documents;
 mod egress;
 mod evaluating;

@@ -29,8 +29,8 @@ use super::selection_signals::SignalSource;
 use super::through_call::{class_of, malformed, unclear_call};
 use super::tool_index::{BuiltIndex, CallerListing, ListedPlace};
 use super::{DecodedRequest, Gateway};
-use crate::audit::{ReadEntry, Record};
-use crate::config::settings::MAX_FOUND_TOOLS;
+use crate::audit::{ReadEntry, Record, RecordedSearch};
+use crate::config::settings::{MAX_FOUND_TOOLS, RequestRecording};
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
@@ -192,10 +192,15 @@ impl Gateway {
     ) -> Result<Body, Failure> {
         let ShownLists { shown, missing } = lists;
         let signals = self.signal_source(arrived);
+        let asked = find.query.clone();
         let searched = self.searched(arrived, &shown, find, signals.clone()).await?;
         signals.answered(&searched.query, searched.tools(&shown));
         let renames = arrived.route.renames();
         let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
+        if self.selection.record == RequestRecording::Queries {
+            let tools = found.tools.iter().map(|tool| tool.name.clone()).collect();
+            entry.search = Some(Box::new(RecordedSearch { query: asked, tools }));
+        }
         entry.listed = Some((found.tools.len(), 0));
         Ok(answers::found(id, arrived.inbound.version.era(), &found))
     }

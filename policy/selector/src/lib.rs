@@ -20,6 +20,7 @@
 //! - [`query`]: a request in words
 //! - [`history`]: what similar requests led to
 //! - [`fusion`]: how scores become one
+//! - [`learning`]: which weights would have been better
 //! - [`ranking`]: the answer to a query
 //! - [`index`]: the tools, and the search among them
 #![warn(missing_docs)]
@@ -33,5 +34,6 @@ pub mod vector;
 pub mod query;
 pub mod history;
 pub mod fusion;
+pub mod learning;
 pub mod ranking;
 pub mod index;
