@@ -42,6 +42,7 @@ mod approvals;
 mod tasks;
 mod list;
 mod discovery;
+mod selection_report;
 mod subscribe;
 mod handshake;
 mod answer_terms;
@@ -77,6 +78,7 @@ use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::call_budget::CallBudget;
 use crate::config::quota::{Quota, Quotas};
+use crate::config::settings::cases::KnownCallers;
 use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits, SelectionSettings};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
@@ -120,6 +122,7 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use selection_report::{NoRanking, RankedTool, RankingQuestion, RankingReport};
 pub use selection_signals::HistoryObserver;
 
 /// Interval at which [`Gateway::sweep`] has to be called.
@@ -196,6 +199,8 @@ pub struct Gateway {
     pub task_questions: Arc<TaskQuestions>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,
+    /// The principals of the configuration, and the scopes that imply others, as which an operator may ask.
+    pub known_callers: KnownCallers,
     /// How tools are ranked for a request in words.
     pub selection: SelectionSettings,
     /// Which tools callers used after which requests.

@@ -1,11 +1,12 @@
 //! What ranks tools besides their definitions: the history of the caller, and how the servers do.
 
+use std::fs;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use e2e::client::{Client, raw};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::client::{Answer, Client, raw};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Call, Server, answer};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -44,6 +45,10 @@ fn moody(era: Era, description: &str) -> (Server, Arc<AtomicBool>) {
 }
 
 fn gateway(crm: &Server, tickets: &Server, more: &str) -> Gateway {
+    config(crm, tickets, more).start()
+}
+
+fn config(crm: &Server, tickets: &Server, more: &str) -> Config {
     let servers = format!(
         "- {{name: crm-eu, url: '{}', circuitBreaker: {{failures: 3, openFor: 1s}}}}\n\
          - {{name: tickets, url: '{}', circuitBreaker: {{failures: 3, openFor: 1s}}}}",
@@ -58,7 +63,7 @@ fn gateway(crm: &Server, tickets: &Server, more: &str) -> Gateway {
         "- {path: /mcp, servers: [crm-eu, tickets], prefix: always, discovery: {mode: search}}"
             .to_owned();
     config.more = more.to_owned();
-    config.start()
+    config
 }
 
 /// An answer of `find_tools`, byte for byte.
@@ -89,6 +94,7 @@ fn what_a_caller_used_it_finds_first_and_nobody_else_does() {
         let requests = [ASKED, "customer", UNRELATED, "send a mail"];
         let of_bob = || requests.map(|request| exactly(&bob, request));
         // What an answer did not have, and what nobody asked for, counts for nothing.
+        let _asked = found(&ana, ASKED);
         uses(&ana, &second, &json!({}), false);
         uses(&bob, &first, &json!({}), true);
         let before_use = of_bob();
@@ -187,11 +193,126 @@ fn weights_out_of_range_are_refused() {
         ("selection: {history: {halfLife: 1s}}", "nothing would be remembered"),
         ("selection: {history: {window: 2d}}", "longer than 1day"),
         ("selection: {history: {entries: 0}}", "must be between 1 and 1000"),
+        ("selection: {history: {principals: 100000}}", "are more than 1000000"),
         ("selection: {history: {principals: 1000000}}", "must be between 1 and 100000"),
     ] {
         let mut config = Config::of(&crm.url());
         config.more = section.to_owned();
         let said = String::from_utf8(config.refused().stderr).unwrap();
         assert!(said.contains(problem), "{section}: {said}");
+    }
+}
+
+#[test]
+fn records_have_requests_only_where_the_configuration_says_so() {
+    let (crm, _) = moody(Era::Legacy, "Finds a customer by name.");
+    let (tickets, _) = moody(Era::Legacy, "Finds a customer by name.");
+    let secret = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+    let asked = format!("look up a customer with {secret} or the card 4539 1488 0343 6467");
+    for era in ERAS {
+        for (section, is_recorded) in
+            [("", false), ("selection: {history: {record: queries}}", true)]
+        {
+            let gateway = gateway(&crm, &tickets, section);
+            let ana = gateway.client(era, ANA);
+            let names = found(&ana, &asked);
+            let record = gateway.last();
+            assert_eq!(record["tool"], "find_tools");
+            if !is_recorded {
+                assert!(record["query"].is_null() && record["tools"].is_null(), "{record}");
+                continue;
+            }
+            let query = record["query"].as_str().unwrap();
+            assert!(query.starts_with("look up a customer with "), "{query}");
+            assert!(!query.contains(secret) && !query.contains("6467"), "{query}");
+            assert_eq!(record["tools"], json!(names));
+            let _long = found(&ana, &"customer ".repeat(200));
+            assert!(gateway.last()["query"].as_str().unwrap().len() <= 256);
+            uses(&ana, &names[0], &json!({}), true);
+            assert!(gateway.last()["query"].is_null());
+        }
+    }
+}
+
+/// Asks the operator's listener how tools are ranked.
+fn ranking(gateway: &Gateway, token: &str, body: &Value) -> Answer {
+    let body = body.to_string();
+    let head =
+        format!("POST /select HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n");
+    let text = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    raw(gateway.ops.unwrap(), text.as_bytes())
+}
+
+#[test]
+fn an_operator_sees_how_tools_are_ranked_for_a_caller_and_why() {
+    let (crm, down) = moody(Era::Modern, "Finds a customer by name.");
+    let (tickets, _) = moody(Era::Modern, "Finds a customer by name.");
+    let folder = Folder::new();
+    fs::write(folder.path().join("token"), "operator-secret").unwrap();
+    let token = folder.path().join("token");
+    let mut config = config(&crm, &tickets, "selection: {history: {mode: on}}");
+    config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
+    let gateway = config.start();
+    gateway.has_read(2);
+    let asked = json!({
+        "principal": "ana", "route": "/mcp", "query": ASKED, "limit": 5, "explain": true,
+    });
+    let report = |body: &Value| ranking(&gateway, "operator-secret", body).json();
+    let names = |report: &Value| -> Vec<String> {
+        let tools = report["tools"].as_array().unwrap_or_else(|| panic!("{report}"));
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    for era in ERAS {
+        let ana = gateway.client(era, ANA);
+        let used = found(&ana, ASKED)[1].clone();
+        uses(&ana, &used, &json!({ "name": "x" }), true);
+        let shown = report(&asked);
+        // The same order as the caller sees.
+        assert_eq!(names(&shown), found(&ana, ASKED), "{shown}");
+        let of_used = shown["tools"].as_array().unwrap().iter().find(|one| one["name"] == used);
+        assert!(of_used.unwrap()["signals"]["history"].as_f64().unwrap() > 0.0, "{shown}");
+    }
+    let shown = report(&asked);
+    let first = &shown["tools"][0];
+    assert!(first["scores"]["direction"].is_number() && first["matches"][0]["found"].is_string());
+    assert_eq!((&shown["missing"], &first["signals"]["available"]), (&json!([]), &json!(1.0)));
+    down.store(true, Ordering::SeqCst);
+    let ana = gateway.client(Era::Modern, ANA);
+    (0..3).for_each(|_| drop(ana.call(BY_WORDS[0], &json!({}))));
+    let shown = report(&asked);
+    let tools = shown["tools"].as_array().unwrap();
+    let crm = tools.iter().find(|tool| tool["server"] == "crm-eu").unwrap();
+    assert!(crm["signals"]["available"].as_f64().unwrap() < 0.6, "{shown}");
+    // What the caller may not use does not appear, and what it may does.
+    let hidden = |caller: Value| {
+        let mut body = json!({ "principal": "ana", "route": "/mcp", "query": "secret customer" });
+        body.as_object_mut().unwrap().extend(caller.as_object().unwrap().clone());
+        names(&report(&body)).iter().any(|name| name.ends_with("secret_customer"))
+    };
+    assert!(!hidden(json!({})) && hidden(json!({ "principal": "bob" })));
+    assert!(hidden(json!({ "principal": "somebody", "groups": ["ops"] })));
+    assert!(!hidden(json!({ "principal": "somebody" })));
+    let plain = report(&json!({ "principal": "ana", "route": "/mcp", "query": ASKED }));
+    assert!(plain["tools"][0]["signals"].is_null() && plain["tools"][0]["score"].is_number());
+    refuses_what_is_no_question(&gateway, &asked);
+}
+
+/// Without the token nobody learns anything, and bodies are read strictly.
+fn refuses_what_is_no_question(gateway: &Gateway, asked: &Value) {
+    assert_eq!(ranking(gateway, "wrong", asked).status, 401);
+    for (member, value, status) in [
+        ("route", json!("/none"), 404),
+        ("route", json!(7), 400),
+        ("limit", json!(0), 400),
+        ("limit", json!(51), 400),
+        ("query", json!("x".repeat(2049)), 400),
+        ("groups", json!("ops"), 400),
+        ("principal", json!(""), 400),
+        ("other", json!(1), 400),
+    ] {
+        let mut body = asked.clone();
+        body[member] = value;
+        let answer = ranking(gateway, "operator-secret", &body);
+        assert_eq!(answer.status, status, "{member}: {}", answer.body);
     }
 }

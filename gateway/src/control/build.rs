@@ -34,6 +34,7 @@ use crate::base::secret::Secret;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
 use crate::config::selftest_fixtures;
+use crate::config::settings::cases::KnownCallers;
 use crate::config::settings::lockfile::LockError;
 use crate::config::settings::revoked::RevokedError;
 use crate::config::settings::{
@@ -396,18 +397,13 @@ pub fn lasting(
     let collectors = collectors(&settings.telemetry, &environment, &metrics)?;
     let telemetry = Telemetry::start(&settings.telemetry, collectors, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
-    let selection_history = Arc::<SelectionHistory>::default();
-    let counted = HistoryObserver {
-        history: Arc::clone(&selection_history),
+    let history = HistoryObserver {
+        history: Arc::default(),
         metrics: Arc::clone(&metrics),
         clock: Arc::clone(&clock),
     };
-    let mut observers: Vec<Arc<dyn Observer>> =
-        vec![Arc::<Telemetry>::clone(&telemetry), Arc::new(counted)];
-    if shows_requests(settings) {
-        let lines = TerminalLines::start(colours(&io::stderr()));
-        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
-    }
+    let selection_history = Arc::clone(&history.history);
+    let observers = observers(settings, &telemetry, history)?;
     let sealer = Arc::new(sealer(settings, &environment)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
@@ -459,6 +455,21 @@ pub fn lasting(
         limits,
     };
     Ok((lasting, listeners))
+}
+
+/// Those who are told of every exchange that has ended.
+fn observers(
+    settings: &Settings,
+    telemetry: &Arc<Telemetry>,
+    history: HistoryObserver,
+) -> Result<Vec<Arc<dyn Observer>>, StartError> {
+    let mut observers: Vec<Arc<dyn Observer>> =
+        vec![Arc::<Telemetry>::clone(telemetry), Arc::new(history)];
+    if shows_requests(settings) {
+        let lines = TerminalLines::start(colours(&io::stderr()));
+        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
+    }
+    Ok(observers)
 }
 
 /// Binds the sockets of the listeners, and loads their certificates.
@@ -564,6 +575,7 @@ impl ProcessState {
             repeated_calls: Arc::clone(&self.repeated_calls),
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
+            known_callers: KnownCallers::of(&settings.identity),
             selection: settings.selection,
             selection_history: Arc::clone(&self.selection_history),
             revocations_changed: self.revocations_changed.clone(),

@@ -33,6 +33,12 @@ pub struct HistoryTool {
     pub name: Box<str>,
 }
 
+impl HistoryTool {
+    fn is(&self, server: &str, name: &str) -> bool {
+        *self.server == *server && *self.name == *name
+    }
+}
+
 /// The caller whose history it is.
 #[derive(Clone, Debug)]
 pub struct HistoryCaller {
@@ -77,6 +83,13 @@ struct OpenRequest {
     words: RequestWords,
     tools: Vec<HistoryTool>,
     at: Instant,
+}
+
+impl OpenRequest {
+    /// Whether the answer had the tool.
+    fn has(&self, server: &str, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.is(server, name))
+    }
 }
 
 /// The uses of a tool after requests with the same words.
@@ -134,11 +147,10 @@ impl PrincipalHistory {
     /// Counts a use for the latest request that was answered with the tool.
     fn used(&mut self, session: Option<SessionKey>, used: RecentUse<'_>) -> HistoryStep {
         let RecentUse { server, name, outcome, now } = used;
-        let is_it = |tool: &HistoryTool| *tool.server == *server && *tool.name == *name;
+        let is_it = |tool: &HistoryTool| tool.is(server, name);
         let HistorySettings { half_life, .. } = self.settings;
         let mut open = self.open.iter_mut().rev();
-        let Some(open) = open.find(|open| open.session == session && open.tools.iter().any(is_it))
-        else {
+        let Some(open) = open.find(|open| open.session == session && open.has(server, name)) else {
             return HistoryStep::Unasked;
         };
         let words = open.words.clone();

@@ -23,6 +23,8 @@ const ENTRIES_RANGE: RangeInclusive<usize> = 1..=1000;
 /// The usual number of principals of which something is kept.
 const PRINCIPALS: usize = 1000;
 const PRINCIPALS_RANGE: RangeInclusive<usize> = 1..=100_000;
+/// Most uses of all principals: about 300 MB, all of which are looked at every few seconds.
+const MOST_USES: usize = 1_000_000;
 
 /// The most that a score counts. More would leave nothing of the other scores.
 const MOST_WEIGHT: f64 = 10.0;
@@ -90,6 +92,10 @@ impl SettingsCompiler<'_> {
             principals: count("principals", raw.principals, PRINCIPALS, PRINCIPALS_RANGE),
             share_by: raw.share_by,
         };
+        if settings.entries.saturating_mul(settings.principals) > MOST_USES {
+            let message = format!("`entries` of so many `principals` are more than {MOST_USES}");
+            self.report(&at("principals"), message, "give one of them less");
+        }
         (raw.mode == RawHistoryMode::On).then_some(settings)
     }
 

@@ -44,7 +44,7 @@ pub enum RequestRecording {
     /// Nothing but a digest.
     #[default]
     Nothing,
-    /// The request without what looks like a secret or like personal data, and the tools in the answer: what
+    /// The request without secrets and numbers of cards, accounts and persons, and the tools in the answer: what
     /// `portcullis weights` learns from. Requests can say what people work on.
     Queries,
 }
@@ -63,8 +63,8 @@ pub(in crate::config::settings) struct RawSelectionHistory {
     /// How many uses are kept of each principal, at most 1000. Of more, those that count least are forgotten. Default
     /// 100.
     pub(in crate::config::settings) entries: Option<usize>,
-    /// Of how many principals something is kept, at most 100000; over it nothing is learned of further ones. Default
-    /// 1000.
+    /// Of how many principals something is kept, at most 100000, and of all together at most a million uses; over it
+    /// nothing is learned of further ones. Default 1000.
     pub(in crate::config::settings) principals: Option<usize>,
     /// Whose history a request is ranked by: `principal` (default) or `group`.
     pub(in crate::config::settings) share_by: HistorySharing,
