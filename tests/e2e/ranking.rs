@@ -96,6 +96,7 @@ fn what_a_caller_used_it_finds_first_and_nobody_else_does() {
         // What an answer did not have, and what nobody asked for, counts for nothing.
         let _asked = found(&ana, ASKED);
         uses(&ana, &second, &json!({}), false);
+        let _asked = of_bob();
         uses(&bob, &first, &json!({}), true);
         let before_use = of_bob();
         assert_eq!(found(&ana, ASKED)[0], second, "it was called after the request");
