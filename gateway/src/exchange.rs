@@ -21,6 +21,7 @@ mod guardrails;
 mod resource_links;
 mod flows;
 mod loads;
+mod selection_signals;
 mod in_flight_call;
 mod planners;
 mod shown_values;
@@ -43,6 +44,7 @@ mod tasks;
 mod list_tokens;
 mod list;
 mod discovery;
+mod selection_report;
 mod subscribe;
 mod handshake;
 mod answer_terms;
@@ -78,7 +80,8 @@ use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::call_budget::CallBudget;
 use crate::config::quota::{Quota, Quotas};
-use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits};
+use crate::config::settings::cases::KnownCallers;
+use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits, SelectionSettings};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::admission::{Admission, Peer};
@@ -107,6 +110,7 @@ use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
+use crate::session::selection_history::SelectionHistory;
 use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
@@ -121,6 +125,8 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use selection_report::{NoRanking, RankedTool, RankingQuestion, RankingReport};
+pub use selection_signals::HistoryObserver;
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);
@@ -198,6 +204,12 @@ pub struct Gateway {
     pub task_questions: Arc<TaskQuestions>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,
+    /// The principals of the configuration, and the scopes that imply others, as which an operator may ask.
+    pub known_callers: KnownCallers,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
+    /// Which tools callers used after which requests.
+    pub selection_history: Arc<SelectionHistory>,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.
@@ -723,6 +735,7 @@ impl Gateway {
         self.rate_limiter.sweep(self.clock.instant());
         self.call_budgets.sweep(self.clock.instant());
         self.repeated_calls.sweep(self.clock.instant());
+        self.selection_history.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
         self.channel_store.sweep(self.clock.instant());

@@ -307,6 +307,8 @@ pub struct Metrics {
     decoys: [Counter; DecoyKind::ALL.len()],
     /// Calls of the tools of discovery.
     discovery: [Counter; DiscoveryTool::ALL.len()],
+    /// Calls that were counted in histories of selection as succeeded and as failed, and requests without room for them.
+    pub selection_history: [Counter; 3],
     /// Principals that are locked.
     pub locks: AtomicU64,
     /// Calls that were repeated because the connection to the server failed.
@@ -448,6 +450,7 @@ impl Metrics {
             approvals_waiting: AtomicU64::new(0),
             decoys: Default::default(),
             discovery: Default::default(),
+            selection_history: Default::default(),
             locks: AtomicU64::new(0),
             upstream_retries: Counter::default(),
             budgets_exceeded: Counter::default(),

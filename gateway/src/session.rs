@@ -14,6 +14,7 @@ pub mod lock_store;
 pub mod approvals;
 pub mod rate_limiter;
 pub mod repeated_calls;
+pub mod selection_history;
 pub mod task_questions;
 pub mod result_store;
 pub mod state;

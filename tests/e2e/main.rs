@@ -42,6 +42,7 @@ mod discovery_limits;
 mod discovery_pairs;
 mod loading;
 mod calling_through;
+mod ranking;
 mod documents;
 mod egress;
 mod evaluating;

@@ -1,7 +1,7 @@
 //! `portcullis policy`: explains, tests, simulates and reviews the rules of a configuration without running the
 //! gateway.
 
-mod simulate;
+pub(super) mod simulate;
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
@@ -364,7 +364,7 @@ impl<'a> RouteNaming<'a> {
 /// The name at its server of a tool or prompt that a record names as the route of that time showed it. `None` if that
 /// cannot be told, because the name looks like one that a route made, and the route with the path `route` makes none
 /// such of a name that is known.
-fn recorded_name(
+pub(super) fn recorded_name(
     settings: &Settings,
     rehearsal: &DryRun,
     server: &ServerName,

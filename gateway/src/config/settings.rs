@@ -37,6 +37,7 @@ mod credentials;
 mod identity;
 mod listeners;
 mod registry;
+mod selection;
 pub mod selftest;
 mod servers;
 mod shape;
@@ -103,11 +104,15 @@ pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
 pub use problem::ConfigProblems;
-pub use raw::{GuardrailFailure, LogFormat, OtlpProtocol, OtlpSignal, SinkFormat, SpoolOverflow};
+pub use raw::{
+    GuardrailFailure, HistorySharing, LogFormat, OtlpProtocol, OtlpSignal, RequestRecording,
+    SinkFormat, SpoolOverflow,
+};
 pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };
 pub use remarks::ConfigRemark;
+pub use selection::{HistorySettings, SelectionSettings};
 pub use shape::schema;
 pub use telemetry::{OtlpSecret, OtlpSettings, TelemetrySettings};
 use unserved::UnneededServers;
@@ -138,6 +143,8 @@ pub struct Settings {
     pub budgets: Vec<CallBudget>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeated_calls: Option<RateLimit>,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
     /// The traps for attackers.
     pub decoys: DecoySettings,
     /// SHA-256 of each section of the file after substitution, by section name.

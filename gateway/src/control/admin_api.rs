@@ -5,6 +5,7 @@
 //! is bounded, and so is the time for it; [`admin_listener`](super::admin_listener) bounds connections and heads.
 
 mod approvals;
+mod selection;
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -119,6 +120,7 @@ fn operator_routes(api: &Arc<AdminApi>) -> Router<Arc<AdminApi>> {
         .route("/approvals/{id}/deny", deny)
         .route("/config", config)
         .route("/reload", reload)
+        .route("/select", restricted(post(selection::select), "POST", "POST /select\n"))
         .route("/selftest", restricted(post(selftest), "POST", "POST /selftest\n"))
         .route_layer(from_fn_with_state(Arc::clone(api), require_operator))
 }

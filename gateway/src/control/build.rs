@@ -34,6 +34,7 @@ use crate::base::secret::Secret;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
 use crate::config::selftest_fixtures;
+use crate::config::settings::cases::KnownCallers;
 use crate::config::settings::lockfile::LockError;
 use crate::config::settings::revoked::RevokedError;
 use crate::config::settings::{
@@ -44,7 +45,7 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{CheckedClients, DecoyLocks, Gateway, ParkedCall, Route};
+use crate::exchange::{CheckedClients, DecoyLocks, Gateway, HistoryObserver, ParkedCall, Route};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::gateway_path::GatewayId;
@@ -70,6 +71,7 @@ use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
+use crate::session::selection_history::SelectionHistory;
 use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{SessionKey, Sessions};
@@ -268,6 +270,7 @@ pub struct ProcessState {
     rate_limiter: Arc<RateLimiter>,
     call_budgets: Arc<CallBudgets>,
     repeated_calls: Arc<RepeatedCalls>,
+    selection_history: Arc<SelectionHistory>,
     task_questions: Arc<TaskQuestions>,
     revocations_changed: watch::Sender<()>,
     /// The key of marks in content.
@@ -404,11 +407,13 @@ pub fn lasting(
     let collectors = collectors(&settings.telemetry, &environment, &metrics)?;
     let telemetry = Telemetry::start(&settings.telemetry, collectors, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
-    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
-    if shows_requests(settings) {
-        let lines = TerminalLines::start(colours(&io::stderr()));
-        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
-    }
+    let history = HistoryObserver {
+        history: Arc::default(),
+        metrics: Arc::clone(&metrics),
+        clock: Arc::clone(&clock),
+    };
+    let selection_history = Arc::clone(&history.history);
+    let observers = observers(settings, &telemetry, history)?;
     let sealer = Arc::new(sealer(settings, &environment)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
@@ -451,6 +456,7 @@ pub fn lasting(
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
         call_budgets: Arc::new(CallBudgets::new(limits.budget_counters)),
         repeated_calls: Arc::new(RepeatedCalls::new(limits.repeated_call_entries)),
+        selection_history,
         task_questions: Arc::default(),
         revocations_changed: watch::Sender::new(()),
         key,
@@ -460,6 +466,21 @@ pub fn lasting(
         limits,
     };
     Ok((lasting, listeners))
+}
+
+/// Those who are told of every exchange that has ended.
+fn observers(
+    settings: &Settings,
+    telemetry: &Arc<Telemetry>,
+    history: HistoryObserver,
+) -> Result<Vec<Arc<dyn Observer>>, StartError> {
+    let mut observers: Vec<Arc<dyn Observer>> =
+        vec![Arc::<Telemetry>::clone(telemetry), Arc::new(history)];
+    if shows_requests(settings) {
+        let lines = TerminalLines::start(colours(&io::stderr()));
+        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
+    }
+    Ok(observers)
 }
 
 /// Binds the sockets of the listeners, and loads their certificates.
@@ -566,6 +587,9 @@ impl ProcessState {
             repeated_calls: Arc::clone(&self.repeated_calls),
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
+            known_callers: KnownCallers::of(&settings.identity),
+            selection: settings.selection,
+            selection_history: Arc::clone(&self.selection_history),
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };

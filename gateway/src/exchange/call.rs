@@ -245,10 +245,11 @@ impl Gateway {
         self: Arc<Self>,
         arrived: Box<DecodedRequest>,
         mut ask: Box<UseOperation>,
-        record: Box<Record>,
+        mut record: Box<Record>,
         slot: InFlightSlot,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        record.session = arrived.session.as_ref().map(|session| session.key);
         if self.is_channel_call(&arrived, &ask) {
             return Box::pin(self.channel_called(&arrived, *ask, record)).await;
         }

@@ -17,26 +17,28 @@ use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::{Facts, Policy};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
-use selector::fusion::{Signals, Strategy, Weights};
+use selector::fusion::{Signals, Strategy};
 use selector::index::Search;
 use selector::model::Model;
 use selector::query::Query;
-use selector::ranking::{Ranking, ToolIndex};
+use selector::ranking::{Hit, Ranking, ToolIndex};
 
 use super::list::ShownLists;
 use super::nested_call::NestedCall;
 use super::route::Route;
+use super::selection_signals::SignalSource;
 use super::through_call::{class_of, malformed, unclear_call};
 use super::tool_index::{BuiltIndex, CallerListing, ListedPlace};
 use super::{DecodedRequest, Gateway};
-use crate::audit::{ReadEntry, Record};
-use crate::config::settings::MAX_FOUND_TOOLS;
+use crate::audit::{ReadEntry, Record, RecordedSearch};
+use crate::config::settings::{MAX_FOUND_TOOLS, RequestRecording};
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::discovery_tools::{DiscoveryTool, ThroughCall};
 use crate::mcp::wire::Id;
 use crate::metrics::outcome::ExchangeEnd;
+use crate::session::selection_history::HistoryTool;
 use crate::stream::body::Body;
 use policy::definition::registry::ToolEffect;
 
@@ -59,7 +61,22 @@ struct FindRequest {
 struct SearchedLists {
     index: Arc<BuiltIndex>,
     places: Vec<Option<ListedPlace>>,
+    query: Query,
     ranking: Ranking,
+}
+
+impl SearchedLists {
+    /// The tools that were found, by their servers and the names that these use.
+    fn tools(&self, shown: &[CallerListing]) -> Vec<HistoryTool> {
+        let tool = |hit: &Hit| {
+            let place = (*self.places.get(hit.tool.0 as usize)?)?;
+            let (listing, written) = shown.get(place.list)?;
+            let server = listing.catalog().server().as_str().into();
+            let name = written.items().get(place.item)?.own_name().into();
+            Some(HistoryTool { server, name })
+        };
+        self.ranking.hits.iter().filter_map(tool).collect()
+    }
 }
 
 impl Route {
@@ -183,9 +200,16 @@ impl Gateway {
         id: &Id,
     ) -> Result<Body, Failure> {
         let ShownLists { shown, missing } = lists;
-        let searched = self.searched(arrived, &shown, find).await?;
+        let signals = self.signal_source(arrived);
+        let asked = find.query.clone();
+        let searched = self.searched(arrived, &shown, find, signals.clone()).await?;
+        signals.answered(&searched.query, searched.tools(&shown));
         let renames = arrived.route.renames();
         let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
+        if self.selection.record == RequestRecording::Queries {
+            let tools = found.tools.iter().map(|tool| tool.name.clone()).collect();
+            entry.search = Some(Box::new(RecordedSearch { query: asked, tools }));
+        }
         entry.listed = Some((found.tools.len(), 0));
         // The best one is to be forgotten last.
         self.load(arrived, entry, found.tools.iter().rev().map(|tool| tool.name.clone()).collect());
@@ -198,6 +222,7 @@ impl Gateway {
         arrived: &DecodedRequest,
         shown: &[CallerListing],
         find: FindRequest,
+        signals: SignalSource,
     ) -> Result<SearchedLists, Failure> {
         let lacking = || Failure::Params("the route has no discovery");
         let index = arrived.route.discovery.as_ref().ok_or_else(lacking)?.index();
@@ -208,18 +233,23 @@ impl Gateway {
         let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
         let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
         let lists = shown.to_vec();
+        let weights = self.selection.weights;
         let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, _: &WorkBudget| {
             let (index, places) = match places {
                 Some(places) => (known, places),
                 None => index.with(&lists),
             };
             let query = Query::new(Model::built_in(), &find.query);
-            let weights = Weights::default();
             let search = Search { strategy: Strategy::Fused, limit: find.limit, weights: &weights };
             let is_listed =
                 |tool: ToolIndex| places.get(tool.0 as usize).is_some_and(Option::is_some);
-            let ranking = index.index().search(&query, &search, is_listed, |_| Signals::default());
-            SearchedLists { index, places, ranking }
+            let signals = signals.signals(&query, &lists);
+            let signals = |tool: ToolIndex| {
+                let place = places.get(tool.0 as usize).copied().flatten();
+                place.map_or_else(Signals::default, |place| signals.of(place))
+            };
+            let ranking = index.index().search(&query, &search, is_listed, signals);
+            SearchedLists { index, places, query, ranking }
         };
         let searched = self.inspect(&arrived.caller.principal, bytes, look).await;
         searched.map_err(|_refused| Failure::Overload)
@@ -232,7 +262,7 @@ impl Gateway {
         shown: &[CallerListing],
         renames: bool,
     ) -> FoundTools {
-        let SearchedLists { index, places, ranking } = searched;
+        let SearchedLists { index, places, ranking, .. } = searched;
         let at = |tool: ToolIndex| {
             let place = (*places.get(tool.0 as usize)?)?;
             let (listing, written) = shown.get(place.list)?;

@@ -179,6 +179,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Points(|m| m.list_tokens.points()),
     },
     MetricDefinition {
+        name: "portcullis.selection_history",
+        unit: "",
+        help: "Calls that were counted for a request for tools, by whether they succeeded, and requests without room.",
+        source: MetricSource::Points(selection_history),
+    },
+    MetricDefinition {
         name: "portcullis.content_findings",
         unit: "",
         help: "What was found in results and arguments, by detector.",
@@ -593,6 +599,10 @@ fn decoys(metrics: &Metrics) -> DataPoints {
 fn discovery(metrics: &Metrics) -> DataPoints {
     let tools = DiscoveryTool::ALL.iter().map(|tool| tool.name());
     by_label("tool", tools, &metrics.discovery)
+}
+
+fn selection_history(metrics: &Metrics) -> DataPoints {
+    by_label("outcome", ["succeeded", "failed", "full"], &metrics.selection_history)
 }
 
 fn credentials(metrics: &Metrics) -> DataPoints {

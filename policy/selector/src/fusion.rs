@@ -1,5 +1,16 @@
 //! How the scores of a tool become one.
 
+/// The scores of a tool for a request, as they are added up: relative to the best tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RelativeScores {
+    /// Shared words.
+    pub words: f32,
+    /// Similar words.
+    pub similar_words: f32,
+    /// The cosine between the directions.
+    pub direction: f32,
+}
+
 /// Which scores rank the tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
@@ -91,6 +102,16 @@ impl Best {
         });
         Self { lexical: (best.lexical * weight).sqrt(), soft: (best.soft * weight).sqrt() }
     }
+
+    /// The scores as they are added up.
+    pub(crate) fn relative(self, scores: Scores) -> RelativeScores {
+        let relative = |score: f32, best: f32| if best > 0.0 { score / best } else { 0.0 };
+        RelativeScores {
+            words: relative(scores.lexical, self.lexical),
+            similar_words: relative(scores.soft, self.soft),
+            direction: scores.semantic,
+        }
+    }
 }
 
 /// The score by which a tool is ranked.
@@ -101,14 +122,14 @@ pub(crate) fn fuse(
     signals: Signals,
     best: Best,
 ) -> f32 {
-    let relative = |score: f32, best: f32| if best > 0.0 { score / best } else { 0.0 };
+    let relative = best.relative(scores);
     match strategy {
         Strategy::Lexical => scores.lexical,
         Strategy::Semantic => scores.semantic,
         Strategy::Fused => {
-            weights.lexical * relative(scores.lexical, best.lexical)
-                + weights.soft * relative(scores.soft, best.soft)
-                + weights.semantic * scores.semantic
+            weights.lexical * relative.words
+                + weights.soft * relative.similar_words
+                + weights.semantic * relative.direction
                 + weights.history * unit(signals.history)
                 - weights.available * (1.0 - unit(signals.available))
                 + weights.judged * unit(signals.judged)

@@ -6,7 +6,7 @@ mod score;
 use std::collections::BTreeMap;
 
 use crate::bag::directing;
-use crate::fusion::{Best, Scores, Signals, Strategy, Weights, fuse};
+use crate::fusion::{Best, RelativeScores, Scores, Signals, Strategy, Weights, fuse};
 use crate::model::{Model, identity};
 use crate::query::Query;
 use crate::ranking::{Hit, Ranking, ToolIndex};
@@ -178,6 +178,38 @@ impl Index {
             + self.directions.len() * direction
     }
 
+    /// The scores of words of all tools that a query is about, among those that are allowed, relative to the best of them as
+    /// a search adds them up.
+    pub fn relative_scores(
+        &self,
+        query: &Query,
+        allowed: impl Fn(ToolIndex) -> bool,
+    ) -> Vec<(ToolIndex, RelativeScores)> {
+        if query.terms.is_empty() {
+            return Vec::new();
+        }
+        let found = self.found(&Scoring::of(self, query), query, Strategy::Fused, allowed);
+        let best = Best::of(query.weight(), found.iter().map(|(_, scores)| *scores));
+        found.into_iter().map(|(tool, scores)| (tool, best.relative(scores))).collect()
+    }
+
+    /// The tools that a query is about with their scores, in the order of the index.
+    fn found(
+        &self,
+        scoring: &Scoring<'_>,
+        query: &Query,
+        strategy: Strategy,
+        allowed: impl Fn(ToolIndex) -> bool,
+    ) -> Vec<(ToolIndex, Scores)> {
+        let tools = (0..).zip(&self.directions).map(|(place, one)| (ToolIndex(place), one));
+        let found = tools.filter(|(tool, _)| allowed(*tool)).map(|(tool, direction)| {
+            let (lexical, soft) = scoring.of_tool(tool);
+            let semantic = direction.cosine(&query.direction);
+            (tool, Scores { lexical, soft, semantic })
+        });
+        found.filter(|(_, scores)| is_found(strategy, *scores)).collect()
+    }
+
     /// The tools that a query is about, among those that are allowed. What is not allowed moves neither the scores nor
     /// the ranks of the others: the answer is that of an index without it.
     pub fn search(
@@ -191,14 +223,7 @@ impl Index {
             return Ranking::default();
         }
         let scoring = Scoring::of(self, query);
-        let tools = (0..).zip(&self.directions).map(|(place, one)| (ToolIndex(place), one));
-        let found = tools.filter(|(tool, _)| allowed(*tool)).map(|(tool, direction)| {
-            let (lexical, soft) = scoring.of_tool(tool);
-            let semantic = direction.cosine(&query.direction);
-            (tool, Scores { lexical, soft, semantic })
-        });
-        let found: Vec<_> =
-            found.filter(|(_, scores)| is_found(search.strategy, *scores)).collect();
+        let found = self.found(&scoring, query, search.strategy, allowed);
         let best = Best::of(query.weight(), found.iter().map(|(_, scores)| *scores));
         let scored = found.into_iter().map(|(tool, scores)| {
             let score = fuse(search.strategy, search.weights, scores, signals(tool), best);

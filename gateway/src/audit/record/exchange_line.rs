@@ -134,6 +134,10 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     ("protocolVersion", |of, line, key| {
         foreign(line, key, of.record.version.map(ProtocolVersion::as_str));
     }),
+    ("query", |of, line, key| {
+        let search = of.record.search.as_ref().filter(|_| of.end.is_some());
+        of.record.named(line, key, search.map(|search| search.query.as_str()));
+    }),
     ("reason", |of, line, key| {
         if let Some(ending) = of.ending() {
             foreign(line, key, ending.reason.or_else(|| of.record.reason()));
@@ -187,6 +191,12 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         foreign(line, key, of.claims().and_then(|claims| claims.token.as_deref()));
     }),
     (ItemKind::Tool.as_str(), |of, line, key| of.item(line, key, ItemKind::Tool)),
+    ("tools", |of, line, key| {
+        if let Some(search) = of.record.search.as_ref().filter(|_| of.end.is_some()) {
+            let tools = search.tools.iter().map(|name| of.record.shown(name).into_owned());
+            list(line.ours(key), tools);
+        }
+    }),
     ("trace", |of, line, key| plain(line, key, of.record.texts().trace.as_bytes())),
     ("withheld", |of, line, key| {
         if of.end.is_some() && !of.record.hidden_items.is_empty() {
