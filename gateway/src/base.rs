@@ -13,6 +13,7 @@ pub mod random;
 pub mod sha256;
 pub mod fair;
 pub mod bounded;
+pub mod expiring_cache;
 pub mod share;
 pub mod intake;
 pub mod offload;

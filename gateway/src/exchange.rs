@@ -9,8 +9,8 @@ mod oauth_metadata;
 mod stream_expiry;
 mod nested_call;
 mod through_call;
-mod tool_signature;
 mod tool_index;
+mod tool_embeddings;
 mod route;
 mod http_headers;
 mod record;
@@ -40,6 +40,7 @@ mod planner_channel;
 mod approvals;
 mod tasks;
 mod list;
+mod selection;
 mod discovery;
 mod subscribe;
 mod handshake;
@@ -118,6 +119,7 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use selection::SelectionServices;
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);
@@ -193,6 +195,8 @@ pub struct Gateway {
     pub task_questions: Arc<TaskQuestions>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,
+    /// The services that help to rank tools.
+    pub selection_services: SelectionServices,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.

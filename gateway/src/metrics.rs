@@ -9,6 +9,7 @@ pub mod approval_step;
 pub mod decoy_kind;
 pub mod credential_check;
 pub mod outcome;
+pub mod selection_outcome;
 mod evaluations;
 mod exposition;
 mod series;
@@ -33,6 +34,7 @@ use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::decoy_kind::DecoyKind;
 use crate::metrics::outcome::ExchangeOutcome;
+use crate::metrics::selection_outcome::SelectionOutcome;
 
 use evaluations::Evaluations;
 use series::{AllowedNames, OperationSeries};
@@ -286,6 +288,35 @@ impl ServerMetrics {
     }
 }
 
+/// The metrics of a service that helps to rank tools.
+#[derive(Debug)]
+pub struct SelectionServiceMetrics {
+    outcomes: [Counter; SelectionOutcome::ALL.len()],
+    /// How long the service took for an answer, good or bad.
+    times: Histogram,
+}
+
+impl Default for SelectionServiceMetrics {
+    fn default() -> Self {
+        Self { outcomes: Default::default(), times: Histogram::operation() }
+    }
+}
+
+impl SelectionServiceMetrics {
+    /// Counts what came of a question.
+    pub fn count(&self, outcome: SelectionOutcome) {
+        let place = SelectionOutcome::ALL.iter().position(|known| *known == outcome);
+        if let Some(counter) = place.and_then(|place| self.outcomes.get(place)) {
+            counter.add(1);
+        }
+    }
+
+    /// Records how long the service took.
+    pub fn took(&self, time: Duration) {
+        self.times.observe(time);
+    }
+}
+
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -305,6 +336,10 @@ pub struct Metrics {
     decoys: [Counter; DecoyKind::ALL.len()],
     /// Calls of the tools of discovery.
     discovery: [Counter; DiscoveryTool::ALL.len()],
+    /// Questions to the judge of tools.
+    pub judge: SelectionServiceMetrics,
+    /// Questions to the service for embeddings.
+    pub embeddings: SelectionServiceMetrics,
     /// Principals that are locked.
     pub locks: AtomicU64,
     /// Calls that were repeated because the connection to the server failed.
@@ -444,6 +479,8 @@ impl Metrics {
             approvals_waiting: AtomicU64::new(0),
             decoys: Default::default(),
             discovery: Default::default(),
+            judge: SelectionServiceMetrics::default(),
+            embeddings: SelectionServiceMetrics::default(),
             locks: AtomicU64::new(0),
             upstream_retries: Counter::default(),
             budgets_exceeded: Counter::default(),

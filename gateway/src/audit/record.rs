@@ -29,6 +29,7 @@ use crate::mcp::wire::{Id, Object};
 use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
+use crate::metrics::selection_outcome::SelectionOutcome;
 use crate::metrics::{self, OperationLabels};
 
 use exchange_line::ExchangeLine;
@@ -154,6 +155,8 @@ pub struct Record {
     pub upstream_name: Option<Box<str>>,
     /// How the call came through a tool of the gateway, if it did.
     pub through: Option<ThroughCall>,
+    /// What came of asking the judge of tools, if a search was to ask it.
+    pub judged: Option<SelectionOutcome>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// The id of the approval that the call waited for, or was made with.
@@ -263,6 +266,7 @@ impl Record {
             item: None,
             upstream_name: None,
             through: None,
+            judged: None,
             argument_digest: None,
             approval: None,
             budget: None,

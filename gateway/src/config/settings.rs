@@ -36,6 +36,7 @@ mod reach;
 mod credentials;
 mod identity;
 mod listeners;
+mod model_services;
 mod registry;
 pub mod selftest;
 mod servers;
@@ -99,6 +100,7 @@ pub use listeners::{
     AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
     ListenerTls,
 };
+pub use model_services::{EmbeddingsSettings, GivenService, JudgeSettings, ModelServiceSettings};
 pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};

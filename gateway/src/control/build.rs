@@ -44,7 +44,9 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{CheckedClients, DecoyLocks, Gateway, ParkedCall, Route};
+use crate::exchange::{
+    CheckedClients, DecoyLocks, Gateway, ParkedCall, Route, SelectionServices,
+};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::gateway_path::GatewayId;
@@ -554,6 +556,7 @@ impl ProcessState {
             repeated_calls: Arc::clone(&self.repeated_calls),
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
+            selection_services: SelectionServices::new(&settings.selection, &environment)?,
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };
