@@ -77,7 +77,7 @@ use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::call_budget::CallBudget;
 use crate::config::quota::{Quota, Quotas};
-use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits};
+use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits, SelectionSettings};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::admission::{Admission, Peer};
@@ -197,6 +197,8 @@ pub struct Gateway {
     pub repeat_limit: Option<RateLimit>,
     /// The services that help to rank tools.
     pub selection_services: SelectionServices,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.

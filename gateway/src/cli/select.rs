@@ -17,8 +17,8 @@ use selector::query::{MAX_QUERY_BYTES, Query};
 use selector::ranking::{Ambiguity, Distinction, Hit, Ranking, ToolIndex, WordMatch};
 use serde_json::{Value, json};
 
-use super::complain;
 use super::printable::printable;
+use super::{complain, settings};
 use rows::{RequestRow, ToolRow, requests, tools};
 
 #[derive(Debug, Args)]
@@ -27,18 +27,14 @@ pub(super) struct SelectArgs {
     #[arg(value_name = "QUERY", required_unless_present = "queries", conflicts_with = "queries")]
     query: Option<String>,
     /// The tools, as JSON Lines: `{"tool_id", "server", "tool": {…}}`.
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "config",
-        conflicts_with = "config"
-    )]
+    #[arg(long, value_name = "FILE", required_unless_present = "config")]
     tools: Option<PathBuf>,
-    /// The configuration whose lockfile has the tools: those that it approves, with the ids `SERVER/NAME`.
+    /// The configuration whose `selection` ranks the tools. Without `--tools` these are those that its lockfile
+    /// approves, with the ids `SERVER/NAME`.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Only the tools that this principal would be shown. Default: those that the rules allow anybody.
-    #[arg(long, value_name = "ID", requires = "config")]
+    #[arg(long, value_name = "ID", requires = "config", conflicts_with = "tools")]
     principal: Option<String>,
     /// Requests, as JSON Lines: `{"id", "query"}`. The answer is JSON Lines then: `{"id", "tools", "micros"}`.
     #[arg(long, value_name = "FILE")]
@@ -104,12 +100,15 @@ struct Selection {
 
 impl Selection {
     fn read(select: &SelectArgs) -> Result<Self, ExitCode> {
-        let rows = match (&select.tools, &select.config) {
+        let configured = select.config.as_deref().map(settings).transpose()?;
+        let weights = configured.as_ref().map(|configured| configured.selection.weights);
+        let rows = match (&select.tools, configured) {
             (Some(file), _) => tools(file).map_err(|why| complain(&why))?,
-            (None, Some(config)) => approved::tools(config, select.principal.as_deref())?,
+            (None, Some(settings)) => approved::tools(settings, select.principal.as_deref())?,
             (None, None) => Vec::new(),
         };
-        Self::of(select, rows).map_err(|why| complain(&why))
+        let selection = Self::of(select, rows).map_err(|why| complain(&why))?;
+        Ok(Self { weights: weights.unwrap_or_default(), ..selection })
     }
 
     fn of(select: &SelectArgs, tools: Vec<ToolRow>) -> Result<Self, String> {

@@ -38,6 +38,7 @@ mod identity;
 mod listeners;
 mod model_services;
 mod registry;
+mod selection;
 pub mod selftest;
 mod servers;
 mod shape;
@@ -110,6 +111,7 @@ pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };
 pub use remarks::ConfigRemark;
+pub use selection::SelectionSettings;
 pub use shape::schema;
 pub use telemetry::{OtlpSecret, OtlpSettings, TelemetrySettings};
 use unserved::UnneededServers;
@@ -140,6 +142,8 @@ pub struct Settings {
     pub budgets: Vec<CallBudget>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeated_calls: Option<RateLimit>,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
     /// The traps for attackers.
     pub decoys: DecoySettings,
     /// SHA-256 of each section of the file after substitution, by section name.

@@ -557,6 +557,7 @@ impl ProcessState {
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
             selection_services: SelectionServices::new(&settings.selection, &environment)?,
+            selection: settings.selection,
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };
