@@ -54,6 +54,7 @@ mod identity;
 mod import;
 mod incidents;
 mod introspection;
+mod judging;
 mod ledger;
 mod lines;
 mod names;

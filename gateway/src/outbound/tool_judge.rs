@@ -73,7 +73,7 @@ impl ToolJudge {
     /// # Errors
     /// If it is longer than a question may be.
     pub fn body(&self, question: &JudgeQuestion) -> Result<Bytes, SelectionOutcome> {
-        let body = body(&self.model, question);
+        let body = question_body(&self.model, question);
         if body.len() > self.max_prompt { Err(SelectionOutcome::PromptLength) } else { Ok(body) }
     }
 
@@ -99,8 +99,11 @@ impl ToolJudge {
     }
 }
 
-/// The request for a chat completion: <https://platform.openai.com/docs/api-reference/chat/create>, with structured output.
-fn body(model: &str, question: &JudgeQuestion) -> Bytes {
+/// The body of a request for a chat completion with structured output that asks a question of a model. It has any length.
+///
+/// <https://platform.openai.com/docs/api-reference/chat/create>
+#[must_use]
+pub fn question_body(model: &str, question: &JudgeQuestion) -> Bytes {
     let mut data = Vec::new();
     let mut object = Object::open(&mut data);
     object.text("request", &question.request);
@@ -183,7 +186,7 @@ fn place(number: Value<'_>, count: usize) -> Result<u8, SelectionOutcome> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{JudgeQuestion, body, read_answer};
+    use super::{JudgeQuestion, question_body, read_answer};
     use crate::mcp::tool_signature::ToolSignature;
     use crate::metrics::selection_outcome::SelectionOutcome;
 
@@ -233,7 +236,8 @@ mod tests {
             request: "say \"hello\"".to_owned(),
             candidates: vec![Arc::new(hostile.clone())],
         };
-        let body = json::Document::parse(body("m", &question), &json::JsonBounds::MESSAGE).unwrap();
+        let body = question_body("m", &question);
+        let body = json::Document::parse(body, &json::JsonBounds::MESSAGE).unwrap();
         let messages: Vec<_> = body.root().get("messages").unwrap().items().collect();
         assert_eq!(messages.len(), 2);
         let data = messages[1].get("content").unwrap().as_str().unwrap().into_owned();
