@@ -4,13 +4,13 @@ use std::fs;
 use std::io::Write as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use e2e::Era;
 use e2e::client::Client;
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Call, Server, answer, ok};
-use e2e::ERAS;
+use e2e::{ERAS, eventually};
 use serde_json::{Value, json};
 
 use crate::discovery::{annotated, client, config, file_tools, found, mail_tools, reads, server};
@@ -97,8 +97,14 @@ fn a_judge_orders_what_was_found_and_adds_nothing() {
         let asked = judge.calls().pop().unwrap();
         assert!(asked.head.starts_with("POST /v1/chat/completions "), "{}", asked.head);
         let format = &asked.body["response_format"];
-        assert_eq!((&asked.body["model"], &asked.body["temperature"]), (&json!("small"), &json!(0)));
-        assert_eq!((&format["type"], &format["json_schema"]["strict"]), (&json!("json_schema"), &json!(true)));
+        assert_eq!(
+            (&asked.body["model"], &asked.body["temperature"]),
+            (&json!("small"), &json!(0))
+        );
+        assert_eq!(
+            (&format["type"], &format["json_schema"]["strict"]),
+            (&json!("json_schema"), &json!(true))
+        );
         let asked = question(&asked);
         let candidates = asked["candidates"].as_array().unwrap();
         assert_eq!((&asked["request"], candidates.len()), (&json!(QUERY), usual.len()));
@@ -125,7 +131,8 @@ fn a_judge_orders_what_was_found_and_adds_nothing() {
         gateway.measures("portcullis_selection_judge_total{outcome=\"cached\"} 1");
         // One tool is shown, and it is one of those that were found.
         answers(&next, says("{\"order\":[2]}"));
-        let one = ana.call("find_tools", &json!({ "query": format!("{QUERY}."), "limit": 1 })).json();
+        let one =
+            ana.call("find_tools", &json!({ "query": format!("{QUERY}."), "limit": 1 })).json();
         let tools = one["result"]["structuredContent"]["tools"].as_array().unwrap();
         assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!(usual[1])));
     }
@@ -172,8 +179,10 @@ fn an_answer_that_is_not_what_was_asked_for_changes_nothing() {
 #[test]
 fn a_judge_that_does_not_answer_is_given_up_and_left_alone() {
     for era in ERAS {
-        let judge = Server::start(|_, _| loop {
-            std::thread::park();
+        let judge = Server::start(|_, _| {
+            loop {
+                std::thread::park();
+            }
         });
         let mut config = config(&server(era, file_tools()), &server(era, mail_tools()));
         let more = ", circuitBreaker: {failures: 2, openFor: 1h}";
@@ -186,6 +195,39 @@ fn a_judge_that_does_not_answer_is_given_up_and_left_alone() {
         assert!(orders.iter().all(|(order, _)| *order == orders[0].0 && order.len() > 3));
         assert_eq!(judge.calls().len(), 2);
         gateway.says("the service keeps failing: it is not asked for a time");
+    }
+}
+
+#[test]
+fn nobody_waits_for_the_questions_of_others() {
+    for era in ERAS {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let held = Arc::clone(&gate);
+        let judge = Server::start(move |_, stream| {
+            let opened = held.1.wait_while(held.0.lock().unwrap(), |is_open| !*is_open);
+            drop(opened.unwrap());
+            stream.write_all(&says("{\"order\":[3]}")).is_ok()
+        });
+        let mut config = config(&server(era, file_tools()), &server(era, mail_tools()));
+        config.more = judged_by(&judge, ", maxConcurrent: 2, maxConcurrentPerCaller: 1, rate: 2/h");
+        let gateway = config.start();
+        let ana = client(&gateway, "/search", era, ANA);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| found(&ana, QUERY));
+            eventually("the question", || (!judge.calls().is_empty()).then_some(()));
+            let usual = found(&client(&gateway, "/search", era, ANA), QUERY);
+            drop(gateway.recorded("the second search", |record| record["judged"] == "busy"));
+            *gate.0.lock().unwrap() = true;
+            gate.1.notify_all();
+            assert_eq!(first.join().unwrap()[0], usual[2]);
+        });
+        assert_eq!(judge.calls().len(), 1);
+        // What one caller can have asked in a time has a bound of its own.
+        let outcomes = ["a", "b"].map(|word| {
+            drop(found(&ana, &format!("{QUERY} {word}")));
+            judged(&gateway)
+        });
+        assert_eq!((outcomes, judge.calls().len()), (["answered", "rate"].map(str::to_owned), 2));
     }
 }
 
@@ -214,8 +256,11 @@ fn a_judge_gets_no_secret_and_is_asked_again_when_a_definition_changes() {
         );
         let mut config = config(&files, &server(era, mail_tools()));
         config.more = judged_by(&judge, "");
+        // Also where servers get secrets, the judge does not.
+        let base = config.policy.clone();
         config.policy.push_str(
-            "\n- {id: all, effect: allow, principals: ['group:ops'], servers: ['*'], tools: ['*']}",
+            "\n- {id: all, effect: allow, principals: ['group:ops'], servers: ['*'], tools: ['*']}\n\
+             content:\n- {servers: ['*'], arguments: {secrets: 'off'}}",
         );
         let gateway = config.start();
         let (ana, usual) = usual_order(&gateway, era, &next);
@@ -237,14 +282,17 @@ fn a_judge_gets_no_secret_and_is_asked_again_when_a_definition_changes() {
         assert!(asked.contains("files with the key") && !asked.contains(SECRET), "{asked}");
         assert!(!judge.calls().iter().any(|call| call.body.to_string().contains(SECRET)));
         // Where such an argument would be refused, nothing is asked.
-        let mut strict = config;
         let content = "\ncontent:\n- {servers: ['*'], arguments: {secrets: block}}";
-        strict.policy.push_str(content);
-        let strict = strict.start();
+        config.policy = base + content;
+        config.more = judged_by(&judge, ", maxPrompt: 1KiB");
+        let strict = config.start();
         let before = count();
         let ana = client(&strict, "/search", era, ANA);
         assert!(!found(&ana, &format!("{QUERY} with the key {SECRET}")).is_empty());
         assert_eq!((judged(&strict), count()), ("content".to_owned(), before));
+        // Nor is a question that is too long.
+        assert!(!found(&ana, QUERY).is_empty());
+        assert_eq!((judged(&strict), count()), ("prompt-length".to_owned(), before));
     }
 }
 
@@ -289,7 +337,10 @@ fn embeddings_are_a_further_score_that_nobody_waits_for() {
         assert_eq!(service.calls().len(), 2, "the definitions once, and the request once");
         assert!(service.calls()[0].head.starts_with("POST /v1/embeddings "));
         // An answer that is of no use leaves the words.
-        assert_ne!(found(&ana, "make the odd mail vanish").first().map(String::as_str), Some("delete_file"));
+        assert_ne!(
+            found(&ana, "make the odd mail vanish").first().map(String::as_str),
+            Some("delete_file")
+        );
         drop(found(&ana, &format!("make {SECRET} vanish")));
         let sent: String = service.calls().iter().map(|call| call.body.to_string()).collect();
         assert!(sent.contains("send_mail(") && !sent.contains("export_all"), "{sent}");
@@ -354,11 +405,17 @@ fn mistakes_about_services_that_rank_are_named() {
     for (selection, said) in [
         ("judge: {url: 'http://models.example/v1', model: m}".to_owned(), "is not an `https` URL"),
         ("judge: {url: 'https://models.example/v1?x', model: m}".to_owned(), "has a query"),
-        ("judge: {url: 'https://models.example', model: ''}".to_owned(), "no model can have this name"),
+        (
+            "judge: {url: 'https://models.example', model: ''}".to_owned(),
+            "no model can have this name",
+        ),
         (format!("judge: {{{url}, candidates: 21}}"), "cannot order 21 tools"),
         (format!("judge: {{{url}, timeout: 31s}}"), "longer than 30s"),
         (format!("judge: {{{url}, maxPrompt: 2MiB}}"), "longer than 1MiB"),
-        (format!("judge: {{{url}, maxConcurrent: 2, maxConcurrentPerCaller: 3}}"), "cannot have 3 of 2"),
+        (
+            format!("judge: {{{url}, maxConcurrent: 2, maxConcurrentPerCaller: 3}}"),
+            "cannot have 3 of 2",
+        ),
         (format!("embeddings: {{{url}, cacheTtl: 25h}}"), "longer than 1day"),
     ] {
         config.more = format!("selection:\n  {selection}");

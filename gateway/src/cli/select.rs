@@ -3,7 +3,7 @@
 
 mod rows;
 mod approved;
-mod services;
+pub(super) mod services;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

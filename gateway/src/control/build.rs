@@ -44,9 +44,7 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{
-    CheckedClients, DecoyLocks, Gateway, ParkedCall, Route, SelectionServices,
-};
+use crate::exchange::{CheckedClients, DecoyLocks, Gateway, ParkedCall, Route, SelectionServices};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::gateway_path::GatewayId;

@@ -150,7 +150,8 @@ impl Gateway {
             let judged = judge.order(&holder, &searched, sent, now).await;
             let counted = judged.as_ref().map_or_else(|outcome| *outcome, |(_, outcome)| *outcome);
             judge.judge.count(counted);
-            (order, outcome) = (judged.map_or_else(|_| Vec::new(), |(order, _)| order), Some(counted));
+            (order, outcome) =
+                (judged.map_or_else(|_| Vec::new(), |(order, _)| order), Some(counted));
         }
         let weights = self.selection.weights;
         let search = Search { strategy: Strategy::Fused, limit, weights: &weights };
@@ -164,12 +165,10 @@ impl Gateway {
         let servers: Vec<ServerName> =
             arrived.route.servers.iter().map(|server| server.name().clone()).collect();
         let (text, bytes) = (query.to_owned(), query.len().saturating_mul(servers.len()));
-        let look = move |policy: &Policy,
-                         _: &Facts,
-                         caller: &Arc<Principal>,
-                         budget: &WorkBudget| {
-            inspected_query(policy, &servers, caller, text, budget)
-        };
+        let look =
+            move |policy: &Policy, _: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
+                inspected_query(policy, &servers, caller, text, budget)
+            };
         self.inspect(&arrived.caller.principal, bytes, look).await.ok().flatten()
     }
 
@@ -202,15 +201,16 @@ impl Gateway {
             let is_listed =
                 |tool: ToolIndex| places.get(tool.0 as usize).is_some_and(Option::is_some);
             let embedding = |tool: ToolIndex| {
-                let (embeddings, request) = embeddings.as_deref().zip(input.embedding.as_deref())?;
+                let (embeddings, request) =
+                    embeddings.as_deref().zip(input.embedding.as_deref())?;
                 embeddings.cosine(request, index.text_digest(tool)?)
             };
             let signals = |_: ToolIndex| Signals::default();
             let ranking =
                 index.index().search_embedded(&query, &search, is_listed, signals, embedding);
-            let lacking = embeddings.as_deref().map(|embeddings| {
-                lacking_embeddings(embeddings, &index, is_listed)
-            });
+            let lacking = embeddings
+                .as_deref()
+                .map(|embeddings| lacking_embeddings(embeddings, &index, is_listed));
             (SearchedLists { index, places, ranking }, lacking.unwrap_or_default())
         };
         let searched = self.inspect(&arrived.caller.principal, bytes, look).await;

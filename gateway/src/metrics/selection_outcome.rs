@@ -15,6 +15,8 @@ pub enum SelectionOutcome {
     PromptLength,
     /// As many questions are under way as may be, in total or of this caller.
     Busy,
+    /// The caller has caused as many questions as it may in a time.
+    Rate,
     /// The service keeps failing, and is left alone for a time.
     CircuitOpen,
     /// There was no answer in time.
@@ -35,13 +37,14 @@ pub enum SelectionOutcome {
 
 impl SelectionOutcome {
     /// All outcomes, in the order of their counters.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Answered,
         Self::NoneFits,
         Self::Cached,
         Self::Content,
         Self::PromptLength,
         Self::Busy,
+        Self::Rate,
         Self::CircuitOpen,
         Self::Timeout,
         Self::Connection,
@@ -62,6 +65,7 @@ impl SelectionOutcome {
             Self::Content => "content",
             Self::PromptLength => "prompt-length",
             Self::Busy => "busy",
+            Self::Rate => "rate",
             Self::CircuitOpen => "circuit-open",
             Self::Timeout => "timeout",
             Self::Connection => "connection",

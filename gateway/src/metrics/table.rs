@@ -10,8 +10,10 @@ use super::credential_check::CredentialCheck;
 use super::decoy_kind::DecoyKind;
 use super::outcome::ExchangeOutcome;
 use super::selection_outcome::SelectionOutcome;
-use super::{Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, SelectionServiceMetrics,
-    ServerMetrics};
+use super::{
+    Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, SelectionServiceMetrics,
+    ServerMetrics,
+};
 use crate::mcp::discovery_tools::DiscoveryTool;
 
 /// The data points of a metric.

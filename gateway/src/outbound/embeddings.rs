@@ -44,14 +44,14 @@ impl Embeddings {
         settings: &EmbeddingsSettings,
         environment: &Environment,
     ) -> Result<Self, EnvironmentError> {
-        let service = |time, texts: usize| {
+        let service = |time, texts: usize, is_limited| {
             let answer = texts.saturating_mul(MAX_DIMENSIONS * NUMBER).saturating_add(BESIDE);
-            let bounds = ExchangeBounds { time, answer };
+            let bounds = ExchangeBounds { time, answer, is_limited };
             ModelService::new(ModelPurpose::Embeddings, &settings.service, bounds, environment)
         };
         Ok(Self {
-            requests: service(settings.service.timeout, 1)?,
-            definitions: service(settings.batch_timeout, settings.batch)?,
+            requests: service(settings.service.timeout, 1, true)?,
+            definitions: service(settings.batch_timeout, settings.batch, false)?,
             model: settings.service.model.clone(),
         })
     }
@@ -185,12 +185,21 @@ mod tests {
         assert_eq!(cosine(&made[0], &[1.0]), None);
         for (answer, expected) in [
             (r#"{"data":[{"index":0,"embedding":[1]}]}"#, AnswerForm),
-            (r#"{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}"#, RepeatedNumber),
-            (r#"{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}"#, UnknownNumber),
+            (
+                r#"{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}"#,
+                RepeatedNumber,
+            ),
+            (
+                r#"{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}"#,
+                UnknownNumber,
+            ),
             (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}"#, AnswerForm),
             (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[0]}]}"#, AnswerForm),
             (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":["1"]}]}"#, AnswerForm),
-            (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e300]}]}"#, AnswerForm),
+            (
+                r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e300]}]}"#,
+                AnswerForm,
+            ),
             (r#"{"data":{}}"#, AnswerForm),
             ("no", AnswerForm),
         ] {

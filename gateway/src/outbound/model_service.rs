@@ -10,15 +10,20 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::error_chain::ErrorChain;
-use crate::base::share::{Holder, Shares};
+use crate::base::gcra::{EventRate, Gcra};
+use crate::base::share::{Holder, Payer, Shares};
 use crate::config::settings::{CircuitBreaker, ModelServiceSettings};
 use crate::metrics::selection_outcome::SelectionOutcome;
 use crate::metrics::{Metrics, SelectionServiceMetrics};
 use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
+
+/// Most callers whose questions are counted.
+const MAX_CALLERS: usize = 16 * 1024;
 
 /// The client of one service.
 #[derive(Debug)]
@@ -30,6 +35,9 @@ pub struct ModelService {
     circuit: ServiceCircuit,
     /// Questions under way, by caller.
     shares: Arc<Shares<Holder>>,
+    rate: Option<EventRate>,
+    /// How many questions each caller has caused lately.
+    paces: BoundedMap<Payer, Gcra>,
     clock: Arc<dyn Clock>,
 }
 
@@ -60,6 +68,8 @@ pub struct ExchangeBounds {
     pub time: Duration,
     /// Most bytes of the answer.
     pub answer: usize,
+    /// Whether the rate of the settings applies: to questions that callers cause.
+    pub is_limited: bool,
 }
 
 impl ModelService {
@@ -77,6 +87,7 @@ impl ModelService {
         (ways.time, ways.limit) = (bounds.time, bounds.answer);
         ways.connect_timeout = ways.connect_timeout.min(bounds.time);
         let token = settings.token.as_ref().map(|token| environment.bearer(token)).transpose()?;
+        let rate = settings.rate.filter(|_| bounds.is_limited);
         Ok(Self {
             purpose,
             metrics: Arc::clone(&environment.metrics),
@@ -84,6 +95,8 @@ impl ModelService {
             token,
             circuit: ServiceCircuit::new(settings.circuit_breaker),
             shares: Shares::new(settings.concurrent, settings.concurrent_per_caller),
+            rate: rate.map(|rate| EventRate::new(rate.count, rate.per, rate.count)),
+            paces: BoundedMap::new(MAX_CALLERS),
             clock: Arc::clone(&environment.clock),
         })
     }
@@ -94,6 +107,9 @@ impl ModelService {
     /// What came of it instead.
     pub async fn ask(&self, holder: &Holder, body: Bytes) -> Result<Bytes, SelectionOutcome> {
         let share = self.shares.take(holder, 1).map_err(|_taken| SelectionOutcome::Busy)?;
+        if !self.is_within_rate(holder, self.clock.instant()) {
+            return Err(SelectionOutcome::Rate);
+        }
         if !self.circuit.admits(self.clock.instant()) {
             return Err(SelectionOutcome::CircuitOpen);
         }
@@ -130,6 +146,24 @@ impl ModelService {
                 Err(outcome)
             }
         }
+    }
+
+    /// Counts a question of a caller. One is also refused if there is no room for its counter.
+    fn is_within_rate(&self, holder: &Holder, now: Instant) -> bool {
+        let Some(rate) = self.rate else { return true };
+        let key = holder.payer();
+        if self.paces.insert(key.clone(), Gcra::new()).is_err() {
+            self.paces.retain(|_, pace| !pace.is_even(now));
+            if self.paces.insert(key.clone(), Gcra::new()).is_err() {
+                return false;
+            }
+        }
+        let mut is_within = false;
+        self.paces.update(key, |mut pace| {
+            is_within = pace.take(rate, now).is_ok();
+            pace
+        });
+        is_within
     }
 
     /// Counts what came of a question.
@@ -244,7 +278,8 @@ mod tests {
     #[test]
     fn a_service_that_keeps_failing_is_left_alone_and_asked_once_after_each_pause() {
         let failures = NonZeroU32::new(2).unwrap();
-        let circuit = ServiceCircuit::new(CircuitBreaker { failures, open_for: Duration::from_secs(30) });
+        let circuit =
+            ServiceCircuit::new(CircuitBreaker { failures, open_for: Duration::from_secs(30) });
         let start = SystemClock.instant();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(circuit.admits(at(0)) && !circuit.failed(at(0)) && !circuit.answered());

@@ -55,7 +55,8 @@ impl ToolJudge {
         settings: &JudgeSettings,
         environment: &Environment,
     ) -> Result<Self, EnvironmentError> {
-        let bounds = ExchangeBounds { time: settings.service.timeout, answer: MAX_ANSWER };
+        let (time, answer) = (settings.service.timeout, MAX_ANSWER);
+        let bounds = ExchangeBounds { time, answer, is_limited: true };
         Ok(Self {
             service: ModelService::new(
                 ModelPurpose::Judge,
@@ -221,7 +222,9 @@ mod tests {
         ] {
             assert_eq!(read(said), expected, "{said}");
         }
-        for body in ["", "{}", "{\"choices\":[]}", "{\"choices\":[{\"message\":{\"content\":null}}]}"] {
+        for body in
+            ["", "{}", "{\"choices\":[]}", "{\"choices\":[{\"message\":{\"content\":null}}]}"]
+        {
             assert_eq!(read_answer(body.into(), 3), Err(AnswerForm), "{body}");
         }
     }

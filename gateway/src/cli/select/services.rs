@@ -87,7 +87,7 @@ impl JudgedOrder {
 }
 
 /// The services that are ranked with.
-pub(super) struct Services {
+pub(in crate::cli) struct Services {
     runtime: Runtime,
     judge: Option<ConnectedJudge>,
     embeddings: Option<EmbeddedTools>,
@@ -115,7 +115,10 @@ impl ServiceArgs {
         self.judge_model.as_deref().unwrap_or_default()
     }
 
-    fn judge(&self, configured: Option<&SelectionSettings>) -> Result<Option<JudgeSettings>, String> {
+    fn judge(
+        &self,
+        configured: Option<&SelectionSettings>,
+    ) -> Result<Option<JudgeSettings>, String> {
         match (&self.judge_url, &self.judge_model) {
             (Some(url), Some(model)) => {
                 let given = GivenService {
@@ -173,15 +176,16 @@ impl ServiceArgs {
                 "no service is known to rank with: give {flag}, or a configuration with {key}"
             ));
         }
-        Services::new(judge.as_ref(), embeddings.as_ref(), rows)
+        let tools: Vec<_> = rows.iter().map(|row| Arc::clone(&row.signature)).collect();
+        Services::new(judge.as_ref(), embeddings.as_ref(), &tools)
     }
 }
 
 impl Services {
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         judge: Option<&JudgeSettings>,
         embeddings: Option<&EmbeddingsSettings>,
-        rows: &[ToolRow],
+        tools: &[Arc<ToolSignature>],
     ) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("no threads: {error}"))?;
@@ -193,14 +197,14 @@ impl Services {
         });
         let embeddings = embeddings.map(|settings| {
             let client = Embeddings::new(settings, &environment).map_err(unusable)?;
-            let tools = runtime.block_on(embedded(&client, settings.batch, rows));
+            let tools = runtime.block_on(embedded(&client, settings.batch, tools));
             Ok::<_, String>(EmbeddedTools { client, tools })
         });
         Ok(Self { judge: judge.transpose()?, embeddings: embeddings.transpose()?, runtime })
     }
 
     /// How many candidates the judge is shown; 0 without one.
-    pub(super) fn candidates(&self) -> usize {
+    pub(in crate::cli) fn candidates(&self) -> usize {
         self.judge.as_ref().map_or(0, |judge| judge.candidates)
     }
 
@@ -221,6 +225,21 @@ impl Services {
         cosine(request?, tools.get(tool.0 as usize)?.as_ref()?)
     }
 
+    /// The places of the candidates that fit a request, the best one first, as the judge says; `None` without a judge.
+    pub(in crate::cli) fn places(
+        &self,
+        request: &str,
+        candidates: Vec<Arc<ToolSignature>>,
+    ) -> Option<Result<Vec<u8>, SelectionOutcome>> {
+        let (judge, count) = (&self.judge.as_ref()?.judge, candidates.len());
+        let asked = judge
+            .body(&question(request, candidates))
+            .and_then(|body| self.runtime.block_on(judge.ask(&holder(), body, count)));
+        Some(asked.inspect_err(|outcome| {
+            say(&format!("warning: the judge gave no order: {}", outcome.as_str()));
+        }))
+    }
+
     /// What the judge says about the first tools for a request; `None` without a judge, and if there is nothing to order.
     pub(super) fn judged(
         &self,
@@ -228,55 +247,55 @@ impl Services {
         hits: &[Hit],
         rows: &[ToolRow],
     ) -> Option<JudgedOrder> {
-        let judge = self.judge.as_ref().filter(|_| hits.len() > 1)?;
-        let tools: Vec<_> = hits.iter().take(judge.candidates).map(|hit| hit.tool).collect();
-        let question = question(request, &tools, rows);
-        let asked = judge.judge.body(&question).and_then(|body| {
-            self.runtime.block_on(judge.judge.ask(&holder(), body, tools.len()))
-        });
-        Some(match asked {
-            Err(outcome) => {
-                say(&format!("warning: the judge gave no order: {}", outcome.as_str()));
-                JudgedOrder { outcome, order: Vec::new() }
-            }
+        let hits = hits.get(..self.candidates()).unwrap_or(hits);
+        if hits.len() < 2 {
+            return None;
+        }
+        Some(match self.places(request, signatures(hits, rows))? {
+            Err(outcome) => JudgedOrder { outcome, order: Vec::new() },
             Ok(places) if places.is_empty() => {
                 JudgedOrder { outcome: SelectionOutcome::NoneFits, order: Vec::new() }
             }
             Ok(places) => {
-                let order =
-                    places.iter().filter_map(|place| tools.get(usize::from(*place)).copied());
-                JudgedOrder { outcome: SelectionOutcome::Answered, order: order.collect() }
+                let tool = |place: &u8| hits.get(usize::from(*place)).map(|hit| hit.tool);
+                let order = places.iter().filter_map(tool).collect();
+                JudgedOrder { outcome: SelectionOutcome::Answered, order }
             }
         })
     }
 }
 
 /// The embeddings of tools, in their order.
-async fn embedded(client: &Embeddings, batch: usize, rows: &[ToolRow]) -> Vec<Option<Embedding>> {
+async fn embedded(
+    client: &Embeddings,
+    batch: usize,
+    tools: &[Arc<ToolSignature>],
+) -> Vec<Option<Embedding>> {
     let mut all = Vec::new();
-    for rows in rows.chunks(batch.max(1)) {
-        let texts: Vec<_> = rows.iter().map(|row| text_of(&row.signature)).collect();
+    for tools in tools.chunks(batch.max(1)) {
+        let texts: Vec<_> = tools.iter().map(|tool| text_of(tool)).collect();
         match client.of_definitions(&holder(), &texts).await {
             Ok(made) => all.extend(made.into_iter().map(Some)),
             Err(outcome) => {
-                let (count, why) = (rows.len(), outcome.as_str());
+                let (count, why) = (tools.len(), outcome.as_str());
                 say(&format!("warning: {count} tools have no embedding: {why}"));
-                all.extend(rows.iter().map(|_| None));
+                all.extend(tools.iter().map(|_| None));
             }
         }
     }
     all
 }
 
-/// What a judge is asked about tools.
-fn question(request: &str, tools: &[ToolIndex], rows: &[ToolRow]) -> JudgeQuestion {
-    let signature = |tool: &ToolIndex| -> Arc<ToolSignature> {
-        rows.get(tool.0 as usize).map(|row| Arc::clone(&row.signature)).unwrap_or_default()
+/// What a judge is asked. What looks like a secret is not sent.
+fn question(request: &str, candidates: Vec<Arc<ToolSignature>>) -> JudgeQuestion {
+    JudgeQuestion { request: without_values(request, None).into_owned(), candidates }
+}
+
+fn signatures(hits: &[Hit], rows: &[ToolRow]) -> Vec<Arc<ToolSignature>> {
+    let signature = |hit: &Hit| {
+        rows.get(hit.tool.0 as usize).map(|row| Arc::clone(&row.signature)).unwrap_or_default()
     };
-    JudgeQuestion {
-        request: without_values(request, None).into_owned(),
-        candidates: tools.iter().map(signature).collect(),
-    }
+    hits.iter().map(signature).collect()
 }
 
 /// A line with what a judge would be asked about the first tools for a request.
@@ -286,11 +305,10 @@ pub(super) fn printed_question(
     hits: &[Hit],
     rows: &[ToolRow],
 ) -> String {
-    let tools: Vec<_> = hits.iter().map(|hit| hit.tool).collect();
-    let body = question_body(model, &question(&request.query, &tools, rows));
+    let body = question_body(model, &question(&request.query, signatures(hits, rows)));
     let id = &request.id;
     let ids: Vec<_> =
-        tools.iter().filter_map(|tool| rows.get(tool.0 as usize)).map(|row| &row.id).collect();
+        hits.iter().filter_map(|hit| rows.get(hit.tool.0 as usize)).map(|row| &row.id).collect();
     // The body as it is sent, so that its digest is that of the bytes in the line.
     format!(
         "{{\"id\":{id},\"key\":\"{}\",\"candidates\":{},\"request\":{}}}",

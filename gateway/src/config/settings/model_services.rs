@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use policy::definition::registry::RateLimit;
 
 use super::compiler::SettingsCompiler;
 use super::raw::{RawCircuitBreaker, RawEmbeddings, RawJudge, RawReach, RawSecret};
@@ -27,6 +28,8 @@ const MOST_CANDIDATES: usize = 20;
 const PROMPT: (usize, usize) = (64 * 1024, 1024 * 1024);
 /// How many questions are under way at most, by default.
 const CONCURRENT: usize = 16;
+/// How many questions one caller causes, by default.
+const RATE: RateLimit = RateLimit { count: 120, per: Duration::from_secs(60) };
 /// How many answers of a judge are kept by default, and most bytes of all of them.
 const JUDGED: (usize, usize) = (4096, 1024 * 1024);
 /// How many embeddings of requests are kept by default, and most bytes of all of them.
@@ -52,6 +55,8 @@ pub struct ModelServiceSettings {
     pub concurrent: usize,
     /// Most questions of one caller under way.
     pub concurrent_per_caller: usize,
+    /// How many questions one caller causes; `None` for as many as it wants.
+    pub rate: Option<RateLimit>,
     /// When the service is left alone.
     pub circuit_breaker: CircuitBreaker,
 }
@@ -109,6 +114,7 @@ struct WrittenService {
     times: (Duration, Duration),
     concurrent: Option<usize>,
     concurrent_per_caller: Option<usize>,
+    rate: Option<String>,
     circuit_breaker: RawCircuitBreaker,
     connection: RawReach,
 }
@@ -137,8 +143,7 @@ impl SettingsCompiler<'_> {
         if max_prompt > most {
             self.report(&format!("{at}/maxPrompt"), "longer than 1MiB", "give at most `1MiB`");
         }
-        let cache =
-            WrittenCache { age: raw.cache_ttl, entries: raw.cache_entries, usual: JUDGED };
+        let cache = WrittenCache { age: raw.cache_ttl, entries: raw.cache_entries, usual: JUDGED };
         let cache = self.kept(at, &cache);
         let service = WrittenService {
             url: raw.url,
@@ -149,6 +154,7 @@ impl SettingsCompiler<'_> {
             times: JUDGE_TIME,
             concurrent: raw.max_concurrent,
             concurrent_per_caller: raw.max_concurrent_per_caller,
+            rate: raw.rate,
             circuit_breaker: raw.circuit_breaker,
             connection: raw.connection,
         };
@@ -178,6 +184,7 @@ impl SettingsCompiler<'_> {
             times: REQUEST_TIME,
             concurrent: raw.max_concurrent,
             concurrent_per_caller: raw.max_concurrent_per_caller,
+            rate: raw.rate,
             circuit_breaker: raw.circuit_breaker,
             connection: raw.connection,
         };
@@ -221,7 +228,9 @@ impl SettingsCompiler<'_> {
                 "give at most `maxConcurrent`",
             );
         }
+        let rate = self.call_rate(at, raw.rate.as_deref());
         Some(ModelServiceSettings {
+            rate: Some(rate.unwrap_or(RATE)),
             place: ServiceEndpoint { url: url?, way },
             token,
             model: raw.model.into(),
@@ -296,6 +305,7 @@ impl GivenService {
             timeout: self.timeout.unwrap_or(usual),
             concurrent: CONCURRENT,
             concurrent_per_caller: CONCURRENT,
+            rate: None,
             circuit_breaker: CircuitBreaker { failures: NonZeroU32::MAX, open_for: AGE.0 },
         })
     }

@@ -35,6 +35,9 @@ pub(in crate::config::settings) struct RawJudge {
     /// Maximum questions of one caller among them. Default a quarter of `maxConcurrent`.
     #[schemars(range(min = 1))]
     pub(in crate::config::settings) max_concurrent_per_caller: Option<usize>,
+    /// How many questions each caller causes, such as `60/m`: a number for each second (`/s`), minute (`/m`) or hour (`/h`).
+    /// Further ones are not asked. Default `120/m`.
+    pub(in crate::config::settings) rate: Option<String>,
     /// When the service is left alone because it keeps failing.
     #[serde(default)]
     pub(in crate::config::settings) circuit_breaker: RawCircuitBreaker,
@@ -77,6 +80,9 @@ pub(in crate::config::settings) struct RawEmbeddings {
     /// Maximum requests of one caller among them. Default a quarter of `maxConcurrent`.
     #[schemars(range(min = 1))]
     pub(in crate::config::settings) max_concurrent_per_caller: Option<usize>,
+    /// How many questions each caller causes, such as `60/m`: a number for each second (`/s`), minute (`/m`) or hour (`/h`).
+    /// Further ones are not asked. Default `120/m`.
+    pub(in crate::config::settings) rate: Option<String>,
     /// When the service is left alone because it keeps failing.
     #[serde(default)]
     pub(in crate::config::settings) circuit_breaker: RawCircuitBreaker,
