@@ -301,9 +301,13 @@ fn a_judge_gets_no_secret_and_is_asked_again_when_a_definition_changes() {
     }
 }
 
-/// A service whose embeddings say whether a text is about vanishing; an index that is not there for the word `odd`.
+/// A service whose embeddings say whether a text is about vanishing. It refuses a question with the word `unspeakable`, and
+/// the index of a text with the word `odd` is not there.
 fn embedder() -> Server {
     Server::start(|call, stream| {
+        if call.body.to_string().contains("unspeakable") {
+            return stream.write_all(&answer("400 Other", "application/json", "{}")).is_ok();
+        }
         let texts: Vec<_> = call.body["input"].as_array().unwrap().iter().collect();
         let data: Vec<_> = (0..)
             .zip(texts)
@@ -323,7 +327,8 @@ fn embedder() -> Server {
 fn embeddings_are_a_further_score_that_nobody_waits_for() {
     for era in ERAS {
         let service = embedder();
-        let tools = [file_tools(), hidden_tools()].concat();
+        let mut tools = [file_tools(), hidden_tools()].concat();
+        tools[3] = annotated("search_files", "Says the unspeakable.", &reads(), &["path!"]);
         let mut config = config(&server(era, tools), &server(era, mail_tools()));
         config.more = format!(
             "selection:\n  weights: {{embedding: 5}}\n  embeddings: {{url: 'http://{}/v1/', model: small, timeout: 20s}}",
@@ -334,12 +339,15 @@ fn embeddings_are_a_further_score_that_nobody_waits_for() {
         let query = "make the mail vanish";
         let before = found(&ana, query);
         assert_ne!(before.first().map(String::as_str), Some("delete_file"), "{before:?}");
-        gateway.measures("portcullis_selection_embeddings_total{outcome=\"answered\"} 1");
+        // A definition that the service does not take costs the others nothing.
+        gateway.measures("portcullis_selection_embeddings_total{outcome=\"answered\"} 5");
+        gateway.measures("portcullis_selection_embeddings_total{outcome=\"status\"} 2");
         let after = found(&ana, query);
         assert_eq!(after[0], "delete_file", "{after:?}");
         assert_eq!(found(&ana, query), after);
         gateway.measures("portcullis_selection_embeddings_total{outcome=\"cached\"} 1");
-        assert_eq!(service.calls().len(), 2, "the definitions once, and the request once");
+        let count = service.calls().len();
+        assert_eq!(count, 8, "the definitions together and one by one, and the request once");
         assert!(service.calls()[0].head.starts_with("POST /v1/embeddings "));
         // An answer that is of no use leaves the words.
         assert_ne!(

