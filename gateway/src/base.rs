@@ -14,6 +14,7 @@ pub mod sha256;
 pub mod context_tokens;
 pub mod fair;
 pub mod bounded;
+pub mod expiring_cache;
 pub mod share;
 pub mod intake;
 pub mod offload;

@@ -9,8 +9,8 @@ mod oauth_metadata;
 mod stream_expiry;
 mod nested_call;
 mod through_call;
-mod tool_signature;
 mod tool_index;
+mod tool_embeddings;
 mod route;
 mod http_headers;
 mod record;
@@ -43,6 +43,7 @@ mod approvals;
 mod tasks;
 mod list_tokens;
 mod list;
+mod selection;
 mod discovery;
 mod selection_report;
 mod subscribe;
@@ -125,6 +126,7 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use selection::SelectionServices;
 pub use selection_report::{NoRanking, RankedTool, RankingQuestion, RankingReport};
 pub use selection_signals::HistoryObserver;
 
@@ -206,6 +208,8 @@ pub struct Gateway {
     pub repeat_limit: Option<RateLimit>,
     /// The principals of the configuration, and the scopes that imply others, as which an operator may ask.
     pub known_callers: KnownCallers,
+    /// The services that help to rank tools.
+    pub selection_services: SelectionServices,
     /// How tools are ranked for a request in words.
     pub selection: SelectionSettings,
     /// Which tools callers used after which requests.

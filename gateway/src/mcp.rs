@@ -5,6 +5,7 @@ pub mod protocol;
 pub mod client_info;
 pub mod wire;
 pub mod tool_naming;
+pub mod tool_signature;
 pub mod discovery_tools;
 pub mod model_text;
 mod sentences;

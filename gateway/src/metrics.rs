@@ -10,6 +10,7 @@ pub mod decoy_kind;
 pub mod credential_check;
 pub mod outcome;
 pub mod list_tokens;
+pub mod selection_outcome;
 mod evaluations;
 mod exposition;
 mod series;
@@ -34,6 +35,7 @@ use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::decoy_kind::DecoyKind;
 use crate::metrics::outcome::ExchangeOutcome;
+use crate::metrics::selection_outcome::SelectionOutcome;
 
 use evaluations::Evaluations;
 use list_tokens::{ListTokens, ShownTools};
@@ -288,6 +290,35 @@ impl ServerMetrics {
     }
 }
 
+/// The metrics of a service that helps to rank tools.
+#[derive(Debug)]
+pub struct SelectionServiceMetrics {
+    outcomes: [Counter; SelectionOutcome::ALL.len()],
+    /// How long the service took for an answer, good or bad.
+    times: Histogram,
+}
+
+impl Default for SelectionServiceMetrics {
+    fn default() -> Self {
+        Self { outcomes: Default::default(), times: Histogram::operation() }
+    }
+}
+
+impl SelectionServiceMetrics {
+    /// Counts what came of a question.
+    pub fn count(&self, outcome: SelectionOutcome) {
+        let place = SelectionOutcome::ALL.iter().position(|known| *known == outcome);
+        if let Some(counter) = place.and_then(|place| self.outcomes.get(place)) {
+            counter.add(1);
+        }
+    }
+
+    /// Records how long the service took.
+    pub fn took(&self, time: Duration) {
+        self.times.observe(time);
+    }
+}
+
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -309,6 +340,10 @@ pub struct Metrics {
     discovery: [Counter; DiscoveryTool::ALL.len()],
     /// Calls that were counted in histories of selection as succeeded and as failed, and requests without room for them.
     pub selection_history: [Counter; 3],
+    /// Questions to the judge of tools.
+    pub judge: SelectionServiceMetrics,
+    /// Questions to the service for embeddings.
+    pub embeddings: SelectionServiceMetrics,
     /// Principals that are locked.
     pub locks: AtomicU64,
     /// Calls that were repeated because the connection to the server failed.
@@ -451,6 +486,8 @@ impl Metrics {
             decoys: Default::default(),
             discovery: Default::default(),
             selection_history: Default::default(),
+            judge: SelectionServiceMetrics::default(),
+            embeddings: SelectionServiceMetrics::default(),
             locks: AtomicU64::new(0),
             upstream_retries: Counter::default(),
             budgets_exceeded: Counter::default(),

@@ -460,3 +460,31 @@ fn a_proposal_is_evaluated_before_somebody_approves_it() {
     let output = first.tried(&["validate"]);
     assert!(said(&output).contains("`requireEvaluation` would withhold"), "{}", said(&output));
 }
+
+#[test]
+fn a_judge_orders_what_is_found_for_an_example_if_it_is_to_be_asked() {
+    use std::io::Write as _;
+    let folder = folder(&tools());
+    let content = json!({ "message": { "content": "{\"order\":[2]}" } });
+    let judged = json!({ "choices": [content] }).to_string();
+    let judge = Server::start(move |_, stream| stream.write_all(&e2e::server::ok(&judged)).is_ok());
+    let locks = Folder::new();
+    let (_server, mut config, _lock) = locked(Era::Modern, &locks);
+    let tried = |config: &Config, more: &[&str]| {
+        let verb = ["eval", folder.path().to_str().unwrap(), "--format", "json"];
+        config.tried(&[&verb, more].concat())
+    };
+    let refused = tried(&config, &["--judge"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("the configuration has no judge"), "{}", said(&refused));
+    config.more = format!(
+        "selection:\n  judge: {{url: 'http://{}/v1', model: small, timeout: 20s}}",
+        judge.address
+    );
+    let usual = json_of(&tried(&config, &[]));
+    assert_eq!((figure(&usual, "top1"), judge.calls().len()), (1.0, 0));
+    let other: Value = printed(&tried(&config, &["--judge"])).parse().unwrap();
+    assert!(figure(&other, "top1") < 1.0 && figure(&other, "recall") > 0.99, "{other}");
+    assert!(other["inputs"]["judge"].is_string() && usual["inputs"]["judge"].is_null());
+    assert!(judge.calls().iter().all(|call| call.body.to_string().contains("ticket")));
+}

@@ -60,6 +60,7 @@ mod import;
 mod incident_table;
 mod incidents;
 mod introspection;
+mod judging;
 mod ledger;
 mod lines;
 mod names;

@@ -29,6 +29,7 @@ use crate::mcp::wire::{Id, Object};
 use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
+use crate::metrics::selection_outcome::SelectionOutcome;
 use crate::metrics::{self, OperationLabels};
 
 use exchange_line::ExchangeLine;
@@ -158,6 +159,8 @@ pub struct Record {
     pub through: Option<ThroughCall>,
     /// The request for tools and the names in its answer, if records have them.
     pub search: Option<Box<RecordedSearch>>,
+    /// What came of asking the judge of tools, if a search was to ask it.
+    pub judged: Option<SelectionOutcome>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// The id of the approval that the call waited for, or was made with.
@@ -278,6 +281,7 @@ impl Record {
             session: None,
             through: None,
             search: None,
+            judged: None,
             argument_digest: None,
             approval: None,
             budget: None,

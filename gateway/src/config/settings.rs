@@ -36,6 +36,7 @@ mod reach;
 mod credentials;
 mod identity;
 mod listeners;
+mod model_services;
 mod registry;
 mod selection;
 pub mod selftest;
@@ -100,6 +101,7 @@ pub use listeners::{
     AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
     ListenerTls,
 };
+pub use model_services::{EmbeddingsSettings, GivenService, JudgeSettings, ModelServiceSettings};
 pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};

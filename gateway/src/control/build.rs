@@ -45,7 +45,9 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{CheckedClients, DecoyLocks, Gateway, HistoryObserver, ParkedCall, Route};
+use crate::exchange::{
+    CheckedClients, DecoyLocks, Gateway, HistoryObserver, ParkedCall, Route, SelectionServices,
+};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::gateway_path::GatewayId;
@@ -588,6 +590,7 @@ impl ProcessState {
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
             known_callers: KnownCallers::of(&settings.identity),
+            selection_services: SelectionServices::new(&settings.selection, &environment)?,
             selection: settings.selection,
             selection_history: Arc::clone(&self.selection_history),
             revocations_changed: self.revocations_changed.clone(),

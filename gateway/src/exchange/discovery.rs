@@ -17,18 +17,14 @@ use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::{Facts, Policy};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
-use selector::fusion::{Signals, Strategy};
-use selector::index::Search;
-use selector::model::Model;
-use selector::query::Query;
-use selector::ranking::{Hit, Ranking, ToolIndex};
+use selector::ranking::ToolIndex;
 
 use super::list::ShownLists;
 use super::nested_call::NestedCall;
 use super::route::Route;
-use super::selection_signals::SignalSource;
+use super::selection::{FindRequest, SearchedLists};
 use super::through_call::{class_of, malformed, unclear_call};
-use super::tool_index::{BuiltIndex, CallerListing, ListedPlace};
+use super::tool_index::CallerListing;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedSearch};
 use crate::config::settings::{MAX_FOUND_TOOLS, RequestRecording};
@@ -38,46 +34,14 @@ use crate::edge::failure::Failure;
 use crate::mcp::discovery_tools::{DiscoveryTool, ThroughCall};
 use crate::mcp::wire::Id;
 use crate::metrics::outcome::ExchangeEnd;
-use crate::session::selection_history::HistoryTool;
 use crate::stream::body::Body;
 use policy::definition::registry::ToolEffect;
 
 use answers::{CloseTool, FoundTool, FoundTools};
 use definitions::MAX_QUERY_BYTES;
 
-/// Most tools among which a thread that serves clients searches.
-const MAX_INLINE_TOOLS: usize = 1024;
 /// What is answered to a name that leads to no tool that the caller may use.
 const NO_SUCH_TOOL: &str = "No tool has this name. find_tools finds the tools that there are.";
-
-/// What a call of `find_tools` asks for.
-#[derive(Debug)]
-struct FindRequest {
-    query: String,
-    limit: usize,
-}
-
-/// What a search found, with the lists that it searched.
-struct SearchedLists {
-    index: Arc<BuiltIndex>,
-    places: Vec<Option<ListedPlace>>,
-    query: Query,
-    ranking: Ranking,
-}
-
-impl SearchedLists {
-    /// The tools that were found, by their servers and the names that these use.
-    fn tools(&self, shown: &[CallerListing]) -> Vec<HistoryTool> {
-        let tool = |hit: &Hit| {
-            let place = (*self.places.get(hit.tool.0 as usize)?)?;
-            let (listing, written) = shown.get(place.list)?;
-            let server = listing.catalog().server().as_str().into();
-            let name = written.items().get(place.item)?.own_name().into();
-            Some(HistoryTool { server, name })
-        };
-        self.ranking.hits.iter().filter_map(tool).collect()
-    }
-}
 
 impl Route {
     /// The tool of discovery with this name, if the route has it.
@@ -200,10 +164,9 @@ impl Gateway {
         id: &Id,
     ) -> Result<Body, Failure> {
         let ShownLists { shown, missing } = lists;
-        let signals = self.signal_source(arrived);
         let asked = find.query.clone();
-        let searched = self.searched(arrived, &shown, find, signals.clone()).await?;
-        signals.answered(&searched.query, searched.tools(&shown));
+        let (searched, judged) = self.ranked(arrived, &shown, find).await?;
+        entry.judged = judged;
         let renames = arrived.route.renames();
         let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
         if self.selection.record == RequestRecording::Queries {
@@ -214,45 +177,6 @@ impl Gateway {
         // The best one is to be forgotten last.
         self.load(arrived, entry, found.tools.iter().rev().map(|tool| tool.name.clone()).collect());
         Ok(answers::found(id, arrived.inbound.version.era(), &found))
-    }
-
-    /// Searches the lists: on this thread if they are in the index and not long, in the offload pool otherwise.
-    async fn searched(
-        &self,
-        arrived: &DecodedRequest,
-        shown: &[CallerListing],
-        find: FindRequest,
-        signals: SignalSource,
-    ) -> Result<SearchedLists, Failure> {
-        let lacking = || Failure::Params("the route has no discovery");
-        let index = arrived.route.discovery.as_ref().ok_or_else(lacking)?.index();
-        let count: usize = shown.iter().map(|(_, written)| written.items().len()).sum();
-        let known = index.current();
-        let is_short = count <= MAX_INLINE_TOOLS;
-        let places = is_short.then(|| known.places(shown)).flatten();
-        let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
-        let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
-        let lists = shown.to_vec();
-        let weights = self.selection.weights;
-        let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, _: &WorkBudget| {
-            let (index, places) = match places {
-                Some(places) => (known, places),
-                None => index.with(&lists),
-            };
-            let query = Query::new(Model::built_in(), &find.query);
-            let search = Search { strategy: Strategy::Fused, limit: find.limit, weights: &weights };
-            let is_listed =
-                |tool: ToolIndex| places.get(tool.0 as usize).is_some_and(Option::is_some);
-            let signals = signals.signals(&query, &lists);
-            let signals = |tool: ToolIndex| {
-                let place = places.get(tool.0 as usize).copied().flatten();
-                place.map_or_else(Signals::default, |place| signals.of(place))
-            };
-            let ranking = index.index().search(&query, &search, is_listed, signals);
-            SearchedLists { index, places, query, ranking }
-        };
-        let searched = self.inspect(&arrived.caller.principal, bytes, look).await;
-        searched.map_err(|_refused| Failure::Overload)
     }
 
     /// What is said of the tools that a search found.

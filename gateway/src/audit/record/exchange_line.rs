@@ -19,6 +19,7 @@ use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::wire::{Id, Object};
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::ExchangeEnd;
+use crate::metrics::selection_outcome::SelectionOutcome;
 
 /// A record at the moment when a line of it is written.
 pub(super) struct ExchangeLine<'a> {
@@ -107,6 +108,9 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         foreign(line, key, of.record.http_method.filter(|_| of.record.method.is_none()));
     }),
     ("id", |of, line, key| plain(line, key, &of.record.texts().id)),
+    ("judged", |of, line, key| {
+        foreign(line, key, of.record.judged.map(SelectionOutcome::as_str));
+    }),
     ("listener", |of, line, key| foreign(line, key, Some(&of.record.listener))),
     ("mended", |of, line, key| {
         let mended = of.record.through.as_ref().map_or(&[][..], |through| &through.mended);

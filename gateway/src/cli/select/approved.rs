@@ -1,11 +1,13 @@
 //! The tools that the lockfile of a configuration approves, as one caller would see them.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::Settings;
 use gateway::config::settings::cases::CallerDescription;
 use gateway::control::dry_run::DryRun;
+use gateway::mcp::tool_signature::ToolSignature;
 use policy::definition::offer::ItemKind;
 use selector::tool::ToolText;
 
@@ -37,6 +39,7 @@ pub(super) fn tools(
     )| ToolRow {
         id: format!("{server}/{}", offer.name().as_str()),
         text: ToolText::read(server.as_str(), offer.definition()),
+        signature: Arc::new(ToolSignature::read(offer.definition())),
     };
     Ok(shown.map(row).collect())
 }

@@ -236,7 +236,7 @@ impl SettingsCompiler<'_> {
         let limits = self.limits(&raw.limits);
         let callers = self.callers(&raw.limits.callers, &limits, &identity);
         let selftest = self.selftest(raw.selftest, key);
-        let selection = self.selection(&raw.selection);
+        let selection = self.selection(raw.selection);
         let pins = self.pins(&raw.pins, folder, &servers);
         let revocations = raw.revocations.file.map(|file| self.revocations(&folder.join(file)));
         CompiledSections {

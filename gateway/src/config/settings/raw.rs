@@ -16,6 +16,7 @@ mod identity;
 mod credential;
 mod listener;
 mod log;
+mod model_services;
 mod pins;
 mod registry;
 mod sandbox;
@@ -54,6 +55,7 @@ pub(super) use listener::{
 };
 pub use log::LogFormat;
 pub(super) use log::RawLog;
+pub(super) use model_services::{RawEmbeddings, RawJudge};
 pub use pins::DriftAction;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};

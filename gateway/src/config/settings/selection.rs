@@ -10,6 +10,7 @@ use super::raw::{
     HistorySharing, RawHistoryMode, RawSelection, RawSelectionHistory, RawSelectionWeights,
     RequestRecording,
 };
+use super::{EmbeddingsSettings, JudgeSettings};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -28,6 +29,8 @@ const MOST_USES: usize = 1_000_000;
 
 /// The most that a score counts. More would leave nothing of the other scores.
 const MOST_WEIGHT: f64 = 10.0;
+/// The most that the place of a judge counts: with its default nothing is left of the other scores already.
+const MOST_JUDGED: f64 = 100.0;
 /// The largest difference between tools that are called close.
 const MOST_CLOSE: f64 = 1.0;
 
@@ -40,6 +43,10 @@ pub struct SelectionSettings {
     pub history: Option<HistorySettings>,
     /// What records have of requests.
     pub record: RequestRecording,
+    /// The judge that orders the first tools of an answer, if there is one.
+    pub judge: Option<JudgeSettings>,
+    /// The service that makes embeddings, if there is one.
+    pub embeddings: Option<EmbeddingsSettings>,
 }
 
 /// What is remembered of requests for tools and of the calls that follow them.
@@ -58,11 +65,13 @@ pub struct HistorySettings {
 }
 
 impl SettingsCompiler<'_> {
-    pub(super) fn selection(&mut self, raw: &RawSelection) -> SelectionSettings {
+    pub(super) fn selection(&mut self, raw: RawSelection) -> SelectionSettings {
         SelectionSettings {
             weights: self.selection_weights(&raw.weights),
             history: self.selection_history(&raw.history),
             record: raw.history.record,
+            judge: self.judge(raw.judge),
+            embeddings: self.embeddings(raw.embeddings),
         }
     }
 
@@ -118,7 +127,8 @@ impl SettingsCompiler<'_> {
             semantic: weight("direction", raw.direction, MOST_WEIGHT, usual.semantic),
             history: weight("history", raw.history, MOST_WEIGHT, usual.history),
             available: weight("available", raw.available, MOST_WEIGHT, usual.available),
-            judged: weight("judged", raw.judged, MOST_WEIGHT, usual.judged),
+            judged: weight("judged", raw.judged, MOST_JUDGED, usual.judged),
+            embedding: weight("embedding", raw.embedding, MOST_WEIGHT, usual.embedding),
             close: weight("close", raw.close, MOST_CLOSE, usual.close),
         };
         if weights.lexical + weights.soft + weights.semantic <= 0.0 {

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::{RawEmbeddings, RawJudge};
+
 /// How `find_tools` and `portcullis select` rank the tools of a caller, on every route with discovery.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -12,6 +14,10 @@ pub(in crate::config::settings) struct RawSelection {
     pub(in crate::config::settings) weights: RawSelectionWeights,
     /// What the gateway remembers of requests for tools and of the calls that follow them.
     pub(in crate::config::settings) history: RawSelectionHistory,
+    /// A language model that orders the first tools of an answer. Without it they have the order of their scores.
+    pub(in crate::config::settings) judge: Option<RawJudge>,
+    /// A service that makes embeddings, whose angle is a further score. Without it there is no such score.
+    pub(in crate::config::settings) embeddings: Option<RawEmbeddings>,
 }
 
 /// Whether it is remembered which tools a caller used after which request.
@@ -88,8 +94,11 @@ pub(in crate::config::settings) struct RawSelectionWeights {
     pub(in crate::config::settings) history: Option<f64>,
     /// What a tool loses if its server is not available. Default 0.3.
     pub(in crate::config::settings) available: Option<f64>,
-    /// The place that a judge gave the tool. Default 0.5.
+    /// The place that the judge gave the tool, at most 100. The default is more than scores differ by, so that the order
+    /// of the judge stands. Default 20.
     pub(in crate::config::settings) judged: Option<f64>,
+    /// By how much the embedding of the tool is closer to that of the request than the mean of the tools. Default 1.
+    pub(in crate::config::settings) embedding: Option<f64>,
     /// Tools whose scores differ by less than this from the best one are called close. At most 1. Default 0.03.
     pub(in crate::config::settings) close: Option<f64>,
 }

@@ -22,16 +22,17 @@ const CUT: &str = "…";
 
 /// A tool as one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ToolSignature {
+pub struct ToolSignature {
     /// The name with the parameters: `read(path: string, lines?: integer)`.
-    pub(super) call: String,
+    pub call: String,
     /// The first sentence of the description, or nothing.
-    pub(super) description: String,
+    pub description: String,
 }
 
 impl ToolSignature {
     /// The signature of a definition.
-    pub(super) fn read(tool: Value<'_>) -> Self {
+    #[must_use]
+    pub fn read(tool: Value<'_>) -> Self {
         let text = |key: &str| tool.get(key).and_then(Value::as_str).unwrap_or_default();
         let parameters = parameters(tool.get("inputSchema"));
         let call = format!("{}({})", word(&text("name"), usize::MAX), parameters.join(", "));
@@ -109,7 +110,8 @@ fn alternatives(all: impl Iterator<Item = String>) -> String {
 }
 
 /// A name as it is, if it can be read as nothing else; else as a JSON string. A longer one is cut.
-pub(super) fn word(name: &str, most: usize) -> String {
+#[must_use]
+pub fn word(name: &str, most: usize) -> String {
     let cut: String = name.chars().take(most).collect();
     let is_plain = |c: char| {
         (c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '$' | '@' | '+'))
