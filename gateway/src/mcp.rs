@@ -7,7 +7,7 @@ pub mod wire;
 pub mod tool_naming;
 pub mod discovery_tools;
 pub mod model_text;
-mod sentences;
+pub mod sentences;
 pub mod short_definition;
 pub mod trace_context;
 pub mod gateway_path;
