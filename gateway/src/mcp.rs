@@ -8,7 +8,7 @@ pub mod tool_naming;
 pub mod tool_signature;
 pub mod discovery_tools;
 pub mod model_text;
-mod sentences;
+pub mod sentences;
 pub mod short_definition;
 pub mod trace_context;
 pub mod gateway_path;

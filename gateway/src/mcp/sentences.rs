@@ -31,7 +31,7 @@ const LIMITS: [&str; 16] = [
 /// The lengths in bytes of the beginnings of a text that are whole sentences, in increasing order; the last is that of the
 /// whole text without the spaces at its end.
 #[must_use]
-pub(super) fn sentence_ends(text: &str) -> Vec<usize> {
+pub fn sentence_ends(text: &str) -> Vec<usize> {
     let whole = text.trim_end().len();
     let (mut ends, mut nesting) = (Vec::new(), Nesting::default());
     for (at, c) in text.char_indices() {
@@ -135,6 +135,16 @@ mod tests {
             sentences("Does 1) this. And 2) that :-)"),
             ["Does 1) this.", "And 2) that :-)"]
         );
+    }
+
+    /// What would take minutes if each place were looked at with all that is before or behind it.
+    #[test]
+    fn the_time_is_that_of_reading_whatever_a_text_has() {
+        for part in ["\n", ". A", "!\n ", "。", "- ! ", "(.) A", "a.b. C ", ". - - - ", "x\n\n* "]
+        {
+            let text = part.repeat(128 * 1024);
+            assert!(sentence_ends(&text).is_sorted(), "{part:?}");
+        }
     }
 
     #[test]

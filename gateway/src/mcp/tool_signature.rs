@@ -7,6 +7,8 @@
 use json::{Value, write_ascii};
 use policy_core::base::hidden::Hidden;
 
+use crate::mcp::sentences::sentence_ends;
+
 /// Most parameters of a line.
 const MAX_PARAMETERS: usize = 16;
 /// Longest description in characters.
@@ -17,6 +19,8 @@ const MAX_WORD: usize = 64;
 const MAX_ALTERNATIVES: usize = 5;
 /// How deep types are read: arrays of arrays.
 const MAX_DEPTH: usize = 3;
+/// Longest beginning that is not taken for a sentence, in bytes.
+const SHORT_BEGINNING: usize = 12;
 /// Stands for what was cut.
 const CUT: &str = "…";
 
@@ -129,17 +133,18 @@ pub fn word(name: &str, most: usize) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The first sentence of a text, on one line.
+/// The first sentence of a text with those that limit it, on one line.
 fn first_sentence(text: &str) -> String {
+    let text = text.trim();
+    let ends = sentence_ends(text);
+    // A short beginning is a heading more often than a sentence.
+    let end = ends.iter().find(|end| **end > SHORT_BEGINNING).or(ends.last());
+    let sentence = end.and_then(|end| text.get(..*end)).unwrap_or(text);
     let mut out = String::new();
-    let mut chars = text.trim().chars().peekable();
     let mut count = 0;
-    while let Some(c) = chars.next() {
+    for c in sentence.chars() {
         if count == MAX_DESCRIPTION {
             out.push_str(CUT);
-            break;
-        }
-        if c == '\n' && chars.peek() == Some(&'\n') {
             break;
         }
         let is_blank = c.is_whitespace() || c.is_control();
@@ -148,11 +153,6 @@ fn first_sentence(text: &str) -> String {
         }
         out.push(if is_blank { ' ' } else { c });
         count += 1;
-        let ends = matches!(c, '.' | '!' | '?') && chars.peek().is_none_or(|c| c.is_whitespace());
-        // A short beginning is an abbreviation more often than a sentence.
-        if c == '。' || ends && count > 12 {
-            break;
-        }
     }
     out.trim_end().to_owned()
 }
@@ -181,6 +181,10 @@ mod tests {
         assert_eq!(read.call, expected);
         assert_eq!(read.description, "Reads a text file.");
         assert_eq!(signature("{\"name\":\"x\"}").call, "x()");
+        let limited = signature(
+            r#"{"name":"x","description":"Deletes files, e.g. Old ones. Never those of others.\n\nIt is slow."}"#,
+        );
+        assert_eq!(limited.description, "Deletes files, e.g. Old ones. Never those of others.");
     }
 
     #[test]
