@@ -8,7 +8,7 @@ use std::thread;
 use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Server, greeting};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
 use crate::compat;
@@ -109,7 +109,7 @@ fn a_list_follows_what_its_caller_has_found_and_no_other_caller() {
             let bytes = ana.bytes("", None, "");
             let bytes = [b"DELETE", bytes.strip_prefix(b"POST").unwrap()].concat();
             assert_eq!(raw(gateway.address, &bytes).status, 200);
-            let rest = until(&mut stream, "\r\n0\r\n\r\n");
+            let rest = until(&mut stream, "0\r\n\r\n");
             assert!(!rest.contains(CHANGED), "one for each change: {rest}");
         }
     }
@@ -161,12 +161,6 @@ fn finds_over_http_and_sse(gateway: &Gateway) {
     };
     let hello = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     assert_eq!(raw(gateway.address, &message(gateway, &endpoint, &hello)).status, 202);
-    // From then on the gateway opens the stream of the session for it.
-    let is_stream = |record: &Value| record["method"].is_null() && record["outcome"] == "answered";
-    eventually("the stream of the session", || {
-        let inside = gateway.exchanges().into_iter().filter(is_stream);
-        inside.filter(|record| record["httpMethod"].is_null()).count().ge(&1).then_some(())
-    });
     let query =
         json!({ "name": "find_tools", "arguments": { "query": "add two numbers", "limit": 1 } });
     ask(1, "tools/call", query);
@@ -182,11 +176,13 @@ fn finds_over_http_and_sse(gateway: &Gateway) {
     let (answer, more) = told(&mut stream, 3);
     methods.extend(more);
     assert_eq!(answer["result"]["tools"][0]["name"], "add", "{answer}");
+    // The gateway opens the stream of the session after `notifications/initialized`, and what changes before is not told:
+    // the list, which has one tool, changes until it is.
     let mut id = 4;
     while !methods.iter().any(|method| method == CHANGED) {
-        // It may come after the answers; each turn waits for one more.
-        assert!(id < 50, "{methods:?}");
-        ask(id, "ping", json!({}));
+        assert!(id < 2000, "{methods:?}");
+        let name = ["echo", "time"][(id % 2) as usize];
+        ask(id, "tools/call", json!({ "name": "describe_tool", "arguments": { "name": name } }));
         methods.extend(told(&mut stream, id).1);
         id += 1;
     }
@@ -206,7 +202,7 @@ fn tools_are_found_on_all_pages_behind_programs_and_over_http_and_sse_and_ambigu
         );
         let mut config = Config::with(&servers, "[files, mail, near]");
         config.routes = "- {path: /mcp, servers: [files, mail, near], prefix: never, httpSse: true, \
-                         discovery: {mode: search, loads: true}}\n\
+                         discovery: {mode: search, loads: true, loadLimit: 1}}\n\
                          - {path: /conflict, servers: [files, mail], prefix: onConflict, discovery: {mode: search}}"
             .to_owned();
         let gateway = config.start();
@@ -214,9 +210,9 @@ fn tools_are_found_on_all_pages_behind_programs_and_over_http_and_sse_and_ambigu
         let found = |client: &Client, query: &str| crate::discovery::found(client, query);
         // From the second page, and not what two servers have.
         assert_eq!(found(&ana, "search files for words")[0], "search_files");
-        assert!(!found(&ana, "read a text file").contains(&"read_file".to_owned()));
         let listed = ana.tools();
-        assert!(listed.contains(&"search_files".to_owned()), "{listed:?}");
+        assert_eq!(listed[0], "search_files", "{listed:?}");
+        assert!(!found(&ana, "read a text file").contains(&"read_file".to_owned()));
         let described = ana.call("describe_tool", &json!({ "name": "read_file" }));
         assert!(described.text().contains("No tool has this name."), "{described:?}");
         let nested = json!({ "name": "search_files", "arguments": { "query": "a" } });
