@@ -22,7 +22,9 @@ use policy::definition::drift::{self, Drift, Risk};
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
-use policy::definition::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
+use policy::definition::pins::{
+    AcceptedChange, EvaluationNeed, PinViolation, Pins, volatile_members,
+};
 use policy::definition::shadow::{self, ShadowingConflicts};
 use policy::engine::pipeline::Policy;
 use policy::rules::constraint::UnmatchedConstraint;
@@ -1377,7 +1379,8 @@ impl PinMonitor {
                 .contains(&code);
         if lacks_evaluation && self.has_lockfile() {
             return Some(
-                "`portcullis eval FOLDER -c FILE --record` evaluates it and records the result"
+                "correct its definition or the examples if it failed; `portcullis eval FOLDER -c FILE --record` evaluates \
+                 it and records the result"
                     .to_owned(),
             );
         }
@@ -1392,9 +1395,15 @@ impl PinMonitor {
             return Some(gone_advice(server, &thing));
         }
         let named = named(server, &thing);
+        let needs_evaluation =
+            self.settings.evaluation == EvaluationNeed::Passed && *kind == ItemKind::Tool;
+        let evaluated = match needs_evaluation {
+            true => ", `portcullis eval FOLDER -c FILE --record` evaluates it,",
+            false => "",
+        };
         Some(format!(
-            "`portcullis pin diff` shows it; if it is right, `portcullis pin` proposes it and `portcullis pin approve {named} \
-             --reason TEXT` approves it"
+            "`portcullis pin diff` shows it; if it is right, `portcullis pin` proposes it{evaluated} and `portcullis pin \
+             approve {named} --reason TEXT` approves it"
         ))
     }
 }

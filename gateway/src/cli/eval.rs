@@ -142,6 +142,8 @@ struct EvalOutcome {
     inputs: BTreeMap<&'static str, String>,
     /// What the evaluation came to for each tool that examples expect.
     tools: BTreeMap<ToolName, ToolVerdict>,
+    /// Whether the results of single tools count: they are recorded.
+    is_recorded: bool,
     /// Number of examples that name a caller without a configuration that could decide.
     undecided: usize,
 }
@@ -150,6 +152,7 @@ impl EvalOutcome {
     fn passes(&self) -> bool {
         self.verdicts.iter().all(Verdict::holds)
             && !self.comparison.as_ref().is_some_and(Comparison::falls)
+            && !(self.is_recorded && self.has_failed_tool())
     }
 
     /// Whether a tool failed, although all tools together may reach the thresholds.
@@ -193,8 +196,7 @@ fn evaluated(eval: &EvalArgs) -> Result<ExitCode, ExitCode> {
     if let Some(configured) = configured.filter(|_| eval.record) {
         record::recorded(&configured.settings, &outcome)?;
     }
-    let passes = outcome.passes() && !(eval.record && outcome.has_failed_tool());
-    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::from(RED) })
+    Ok(if outcome.passes() { ExitCode::SUCCESS } else { ExitCode::from(RED) })
 }
 
 /// Loads a configuration with the definitions of its lockfile.
@@ -276,6 +278,8 @@ fn outcome(
     let named: BTreeSet<ToolName> = examples.iter().flat_map(|one| one.expected.clone()).collect();
     let others: Vec<_> = configured.iter().flat_map(|one| one.definitions.clone()).collect();
     let pins = configured.as_ref().map(|one| one.pins.clone()).unwrap_or_default();
+    let weights = configured.as_ref().map(|one| one.settings.selection.weights);
+    let weights = weights.unwrap_or_default();
     // A former tool that examples are about, of a server that the folder defines, is gone if the folder has it no more.
     let servers: BTreeSet<Box<str>> = own.iter().map(|one| one.server.clone()).collect();
     let is_gone =
@@ -289,14 +293,14 @@ fn outcome(
         None => Box::new(NoJudge),
     };
     let examples = Examples::new(model, examples, demands);
-    let definitions = Definitions::new(model, now);
+    let definitions = Definitions::new(model, now).weighted(weights);
     let limit = usize::from(eval.limit).min(MAX_LIMIT);
     let evaluation = evaluate_ordered(&definitions, &examples, limit, &*judge, &*order);
     let comparison = match former {
         None => None,
         Some(former) => {
             let former = prepared(model, &pins, former.into_iter().chain(others))?;
-            let former = Definitions::new(model, former);
+            let former = Definitions::new(model, former).weighted(weights);
             let before = evaluate_ordered(&former, &examples, limit, &*judge, &*order);
             let before = Evaluated { definitions: &former, evaluation: &before };
             let after = Evaluated { definitions: &definitions, evaluation: &evaluation };
@@ -314,6 +318,7 @@ fn outcome(
         comparison,
         inputs,
         tools,
+        is_recorded: eval.record,
         undecided,
         evaluation,
         definitions,

@@ -376,6 +376,9 @@ pub(super) struct UnapprovedThings {
     pub(super) mend: String,
 }
 
+/// The command that evaluates tools and records the results.
+const EVALUATE: &str = "`portcullis eval FOLDER -c FILE --record`";
+
 /// The differences of a survey as text.
 pub(super) fn unlike(
     settings: &Settings,
@@ -383,9 +386,18 @@ pub(super) fn unlike(
     survey: &ServerInventory,
 ) -> UnapprovedThings {
     let differences = differences(settings, lock, survey);
+    let is_evaluation = |one: &Difference| {
+        matches!(one.unfit, PinViolation::Unevaluated | PinViolation::EvaluationFailed)
+    };
     // `pin` proposes nothing of a server with another identity.
     let approve = match differences.iter().any(|one| one.identity.is_some()) {
         true => format!("if that is right: {}", identity_mend(survey.server.as_str())),
+        false if !differences.is_empty() && differences.iter().all(is_evaluation) => {
+            format!("{EVALUATE} evaluates it")
+        }
+        false if differences.iter().any(is_evaluation) => format!(
+            "`portcullis pin` and `portcullis pin approve` approve it, {EVALUATE} evaluates what is approved"
+        ),
         false => "`portcullis pin` and `portcullis pin approve` approve it".to_owned(),
     };
     UnapprovedThings {
@@ -707,7 +719,7 @@ pub(super) fn changed(
     let sign = if settings.pins.approvers.keys.is_empty() {
         ""
     } else {
-        "; have it signed: `portcullis pin sign`"
+        "; have it signed before the gateway reads it: `portcullis pin sign --name NAME --key FILE`"
     };
     say(&format!("{count} {what} in `{}`{sign}", settings.pins.file.display()));
     Ok(ExitCode::SUCCESS)
@@ -779,6 +791,13 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                     && let Some(advice) = advice(server, &thing, version)
                 {
                     writeln!(out, "         volatile: {advice}").unwrap_or_default();
+                }
+                if version.state == ApprovalState::Approved
+                    && let Some(unmet) = settings.pins.evaluation.unmet(version)
+                {
+                    let (code, note) = (unmet.code(), unmet.note());
+                    writeln!(out, "         withheld: {code}: {note}; {EVALUATE} evaluates it")
+                        .unwrap_or_default();
                 }
                 let of = LockedThing { server, thing: &thing };
                 write_findings(&mut out, &settings.policy, of, version);

@@ -18,7 +18,7 @@ use crate::result::Evaluation;
 use crate::shape::{self, ArgumentShape};
 use crate::suite::{Definitions, Examples};
 use crate::threshold::{Bound, Measure};
-use crate::tool::{EvaluatedTool, ToolName};
+use crate::tool::{EvaluatedTool, ToolName, ToolRemark};
 
 /// By how much the score of a tool may fall, compared with the best other tool, for its own requests.
 const MARGIN: f64 = 0.3;
@@ -279,9 +279,12 @@ impl Differ<'_> {
 
     /// Adds the findings that the former definition did not have.
     fn findings(&mut self, old: &EvaluatedTool, new: &EvaluatedTool) {
-        let known: BTreeSet<(&str, &str)> =
-            old.remarks.iter().map(|one| (one.rule, &*one.at)).collect();
-        for remark in new.remarks.iter().filter(|one| !known.contains(&(one.rule, &*one.at))) {
+        // A finding that is graver than before is new as well.
+        let known = |one: &ToolRemark| {
+            let mut at = old.remarks.iter().filter(|old| old.rule == one.rule && old.at == one.at);
+            at.any(|old| old.severity >= one.severity)
+        };
+        for remark in new.remarks.iter().filter(|one| !known(one)) {
             let falls = remark.severity >= Severity::Medium;
             let note = format!("`{}` ({}) is new", remark.rule, remark.severity.as_str());
             match falls {

@@ -98,7 +98,7 @@ pub fn evaluate_ordered(
     judge: &dyn CallJudge,
     order: &dyn CandidateOrder,
 ) -> Evaluation {
-    let run = EvaluationRun { definitions, examples, judge, order, weights: Weights::default() };
+    let run = EvaluationRun { definitions, examples, judge, order, weights: definitions.weights };
     let results: Vec<_> = examples.all.iter().map(|one| run.one(one)).collect();
     let last = definitions.tools.len();
     let mut of_tools: BTreeMap<&ToolName, Vec<&ExampleResult>> = BTreeMap::new();

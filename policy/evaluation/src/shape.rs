@@ -43,12 +43,12 @@ fn members(schema: Value<'_>, at: &str, depth: usize, found: &mut BTreeMap<Strin
     for (name, property) in properties.into_iter().flat_map(Value::members) {
         let at = format!("{at}/properties/{}", escaped(&name));
         let shape = ArgumentShape { is_required: required.contains(&*name), ..shape(property) };
-        found.insert(at.clone(), shape);
+        add(found, at.clone(), shape);
         members(property, &at, depth + 1, found);
     }
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
         let at = format!("{at}/items");
-        found.insert(at.clone(), shape(items));
+        add(found, at.clone(), shape(items));
         members(items, &at, depth + 1, found);
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
@@ -56,6 +56,27 @@ fn members(schema: Value<'_>, at: &str, depth: usize, found: &mut BTreeMap<Strin
             members(part, at, depth + 1, found);
         }
     }
+}
+
+/// Adds the shape of an argument. If several parts of a schema describe it, it takes what one of them takes.
+fn add(found: &mut BTreeMap<String, ArgumentShape>, at: String, shape: ArgumentShape) {
+    let Some(known) = found.get_mut(&at) else {
+        found.insert(at, shape);
+        return;
+    };
+    known.types.extend(shape.types);
+    known.values = match (known.values.take(), shape.values) {
+        (Some(mut values), Some(more)) => {
+            values.extend(more);
+            Some(values)
+        }
+        (None, _) | (_, None) => None,
+    };
+    known.is_required &= shape.is_required;
+    if !known.description.is_empty() && !shape.description.is_empty() {
+        known.description.push(' ');
+    }
+    known.description.push_str(&shape.description);
 }
 
 fn shape(schema: Value<'_>) -> ArgumentShape {
@@ -113,6 +134,14 @@ mod tests {
         assert!(first.is_required && first.types.len() == 2 && first.description == "Which");
         assert_eq!(first.values.as_ref().map(BTreeSet::len), Some(2));
         assert_eq!(found["/properties/other"].types.len(), 2);
+        // What several parts say of one argument is put together.
+        let text = r#"{"inputSchema":{"anyOf":[
+            {"properties":{"a":{"enum":["x"],"description":"One"}},"required":["a"]},
+            {"properties":{"a":{"enum":["y"],"description":"other"}}}]}}"#;
+        let parts = Arc::new(Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).unwrap());
+        let both = &arguments(parts.root())["/properties/a"];
+        assert_eq!(both.values.as_ref().map(BTreeSet::len), Some(2));
+        assert!(!both.is_required && both.description == "One other");
         assert!(
             arguments(Arc::new(Document::parse("{}".into(), &JsonBounds::ANSWER).unwrap()).root())
                 .is_empty()

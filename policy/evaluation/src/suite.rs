@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use policy::rules::constraint::Constraint;
+use selector::fusion::Weights;
 use selector::index::{Index, PreparedTool};
 use selector::model::Model;
 use selector::query::Query;
@@ -79,6 +80,8 @@ impl Examples {
 pub struct Definitions {
     /// The definitions, in their order.
     pub tools: Vec<Arc<EvaluatedTool>>,
+    /// What each score counts in the search among them.
+    pub(crate) weights: Weights,
     pub(crate) places: BTreeMap<ToolName, usize>,
     pub(crate) index: Index,
 }
@@ -92,7 +95,15 @@ impl Definitions {
         for (place, tool) in tools.iter().enumerate() {
             places.entry(tool.name.clone()).or_insert(place);
         }
-        Self { index: Index::build(model, &prepared), places, tools }
+        let weights = Weights::default();
+        Self { index: Index::build(model, &prepared), places, tools, weights }
+    }
+
+    /// The same, with other weights of a search among them.
+    #[must_use]
+    pub const fn weighted(mut self, weights: Weights) -> Self {
+        self.weights = weights;
+        self
     }
 
     /// The definition of a tool.

@@ -130,8 +130,13 @@ pub enum EvaluationNeed {
 }
 
 impl EvaluationNeed {
-    /// Why this version of a tool's definition may not be used although it is approved; `None` if it may.
-    fn unmet(self, version: &LockedVersion) -> Option<PinViolation> {
+    /// Why this version of a definition may not be used although it is approved; `None` if it may. Only tools need an
+    /// evaluation.
+    #[must_use]
+    pub fn unmet(self, version: &LockedVersion) -> Option<PinViolation> {
+        if version.digest.subject() != DigestSubject::Offer(ItemKind::Tool) {
+            return None;
+        }
         match (self, version.evaluation.as_ref().map(|one| one.result)) {
             (Self::None, _) | (Self::Passed, Some(EvaluationResult::Passed)) => None,
             (Self::Passed, Some(EvaluationResult::Failed)) => Some(PinViolation::EvaluationFailed),
@@ -609,7 +614,9 @@ impl Pins {
     ) -> Option<PinViolation> {
         let known = versions.iter().find(|version| version.digest == digest);
         match known.map(|version| version.state) {
-            Some(ApprovalState::Approved) => return known.and_then(|one| self.unmet(offer, one)),
+            Some(ApprovalState::Approved) => {
+                return known.and_then(|one| self.evaluation.unmet(one));
+            }
             Some(ApprovalState::Revoked) => return Some(PinViolation::Revoked),
             Some(ApprovalState::Pending) | None
                 if self.accepted.contains_key(&(server.into(), digest)) =>
@@ -626,16 +633,11 @@ impl Pins {
         }
         let mut approved = alike.iter().filter(|version| version.state == ApprovalState::Approved);
         if let Some(first) = approved.next() {
-            let unmet = self.unmet(offer, first);
-            return unmet.filter(|_| approved.all(|other| self.unmet(offer, other).is_some()));
+            let need = self.evaluation;
+            return need.unmet(first).filter(|_| approved.all(|one| need.unmet(one).is_some()));
         }
         let approved = versions.iter().any(|version| version.state == ApprovalState::Approved);
         Some(if approved { PinViolation::Changed } else { PinViolation::NotApproved })
-    }
-
-    /// Why an approved version that `offer` equals may not be used: it needs an evaluation.
-    fn unmet(&self, offer: &CatalogItem, version: &LockedVersion) -> Option<PinViolation> {
-        if offer.kind() == ItemKind::Tool { self.evaluation.unmet(version) } else { None }
     }
 
     /// The versions that equal `offer` regardless of order and volatile values.

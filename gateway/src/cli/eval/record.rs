@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use evaluation::comparison::{Comparison, FigureChange};
+use evaluation::comparison::Comparison;
 use evaluation::threshold::{Bound, Measure};
 use evaluation::tool::{EvaluatedTool, ToolName};
 use gateway::config::settings::Settings;
@@ -52,9 +52,7 @@ pub(super) fn by_tool(eval: &EvalArgs, outcome: &EvalOutcome) -> BTreeMap<ToolNa
             writeln!(inputs, "{} {value} {sign} {}", measure.as_str(), bound.number())
                 .unwrap_or_default();
         }
-        if outcome.comparison.as_ref().is_some_and(|one| is_worse(one, name)) {
-            failed.push("comparison".to_owned());
-        }
+        failed.extend(outcome.comparison.iter().flat_map(|one| worse(one, name)));
         let result = match failed.is_empty() {
             true => EvaluationResult::Passed,
             false => EvaluationResult::Failed,
@@ -67,10 +65,10 @@ pub(super) fn by_tool(eval: &EvalArgs, outcome: &EvalOutcome) -> BTreeMap<ToolNa
     verdicts
 }
 
-/// Whether a comparison finds a tool worse. A figure that falls is one of all tools.
-fn is_worse(comparison: &Comparison, name: &ToolName) -> bool {
-    let mut about = comparison.differences.iter().filter(|one| one.tool == *name);
-    about.any(|one| one.falls) || comparison.figures.iter().any(FigureChange::falls)
+/// What a comparison finds worse about a tool. That a figure of all tools falls is no failure of each of them.
+fn worse<'a>(comparison: &'a Comparison, name: &'a ToolName) -> impl Iterator<Item = String> + 'a {
+    let about = comparison.differences.iter().filter(move |one| one.falls && one.tool == *name);
+    about.map(|one| format!("comparison ({}: {})", visible(&one.at), visible(&one.note)))
 }
 
 /// Writes the results to the lockfile of the configuration.
@@ -93,11 +91,12 @@ pub(super) fn recorded(settings: &Settings, outcome: &EvalOutcome) -> Result<(),
             at: at.clone(),
         };
         let tool = outcome.definitions.find(name);
-        let written = tool.map_or(0, |tool| record(&mut lock, tool, &evaluation));
-        if written == 0 {
-            missing.insert(name);
+        match tool.and_then(|tool| record(&mut lock, tool, &evaluation)) {
+            Some(changed) => count += changed,
+            None => {
+                missing.insert(name);
+            }
         }
-        count += written;
     }
     for name in missing.iter().take(SHOWN) {
         say(&format!(
@@ -109,32 +108,41 @@ pub(super) fn recorded(settings: &Settings, outcome: &EvalOutcome) -> Result<(),
     if missing.len() > SHOWN {
         say(&format!("note: and of {} more tools", missing.len() - SHOWN));
     }
-    if count == 0 && missing.is_empty() {
-        say("note: the lockfile records these results already");
+    if count == 0 {
+        if missing.len() < outcome.tools.len() {
+            say("note: the lockfile records these results already");
+        }
         return Ok(());
     }
     let edit = pin::LockfileEdit { count, what: "evaluations recorded" };
     pin::changed(settings, &lock, &former, edit).map(|_| ())
 }
 
-/// Records an evaluation beside each version with this definition that is not revoked, and returns how many there are.
-fn record(lock: &mut Lockfile, tool: &EvaluatedTool, evaluation: &RecordedEvaluation) -> usize {
+/// Records an evaluation beside each version with this definition that is not revoked, and returns how many had another
+/// one; `None` if there is no such version.
+fn record(
+    lock: &mut Lockfile,
+    tool: &EvaluatedTool,
+    evaluation: &RecordedEvaluation,
+) -> Option<usize> {
     let key = (ItemKind::Tool, tool.name.name.clone());
     let locked = lock.servers.get_mut(&tool.name.server);
     let versions = locked.and_then(|locked| locked.offers.get_mut(&key));
     let is = |version: &&mut LockedVersion| {
         Some(version.digest) == tool.offer.digest() && version.state != ApprovalState::Revoked
     };
-    let mut count = 0;
-    for version in versions.into_iter().flatten().filter(is) {
+    let mut versions = versions.into_iter().flatten().filter(is).peekable();
+    versions.peek()?;
+    let mut changed = 0;
+    for version in versions {
         // The time of an evaluation that came to the same is not changed, so that the file stays the same too.
         let is_same = |known: &RecordedEvaluation| {
             known.digest == evaluation.digest && known.result == evaluation.result
         };
         if !version.evaluation.as_ref().is_some_and(is_same) {
             version.evaluation = Some(evaluation.clone());
+            changed += 1;
         }
-        count += 1;
     }
-    count
+    Some(changed)
 }
