@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use e2e::Era;
-use e2e::client::Client;
+use e2e::client::{Client, raw, raw_from};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Call, Server, answer, ok};
 use e2e::{ERAS, eventually};
@@ -190,7 +190,8 @@ fn a_judge_that_does_not_answer_is_given_up_and_left_alone() {
             }
         });
         let mut config = config(&server(era, file_tools()), &server(era, mail_tools()));
-        let more = ", circuitBreaker: {failures: 2, openFor: 1h}";
+        // The rate is not what the third search runs into: a question that is not sent costs nothing.
+        let more = ", circuitBreaker: {failures: 2, openFor: 1h}, rate: 2/h";
         config.more = judged_by(&judge, more).replace("timeout: 20s", "timeout: 50ms");
         let gateway = config.start();
         let ana = client(&gateway, "/search", era, ANA);
@@ -206,13 +207,7 @@ fn a_judge_that_does_not_answer_is_given_up_and_left_alone() {
 #[test]
 fn nobody_waits_for_the_questions_of_others() {
     for era in ERAS {
-        let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let held = Arc::clone(&gate);
-        let judge = Server::start(move |_, stream| {
-            let opened = held.1.wait_while(held.0.lock().unwrap(), |is_open| !*is_open);
-            drop(opened.unwrap());
-            stream.write_all(&says("{\"order\":[3]}")).is_ok()
-        });
+        let (judge, gate) = waiting_judge("{\"order\":[3]}");
         let mut config = config(&server(era, file_tools()), &server(era, mail_tools()));
         config.more = judged_by(&judge, ", maxConcurrent: 2, maxConcurrentPerCaller: 1, rate: 2/h");
         let gateway = config.start();
@@ -233,6 +228,78 @@ fn nobody_waits_for_the_questions_of_others() {
             judged(&gateway)
         });
         assert_eq!((outcomes, judge.calls().len()), (["answered", "rate"].map(str::to_owned), 2));
+    }
+}
+
+/// A judge that waits until it may answer, and what opens it.
+fn waiting_judge(says_then: &'static str) -> (Server, Arc<(Mutex<bool>, Condvar)>) {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let held = Arc::clone(&gate);
+    let judge = Server::start(move |_, stream| {
+        let opened = held.1.wait_while(held.0.lock().unwrap(), |is_open| !*is_open);
+        drop(opened.unwrap());
+        stream.write_all(&says(says_then)).is_ok()
+    });
+    (judge, gate)
+}
+
+#[test]
+fn what_is_revoked_while_the_judge_thinks_is_not_answered() {
+    for era in ERAS {
+        let (judge, gate) = waiting_judge("{\"order\":[2,1]}");
+        let folder = Folder::new();
+        let token = folder.path().join("token");
+        fs::write(&token, "operator-secret").unwrap();
+        let mut config = config(&server(era, file_tools()), &server(era, mail_tools()));
+        config.more = judged_by(&judge, "");
+        config.ops =
+            format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
+        let gateway = config.start();
+        let ana = client(&gateway, "/search", era, ANA);
+        let after = std::thread::scope(|scope| {
+            let searching = scope.spawn(|| found(&ana, QUERY));
+            let asked = eventually("the question", || judge.calls().pop());
+            assert!(question(&asked).to_string().contains("delete_file"), "{}", asked.body);
+            let body = r#"{"tools":["files/delete_file"]}"#;
+            let text = format!(
+                "POST /revocations HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer operator-secret\r\n\
+                 content-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            assert_eq!(raw(gateway.ops.unwrap(), text.as_bytes()).status, 200);
+            *gate.0.lock().unwrap() = true;
+            gate.1.notify_all();
+            searching.join().unwrap()
+        });
+        assert!(after.len() > 2 && !after.contains(&"delete_file".to_owned()), "{after:?}");
+        assert_eq!(judged(&gateway), "answered");
+        let tools = &gateway.last()["listed"];
+        assert!(!tools.to_string().contains("delete_file"), "{tools}");
+    }
+}
+
+#[test]
+fn callers_without_credentials_are_told_apart_by_their_networks() {
+    for era in ERAS {
+        let (judge, next) = judge();
+        answers(&next, says("{\"order\":[2]}"));
+        let mut config = config(&server(era, file_tools()), &server(era, mail_tools()));
+        config.more = judged_by(&judge, ", rate: 1/h");
+        config.authentication = "[apiKey, anonymous]".into();
+        config.identity += "\nanonymous: {groups: [dev]}";
+        let gateway = config.start();
+        let caller = Client::connect(gateway.address, "/search", era, None);
+        let asks = |from: u8, query: &str| {
+            let params = json!({ "name": "find_tools", "arguments": { "query": query } });
+            let bytes = caller.call_bytes(&json!(7), &params);
+            let answer = raw_from([127, 0, 0, from].into(), gateway.address, &bytes);
+            assert_eq!(answer.status, 200, "{answer:?}");
+            judged(&gateway)
+        };
+        assert_eq!([1, 2].map(|from| asks(from, QUERY)), ["answered", "answered"]);
+        assert_eq!([1, 2].map(|from| asks(from, QUERY)), ["cached", "cached"]);
+        assert_eq!(asks(1, &format!("{QUERY}!")), "rate");
+        assert_eq!(judge.calls().len(), 2);
     }
 }
 

@@ -213,7 +213,7 @@ impl Selection {
         let Some(services) = services else { return RankedTools { ranking, judged: None } };
         let judged = services.judged(request, &ranking.hits, &self.tools);
         let order = judged.as_ref().map_or(&[][..], |judged| &judged.order);
-        let ranking = self.index.judged(ranking, &self.search(self.limit), order);
+        let ranking = Index::judged(ranking, &self.search(self.limit), order);
         RankedTools { ranking, judged }
     }
 

@@ -163,10 +163,17 @@ impl Gateway {
         entry: &mut ReadEntry,
         id: &Id,
     ) -> Result<Body, Failure> {
-        let ShownLists { shown, missing } = lists;
+        let ShownLists { shown, mut missing } = lists;
         let asked = find.query.clone();
-        let (searched, judged) = self.ranked(arrived, &shown, find).await?;
+        let (mut searched, judged) = self.ranked(arrived, &shown, find).await?;
         entry.judged = judged;
+        if self.selection_services.are_configured() && !self.is_current(arrived, &shown) {
+            // The search has waited for a service, and something was revoked or approved meanwhile.
+            let permits = self.listable(arrived, ItemKind::Tool, entry);
+            let present = self.shown_lists(arrived, ItemKind::Tool, permits, entry).await?;
+            searched.keep_listed(&shown, &present.shown);
+            missing = present.missing;
+        }
         let renames = arrived.route.renames();
         let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
         if self.selection.record == RequestRecording::Queries {
@@ -177,6 +184,12 @@ impl Gateway {
         // The best one is to be forgotten last.
         self.load(arrived, entry, found.tools.iter().rev().map(|tool| tool.name.clone()).collect());
         Ok(answers::found(id, arrived.inbound.version.era(), &found))
+    }
+
+    /// Whether the lists are what the caller is shown under the facts that are in force now.
+    fn is_current(&self, arrived: &DecodedRequest, shown: &[CallerListing]) -> bool {
+        let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
+        shown.iter().all(|(_, written)| self.policy.holds(&facts, written.view(), principal))
     }
 
     /// What is said of the tools that a search found.

@@ -15,7 +15,7 @@ use policy_core::base::work::WorkBudget;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 use selector::fusion::{Signals, Strategy};
-use selector::index::Search;
+use selector::index::{Index, Search};
 use selector::model::Model;
 use selector::query::Query;
 use selector::ranking::{Hit, Ranking, ToolIndex};
@@ -58,6 +58,24 @@ pub(super) struct SearchedLists {
 }
 
 impl SearchedLists {
+    /// Drops the tools that the present lists of the caller lack, or have with another definition.
+    pub(super) fn keep_listed(&mut self, shown: &[CallerListing], present: &[CallerListing]) {
+        let is_listed = |hit: &Hit| {
+            let place = (*self.places.get(hit.tool.0 as usize)?)?;
+            let (listing, written) = shown.get(place.list)?;
+            let (server, item) = (listing.catalog().server(), written.items().get(place.item)?);
+            let of_server = present.iter().filter(|(one, _)| one.catalog().server() == server);
+            let mut same = of_server.flat_map(|(_, written)| {
+                let items = written.items().iter();
+                items.filter(|one| one.own_name() == item.own_name()).map(|one| (written, one))
+            });
+            let (now, one) = same.next()?;
+            let is_same = one.name() == item.name();
+            (is_same && now.definition(one) == written.definition(item)).then_some(())
+        };
+        self.ranking.hits.retain(|hit| is_listed(hit).is_some());
+    }
+
     /// The tools that were found, by their servers and the names that these use.
     fn tools(&self, shown: &[CallerListing]) -> Vec<HistoryTool> {
         let tool = |hit: &Hit| {
@@ -106,7 +124,8 @@ impl SelectionServices {
         Ok(Self { judge: judge.transpose()?, embeddings: embeddings.transpose()? })
     }
 
-    const fn are_configured(&self) -> bool {
+    /// Whether there are any, so that a search may wait for them.
+    pub(super) const fn are_configured(&self) -> bool {
         self.judge.is_some() || self.embeddings.is_some()
     }
 }
@@ -150,7 +169,8 @@ impl Gateway {
     ) -> Result<(SearchedLists, Option<SelectionOutcome>), Failure> {
         let services = &self.selection_services;
         let SearchInput { query, limit, signals, .. } = input;
-        let holder = Holder::Caller(Arc::clone(&arrived.caller.principal));
+        // Callers without credentials are one principal: their networks tell them apart.
+        let holder = arrived.holder.clone();
         let sent = self.sendable(arrived, &query).await;
         let now = self.clock.instant();
         let embedding = match (&services.embeddings, &sent) {
@@ -178,7 +198,7 @@ impl Gateway {
         let weights = self.selection.weights;
         let search = Search { strategy: Strategy::Fused, limit, weights: &weights };
         let ranking = std::mem::take(&mut searched.ranking);
-        searched.ranking = searched.index.index().judged(ranking, &search, &order);
+        searched.ranking = Index::judged(ranking, &search, &order);
         Ok((searched, outcome))
     }
 
@@ -194,7 +214,8 @@ impl Gateway {
         self.inspect(&arrived.caller.principal, bytes, look).await.ok().flatten()
     }
 
-    /// Searches the lists: on this thread if they are in the index and not long, in the offload pool otherwise.
+    /// Searches the lists: on this thread if they are in the index, neither is long, and no embeddings are compared; in the
+    /// offload pool otherwise.
     async fn searched(
         &self,
         arrived: &DecodedRequest,
@@ -205,17 +226,17 @@ impl Gateway {
         let index = arrived.route.discovery.as_ref().ok_or_else(lacking)?.index();
         let count: usize = shown.iter().map(|(_, written)| written.items().len()).sum();
         let known = index.current();
-        let is_short = count <= MAX_INLINE_TOOLS;
+        let embeddings = self.selection_services.embeddings.clone();
+        let is_short = embeddings.is_none() && count.max(known.index().len()) <= MAX_INLINE_TOOLS;
         let places = is_short.then(|| known.places(shown)).flatten();
         let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
         let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
         let lists = shown.to_vec();
-        let weights = self.selection.weights;
-        let embeddings = self.selection_services.embeddings.clone();
-        let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, _: &WorkBudget| {
+        let (weights, now) = (self.selection.weights, self.clock.instant());
+        let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {
             let (index, places) = match places {
                 Some(places) => (known, places),
-                None => index.with(&lists),
+                None => index.with(&lists, budget),
             };
             let query = Query::new(Model::built_in(), &input.query);
             let search =
@@ -225,7 +246,7 @@ impl Gateway {
             let embedding = |tool: ToolIndex| {
                 let (embeddings, request) =
                     embeddings.as_deref().zip(input.embedding.as_deref())?;
-                embeddings.cosine(request, index.text_digest(tool)?)
+                embeddings.cosine(request, index.text_digest(tool)?, now)
             };
             let signals = input.signals.signals(&query, &lists);
             let signals = |tool: ToolIndex| {
@@ -236,7 +257,7 @@ impl Gateway {
                 index.index().search_embedded(&query, &search, is_listed, signals, embedding);
             let lacking = embeddings
                 .as_deref()
-                .map(|embeddings| lacking_embeddings(embeddings, &index, is_listed));
+                .map(|embeddings| lacking_embeddings(embeddings, &index, now, is_listed));
             (SearchedLists { index, places, query, ranking }, lacking.unwrap_or_default())
         };
         let searched = self.inspect(&arrived.caller.principal, bytes, look).await;
@@ -244,21 +265,26 @@ impl Gateway {
         if let Some(embeddings) = self.selection_services.embeddings.as_ref()
             && !lacking.is_empty()
         {
-            embeddings.want(lacking, &self.tasks);
+            embeddings.want(lacking, now, &self.tasks);
         }
         Ok(searched)
     }
 }
 
-/// The listed definitions without an embedding: the digest of the text of each, and the text.
+/// The listed definitions without an embedding, if there is room for more: the digest of the text of each, and the text.
+/// Those that have one are noted as used at `now`.
 fn lacking_embeddings(
     embeddings: &ToolEmbeddings,
     index: &BuiltIndex,
+    now: Instant,
     is_listed: impl Fn(ToolIndex) -> bool,
 ) -> Vec<(CacheKey, String)> {
+    if embeddings.is_full(now) {
+        return Vec::new();
+    }
     let tools = (0..).map(ToolIndex).take(index.index().len()).filter(|tool| is_listed(*tool));
     let digests = tools.filter_map(|tool| Some((tool, *index.text_digest(tool)?)));
-    let lacking = digests.filter(|(_, digest)| !embeddings.has(digest)).take(MAX_NOTED);
+    let lacking = digests.filter(|(_, digest)| !embeddings.has(digest, now)).take(MAX_NOTED);
     lacking
         .map(|(tool, digest)| {
             (digest, crate::outbound::embeddings::text_of(&index.signature(tool)))

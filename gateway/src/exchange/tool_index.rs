@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use json::{Document, JsonBounds};
+use policy_core::base::work::WorkBudget;
 use selector::index::{Index, MAX_TOOLS, PreparedTool};
 use selector::model::Model;
 use selector::ranking::ToolIndex;
@@ -31,6 +32,10 @@ const BESIDE: usize = 1024;
 const DERIVED: usize = 5;
 /// Most bytes of a definition whose words count: the words that are read of it are no longer.
 const MAX_READ: usize = 32 * 1024;
+/// Units of work that reading a byte of a definition takes, and the bytes that reading any definition counts for at least:
+/// together less than a message of that length may cost.
+const READING: usize = 32;
+const LEAST_READ: usize = 128;
 
 /// What identifies a definition as it is shown, with its server.
 type DefinitionDigest = [u8; 32];
@@ -171,12 +176,14 @@ impl ToolIndexCache {
         self.current.load_full()
     }
 
-    /// An index with all definitions of the lists, and where those are in the lists. What does not fit is left out.
+    /// An index with all definitions of the lists, and where those are in the lists. What does not fit is left out, and so
+    /// is a definition whose reading takes more work than is left of `budget`; a later search reads it if that one can.
     ///
     /// It reads the definitions that it lacks, and is not for threads that serve clients.
     pub(super) fn with(
         &self,
         lists: &[CallerListing],
+        budget: &WorkBudget,
     ) -> (Arc<BuiltIndex>, Vec<Option<ListedPlace>>) {
         for (listing, written) in lists {
             let _computed = written.digests(listing.catalog().server());
@@ -206,10 +213,24 @@ impl ToolIndexCache {
         }
         let read = |key: ToolKey| {
             let tool = known.tools.get(&key).cloned();
-            let tool = tool.or_else(|| wanted.get(&key).and_then(|one| one.read(lists)));
+            let tool = tool.or_else(|| wanted.get(&key).and_then(|one| one.read(lists, budget)));
             Some((key, tool?))
         };
-        let built = Arc::new(BuiltIndex::build(chosen.into_keys().filter_map(read).collect()));
+        let wanted_count = chosen.len();
+        let tools: BTreeMap<_, _> = chosen.into_keys().filter_map(read).collect();
+        if tools.len() < wanted_count {
+            tracing::warn!(
+                event = "discovery.index_full",
+                wanted = wanted_count,
+                kept = tools.len(),
+                "some tools of a route are not found by words: reading them takes too much work"
+            );
+        }
+        if tools.keys().eq(known.tools.keys()) {
+            let places = known.places_of_known(lists);
+            return (known, places);
+        }
+        let built = Arc::new(BuiltIndex::build(tools));
         self.current.store(Arc::clone(&built));
         let places = built.places_of_known(lists);
         (built, places)
@@ -225,10 +246,13 @@ struct WantedTool {
 }
 
 impl WantedTool {
-    fn read(&self, lists: &[CallerListing]) -> Option<KnownTool> {
+    fn read(&self, lists: &[CallerListing], budget: &WorkBudget) -> Option<KnownTool> {
         let (listing, written) = lists.get(self.place.list)?;
         let item = written.items().get(self.place.item)?;
         let definition = written.definition(item);
+        if !affords(budget, definition.len()) {
+            return None;
+        }
         let server = listing.catalog().server().as_str();
         Some(KnownTool {
             bytes: self.bytes,
@@ -268,6 +292,13 @@ impl BuiltIndex {
     }
 }
 
+/// Takes the work of reading a definition of so many bytes from the budget. One that is too long for what is left takes
+/// nothing, so that it costs no other definition its place.
+fn affords(budget: &WorkBudget, bytes: usize) -> bool {
+    let units = bytes.saturating_add(LEAST_READ).saturating_mul(READING);
+    u64::try_from(units).is_ok_and(|units| units <= budget.left()) && budget.spend(units)
+}
+
 /// Whether definitions of these sizes fit together.
 fn fits(sizes: &BTreeMap<ToolKey, usize>) -> bool {
     sizes.len() <= MAX_KNOWN_TOOLS.min(MAX_TOOLS)
@@ -293,4 +324,26 @@ fn cut(sizes: BTreeMap<ToolKey, usize>) -> BTreeMap<ToolKey, usize> {
         );
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use policy_core::base::work::WorkBudget;
+
+    use super::{LEAST_READ, READING, affords};
+
+    #[test]
+    fn a_definition_that_takes_too_much_work_costs_no_other_one_its_place() {
+        let budget = WorkBudget::new(3 * 1024 * READING as u64);
+        let most = 3 * 1024 - LEAST_READ;
+        assert!(!affords(&budget, most + 1) && budget.spent() == 0);
+        assert!(affords(&budget, 1024 - LEAST_READ) && affords(&budget, 1024 - LEAST_READ));
+        assert!(!affords(&budget, 1025 - LEAST_READ) && !affords(&budget, usize::MAX));
+        assert!(affords(&budget, 1024 - LEAST_READ) && !affords(&budget, 0));
+        // What a list may cost is enough for its own definitions, also for the shortest ones.
+        for (count, bytes) in [(16 * 1024, 60), (1, 1 << 20), (64, 64 * 1024)] {
+            let budget = WorkBudget::for_bytes(count * bytes, 1 << 30);
+            assert!((0..count).all(|_| affords(&budget, bytes)), "{count} of {bytes} bytes");
+        }
+    }
 }

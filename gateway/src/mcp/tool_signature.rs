@@ -4,6 +4,9 @@
 //! The words are the server's, as the list shows them. They are cut, and stay on their line: a name that is no plain word
 //! is written as a JSON string in ASCII, and blanks of any kind become one space.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use json::{Value, write_ascii};
 use policy_core::base::hidden::Hidden;
 
@@ -47,12 +50,20 @@ impl ToolSignature {
 /// The parameters with their types, the required ones first.
 fn parameters(schema: Option<Value<'_>>) -> Vec<String> {
     let Some(schema) = schema else { return Vec::new() };
-    let required: Vec<_> = schema.get("required").into_iter().flat_map(Value::items).collect();
-    let is_required = |name: &str| required.iter().any(|one| one.is_text(name));
+    let required = schema.get("required").into_iter().flat_map(Value::items);
+    let required = required.filter_map(Value::as_str).collect();
+    written(schema.get("properties").into_iter().flat_map(Value::members), &required)
+}
+
+/// The first of the properties, the required ones first. The server chooses how many properties and required names there
+/// are, so no more properties are read than it takes to know which are shown.
+fn written<'a>(
+    properties: impl Iterator<Item = (Cow<'a, str>, Value<'a>)>,
+    required: &BTreeSet<Cow<'a, str>>,
+) -> Vec<String> {
     let mut written = [Vec::new(), Vec::new()];
-    let properties = schema.get("properties").into_iter().flat_map(Value::members);
     for (name, schema) in properties {
-        let is_optional = !is_required(&name);
+        let is_optional = !required.contains(&name);
         let mark = if is_optional { "?" } else { "" };
         let parameter = || format!("{}{mark}: {}", word(&name, MAX_WORD), type_of(schema, 0));
         let [first, second] = &mut written;
@@ -60,6 +71,12 @@ fn parameters(schema: Option<Value<'_>>) -> Vec<String> {
         // One more tells that some were cut.
         if list.len() <= MAX_PARAMETERS {
             list.push(parameter());
+        }
+        let [first, second] = &written;
+        // Nothing that follows is shown: there are required ones enough, or none is left to come.
+        let is_full = first.len() > MAX_PARAMETERS;
+        if is_full || first.len() >= required.len() && second.len() > MAX_PARAMETERS {
+            break;
         }
     }
     let mut written = written.concat();
@@ -161,7 +178,7 @@ fn first_sentence(text: &str) -> String {
 mod tests {
     use json::{Document, JsonBounds};
 
-    use super::ToolSignature;
+    use super::{MAX_PARAMETERS, ToolSignature, written};
 
     fn signature(definition: &str) -> ToolSignature {
         let text = definition.to_owned().into();
@@ -197,6 +214,36 @@ mod tests {
         assert!(!whole.contains(['\n', '\u{2028}']), "{whole:?}");
         assert!(read.call.starts_with("\"a) -> Deletes"), "{whole:?}");
         assert!(read.call.contains("(\"p\\n: string)\"?: \"x\\n,y\")"), "{whole:?}");
+    }
+
+    #[test]
+    fn no_more_properties_are_read_than_it_takes_to_know_which_are_shown() {
+        const ALL: usize = 20_000;
+        let document = Document::parse("{}".to_owned().into(), &JsonBounds::ANSWER).unwrap();
+        let read = |required: std::ops::Range<usize>| {
+            let mut count = 0;
+            let names = required.map(|n| format!("p{n}").into()).collect();
+            let properties = (0..ALL).map(|n| (format!("p{n}").into(), document.root()));
+            let shown = written(properties.inspect(|_| count += 1), &names);
+            (count, shown)
+        };
+        let (count, shown) = read(0..ALL);
+        assert_eq!((count, shown.len()), (MAX_PARAMETERS + 1, MAX_PARAMETERS + 1));
+        assert_eq!((&*shown[0], &*shown[MAX_PARAMETERS]), ("p0: any", "…"));
+        assert_eq!(read(0..0).0, MAX_PARAMETERS + 1);
+        // A required one that comes last stands first all the same.
+        let (count, shown) = read(ALL - 1..ALL);
+        assert_eq!((count, &*shown[0], &*shown[1]), (ALL, "p19999: any", "p0?: any"));
+        // As a definition, with names that are escaped and names that are not there.
+        let properties: Vec<_> = (0..ALL).map(|n| format!("\"p{n}\":{{}}")).collect();
+        let required: Vec<_> = (1..ALL).rev().map(|n| format!("\"\\u0070{n}\"")).collect();
+        let text = format!(
+            r#"{{"name":"n","inputSchema":{{"required":["x",{}],"properties":{{{}}}}}}}"#,
+            required.join(","),
+            properties.join(",")
+        );
+        let call = signature(&text).call;
+        assert!(call.starts_with("n(p1: any, p2: any,") && call.ends_with(", …)"), "{call}");
     }
 
     #[test]

@@ -107,6 +107,10 @@ impl ModelService {
     /// What came of it instead.
     pub async fn ask(&self, holder: &Holder, body: Bytes) -> Result<Bytes, SelectionOutcome> {
         let share = self.shares.take(holder, 1).map_err(|_taken| SelectionOutcome::Busy)?;
+        // Looked at first, so that nobody pays for a question that is not sent.
+        if self.circuit.is_paused(self.clock.instant()) {
+            return Err(SelectionOutcome::CircuitOpen);
+        }
         if !self.is_within_rate(holder, self.clock.instant()) {
             return Err(SelectionOutcome::Rate);
         }
@@ -228,6 +232,12 @@ struct CircuitState {
     until: Option<Instant>,
 }
 
+impl CircuitState {
+    fn is_paused(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
 impl ServiceCircuit {
     /// A closed circuit.
     #[must_use]
@@ -235,14 +245,20 @@ impl ServiceCircuit {
         Self { bounds, state: Mutex::default() }
     }
 
+    /// Whether no question goes through at `now`. Unlike [`Self::admits`] it takes nobody's turn.
+    pub fn is_paused(&self, now: Instant) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_paused(now)
+    }
+
     /// Whether a question goes through at `now`. If a pause has ended, it is the only one until the next has passed.
     pub fn admits(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(until) = state.until else { return true };
-        if now < until {
+        if state.is_paused(now) {
             return false;
         }
-        state.until = now.checked_add(self.bounds.open_for);
+        if state.until.is_some() {
+            state.until = now.checked_add(self.bounds.open_for);
+        }
         true
     }
 
@@ -285,7 +301,8 @@ mod tests {
         assert!(circuit.admits(at(0)) && !circuit.failed(at(0)) && !circuit.answered());
         assert!(circuit.admits(at(1)) && !circuit.failed(at(1)), "an answer begins the count anew");
         assert!(circuit.admits(at(2)) && circuit.failed(at(2)));
-        assert!(!circuit.admits(at(31)));
+        assert!(!circuit.admits(at(31)) && circuit.is_paused(at(31)));
+        assert!(!circuit.is_paused(at(32)) && !circuit.is_paused(at(32)), "to look takes no turn");
         assert!(circuit.admits(at(32)) && !circuit.admits(at(33)), "one goes to see");
         assert!(!circuit.failed(at(34)) && !circuit.admits(at(63)));
         assert!(circuit.admits(at(64)) && circuit.answered());

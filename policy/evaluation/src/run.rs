@@ -7,7 +7,7 @@ use json::Fragment;
 use policy_core::base::work::WorkBudget;
 use policy_core::schema::declared::undeclared;
 use selector::fusion::{Signals, Strategy, Weights};
-use selector::index::{MAX_LIMIT, Search};
+use selector::index::{Index, MAX_LIMIT, Search};
 use selector::ranking::{Hit, Ranking, ToolIndex};
 
 use crate::example::{Example, ExpectedOutcome};
@@ -212,7 +212,7 @@ impl EvaluationRun<'_> {
         let search = Search { strategy: Strategy::Fused, limit, weights: &self.weights };
         let index = &self.definitions.index;
         let ranking = index.search(&one.query, &search, |_| true, |_| Signals::default());
-        if order.is_empty() { ranking } else { index.judged(ranking, &search, order) }
+        if order.is_empty() { ranking } else { Index::judged(ranking, &search, order) }
     }
 
     /// The tools that come first in another order than that of the selector.

@@ -54,7 +54,8 @@ pub struct Weights {
     pub history: f32,
     /// What is lost if [`Signals::available`] is 0.
     pub available: f32,
-    /// How much [`Signals::judged`] counts. The default is more than scores differ by, so that the judge's order stands.
+    /// How much [`Signals::judged`] counts. If it is above 0, the order of a judge stands in
+    /// [`crate::index::Index::judged`], whatever the scores are.
     pub judged: f32,
     /// How much [`Scores::embedding`] counts, as far as it is above the mean of the tools that the caller may use.
     pub embedding: f32,

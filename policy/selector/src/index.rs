@@ -272,18 +272,23 @@ impl Index {
         Ranking { hits, ambiguity }
     }
 
-    /// The same answer after a judge has said which of its tools fit, the best one first: the answer of a search in which
-    /// these had their places in [`Signals::judged`]. It has the tools that it had, and no other.
+    /// The same answer after a judge has said which of its tools fit, the best one first. It has the tools that it had, and
+    /// no other. Those that the judge names come first, in its order, whatever their scores are; the others follow by their
+    /// scores. If [`crate::fusion::Weights::judged`] is not above 0, or the judge names none of the tools, the order stays.
     #[must_use]
-    pub fn judged(&self, ranking: Ranking, search: &Search<'_>, order: &[ToolIndex]) -> Ranking {
-        let (mut hits, named) = (ranking.hits, order.len());
-        for hit in &mut hits {
-            let place = order.iter().position(|tool| *tool == hit.tool);
-            let judged = place.map_or(0.0, |place| part(named.saturating_sub(place), named));
-            hit.score += search.weights.judged * judged;
+    pub fn judged(ranking: Ranking, search: &Search<'_>, order: &[ToolIndex]) -> Ranking {
+        let Ranking { mut hits, mut ambiguity } = ranking;
+        let places: BTreeMap<_, _> = order.iter().rev().zip(1..).collect();
+        let place = |hit: &Hit| places.get(&hit.tool).copied().unwrap_or(0);
+        if search.weights.judged > 0.0 && hits.iter().any(|hit| place(hit) > 0) {
+            for hit in &mut hits {
+                hit.score += search.weights.judged * part(place(hit), order.len());
+            }
+            let by_place = |one: &Hit, other: &Hit| place(other).cmp(&place(one));
+            hits.sort_by(|one, other| by_place(one, other).then_with(|| by_score(one, other)));
+            // The judge prefers one.
+            ambiguity = None;
         }
-        hits.sort_by(by_score);
-        let ambiguity = self.ambiguity(&hits, search.weights.close);
         hits.truncate(search.limit.min(MAX_LIMIT));
         Ranking { hits, ambiguity }
     }

@@ -217,11 +217,11 @@ fn a_judge_orders_what_was_found_and_names_nothing_else() {
     let all: Vec<_> = (0..25).map(ToolIndex).collect();
     let absent: Vec<_> = all.iter().copied().filter(|tool| !usual.contains(tool)).collect();
     let reversed: Vec<_> = usual.iter().rev().copied().collect();
-    assert_eq!(tools(&index.judged(found.clone(), &wide, &reversed)), reversed);
-    assert_eq!(tools(&index.judged(found.clone(), &wide, &absent)), usual);
-    assert_eq!(index.judged(found.clone(), &wide, &[]), found);
+    assert_eq!(tools(&Index::judged(found.clone(), &wide, &reversed)), reversed);
+    assert_eq!(tools(&Index::judged(found.clone(), &wide, &absent)), usual);
+    assert_eq!(Index::judged(found.clone(), &wide, &[]), found);
     let narrow = Search { limit: 3, ..wide };
-    let judged = index.judged(found.clone(), &narrow, &[usual[7], absent[0], usual[2]]);
+    let judged = Index::judged(found.clone(), &narrow, &[usual[7], absent[0], usual[2]]);
     assert_eq!(tools(&judged), [usual[7], usual[2], usual[0]]);
     assert_eq!(judged.ambiguity, None, "the judge prefers one");
     // It is the search with the places as signals.
@@ -231,7 +231,40 @@ fn a_judge_orders_what_was_found_and_names_nothing_else() {
     };
     let signals = |tool| Signals { judged: place(tool), ..Signals::default() };
     let searched = index.search(&query, &wide, |_| true, signals);
-    assert_eq!(searched, index.judged(found, &wide, &reversed));
+    assert_eq!(searched, Index::judged(found, &wide, &reversed));
+}
+
+#[test]
+fn the_order_of_a_judge_stands_whatever_the_scores_are() {
+    let (index, usual) = (index(&ordinary()), Weights::default());
+    let query =
+        Query::new(Model::built_in(), "delete, read, list, send or open a file, message or ticket");
+    let wide = Search { strategy: Strategy::Fused, limit: 20, weights: &usual };
+    let mut found = index.search(&query, &wide, |_| true, |_| Signals::default());
+    let first = found.hits[0].clone();
+    // As many as a judge may be asked about, with scores that differ by more than the places count.
+    found.hits = (0..20_u8)
+        .map(|n| Hit {
+            tool: ToolIndex(n.into()),
+            score: 100.0 / f32::from(n + 1),
+            ..first.clone()
+        })
+        .collect();
+    let tools = |ranking: &Ranking| ranking.hits.iter().map(|hit| hit.tool.0).collect::<Vec<_>>();
+    let order = |tools: &[u32]| tools.iter().copied().map(ToolIndex).collect::<Vec<_>>();
+    let reversed: Vec<_> = (0..20).rev().collect();
+    let judged = Index::judged(found.clone(), &wide, &order(&reversed));
+    assert_eq!((tools(&judged), judged.ambiguity), (reversed.clone(), None));
+    let some = Index::judged(found.clone(), &wide, &order(&[19, 7]));
+    let others = (0..20).filter(|n| ![19, 7].contains(n));
+    assert_eq!(tools(&some), [19, 7].into_iter().chain(others).collect::<Vec<_>>());
+    // A weight that is small switches it on, and 0 off.
+    let small = Weights { judged: 0.001, ..usual };
+    let search = Search { weights: &small, ..wide };
+    assert_eq!(tools(&Index::judged(found.clone(), &search, &order(&reversed))), reversed);
+    let off = Weights { judged: 0.0, ..usual };
+    let search = Search { weights: &off, ..wide };
+    assert_eq!(Index::judged(found.clone(), &search, &order(&reversed)), found);
 }
 
 #[test]
