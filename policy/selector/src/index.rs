@@ -251,8 +251,8 @@ impl Index {
         let scoring = Scoring::of(self, query);
         let (found, best) = self.found(&scoring, query, search.strategy, allowed, embedding);
         let scored = found.into_iter().map(|(tool, scores)| {
-            let score = fuse(search.strategy, search.weights, scores, signals(tool), best);
-            Hit { tool, score, scores, matches: Vec::new() }
+            let parts = fuse(search.strategy, search.weights, scores, signals(tool), best);
+            Hit { tool, score: parts.sum(), scores, parts, matches: Vec::new() }
         });
         let mut hits: Vec<_> = scored.collect();
         let shown = search.limit.min(MAX_LIMIT);
@@ -280,7 +280,8 @@ impl Index {
         for hit in &mut hits {
             let place = order.iter().position(|tool| *tool == hit.tool);
             let judged = place.map_or(0.0, |place| part(named.saturating_sub(place), named));
-            hit.score += search.weights.judged * judged;
+            hit.parts.judged = search.weights.judged * judged;
+            hit.score = hit.parts.sum();
         }
         hits.sort_by(by_score);
         let ambiguity = self.ambiguity(&hits, search.weights.close);
