@@ -153,6 +153,9 @@ fn what_is_wrong_with_an_example_fails_the_evaluation() {
         let output = eval(folder.path(), &[]);
         assert_eq!(output.status.code(), Some(5), "{lines}");
         assert!(printed(&output).contains(expected), "{expected}: {}", printed(&output));
+        // An example without an id is named by its place, once.
+        let human = printed(&output);
+        assert!(human.contains("\nwrong   close_ticket.examples.jsonl:1\n"), "{human}");
     }
     // Limits beside the examples refuse what the schema accepts.
     let forbidden = r#"{"query": "close it", "arguments": {"id": "T-1"}, "forbiddenArguments": {"id": "x; y"}}"#;

@@ -87,7 +87,7 @@ const MISTAKES: [Mistake; 47] = [
         edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
         at: "PORTCULLIS_NOT_SET",
         message: "secret not found in the environment variable `PORTCULLIS_NOT_SET`: it is not set, or not UTF-8",
-        help: "put it there; `validate --elsewhere` checks a configuration for another machine",
+        help: "set it and restart the gateway with it, or use `fromFile`; `validate --elsewhere` checks a configuration for another machine",
     },
     Mistake {
         edits: &[("9901", "9901\n  token: {fromFile: /no/such/token}")],

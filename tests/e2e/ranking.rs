@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use e2e::client::{Answer, Client, raw};
-use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Call, Server, answer};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -227,6 +228,11 @@ fn records_have_requests_only_where_the_configuration_says_so() {
             assert!(query.starts_with("look up a customer with "), "{query}");
             assert!(!query.contains(secret) && !query.contains("6467"), "{query}");
             assert_eq!(record["tools"], json!(names));
+            let mut command = Command::new(binary());
+            command.args(["audit", "query", "--tool", "find_tools"]).arg(gateway.audit());
+            let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            assert!(shown.contains("find_tools query look up a customer with "), "{shown}");
+            assert!(shown.contains(&format!(" tools {}", names.join(", "))), "{shown}");
             let _long = found(&ana, &"customer ".repeat(200));
             assert!(gateway.last()["query"].as_str().unwrap().len() <= 256);
             uses(&ana, &names[0], &json!({}), true);
@@ -251,7 +257,9 @@ fn an_operator_sees_how_tools_are_ranked_for_a_caller_and_why() {
     let folder = Folder::new();
     fs::write(folder.path().join("token"), "operator-secret").unwrap();
     let token = folder.path().join("token");
-    let mut config = config(&crm, &tickets, "selection: {history: {mode: on}}");
+    let judge = "judge: {url: 'http://127.0.0.1:1/v1', model: small}";
+    let more = format!("selection: {{history: {{mode: on}}, {judge}}}");
+    let mut config = config(&crm, &tickets, &more);
     config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
     let gateway = config.start();
     gateway.has_read(2);
@@ -277,6 +285,15 @@ fn an_operator_sees_how_tools_are_ranked_for_a_caller_and_why() {
     let first = &shown["tools"][0];
     assert!(first["scores"]["direction"].is_number() && first["matches"][0]["found"].is_string());
     assert_eq!((&shown["missing"], &first["signals"]["available"]), (&json!([]), &json!(1.0)));
+    // Nobody has asked the judge, and the parts are the score.
+    assert_eq!(
+        (&shown["notAsked"], &first["signals"]["judged"]),
+        (&json!(["judge"]), &Value::Null)
+    );
+    let parts = first["parts"].as_object().unwrap();
+    assert!(parts.contains_key("available") && !parts.contains_key("judged"), "{shown}");
+    let sum: f64 = parts.values().map(|part| part.as_f64().unwrap()).sum();
+    assert!((sum - first["score"].as_f64().unwrap()).abs() < 1e-5, "{shown}");
     down.store(true, Ordering::SeqCst);
     let ana = gateway.client(Era::Modern, ANA);
     (0..3).for_each(|_| drop(ana.call(BY_WORDS[0], &json!({}))));
@@ -293,6 +310,16 @@ fn an_operator_sees_how_tools_are_ranked_for_a_caller_and_why() {
     assert!(!hidden(json!({})) && hidden(json!({ "principal": "bob" })));
     assert!(hidden(json!({ "principal": "somebody", "groups": ["ops"] })));
     assert!(!hidden(json!({ "principal": "somebody" })));
+    // A principal of whom nothing is known has an answer, and a note that says so.
+    let note = |caller: Value| {
+        let mut body = json!({ "principal": "ana", "route": "/mcp", "query": ASKED });
+        body.as_object_mut().unwrap().extend(caller.as_object().unwrap().clone());
+        report(&body)["note"].as_str().map(ToOwned::to_owned)
+    };
+    assert_eq!(note(json!({})), None);
+    assert_eq!(note(json!({ "principal": "somebody", "groups": ["ops"] })), None);
+    let said = note(json!({ "principal": "somebody" })).unwrap();
+    assert!(said.contains("names no such principal"), "{said}");
     let plain = report(&json!({ "principal": "ana", "route": "/mcp", "query": ASKED }));
     assert!(plain["tools"][0]["signals"].is_null() && plain["tools"][0]["score"].is_number());
     refuses_what_is_no_question(&gateway, &asked);

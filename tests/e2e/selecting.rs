@@ -72,6 +72,11 @@ fn requests_of_a_file_get_an_answer_each() {
     let explained = &answers(&files.select(&arguments))[0];
     assert_eq!(explained["scores"][0]["tool"], "files.delete_file");
     assert!(explained["scores"][0]["semantic"].as_f64().unwrap() > 0.3, "{explained}");
+    for one in explained["scores"].as_array().unwrap() {
+        let parts = one["parts"].as_object().unwrap().values();
+        let sum: f64 = parts.map(|part| part.as_f64().unwrap()).sum();
+        assert!((sum - one["score"].as_f64().unwrap()).abs() < 1e-5, "{explained}");
+    }
 }
 
 #[test]
@@ -81,6 +86,8 @@ fn a_person_is_told_why_and_what_is_too_close() {
     let said = String::from_utf8(output.stdout).unwrap();
     for part in [
         "\n2. crm-eu.find_customer\n   score ",
+        " = shared words ",
+        "\n   before weights: shared words ",
         "words: find, customer\n",
         "they differ in:\n   tickets.find_customer: server tickets\n   crm-eu.find_customer: server crm-eu\n",
     ] {
@@ -152,6 +159,38 @@ fn the_tools_of_a_lockfile_are_those_that_the_caller_would_be_shown() {
     assert!(selected(&["--principal", "ana"]).starts_with("1. up/delete_note\n"));
     assert_eq!(selected(&["--principal", "bob"]), "1. up/read_note\n");
     assert_eq!(selected(&["--principal", "nobody"]), "no tool matches\n");
+    let said = |config: &Config, more: &[&str]| {
+        let output = config.tried(&[&["select", "get rid of a note"], more].concat());
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    let [_, noted] = said(&config, &["--principal", "nobody"]);
+    assert!(noted.contains("note: the configuration names no principal `nobody`"), "{noted}");
+    assert_eq!(said(&config, &["--principal", "bob"])[1], "");
+    // What nobody is shown is not ranked.
+    let pins = config.pins.replace('}', ", requireEvaluation: true}");
+    let unevaluated = Config { pins, ..config };
+    let [none, noted] = said(&unevaluated, &[]);
+    assert_eq!(none, "no tool matches\n");
+    assert!(noted.contains("note: 2 tools of the lockfile are withheld"), "{noted}");
+}
+
+#[test]
+fn what_is_missing_on_the_command_line_is_named() {
+    let folder = Folder::new();
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.current_dir(folder.path()).arg("select").args(arguments);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let neither = said(&["delete a note"]);
+    for part in ["there is no `portcullis.yaml` in this folder", "`-c FILE`", "`--tools FILE`"] {
+        assert!(neither.contains(part), "{neither}");
+    }
+    let no_request = said(&["-c", "portcullis.yaml"]);
+    assert!(no_request.contains("QUERY") && no_request.contains("--queries"), "{no_request}");
+    fs::write(folder.path().join("portcullis.yaml"), "{").unwrap();
+    let of_folder = said(&["delete a note"]);
+    assert!(of_folder.contains("reading `portcullis.yaml` in this folder"), "{of_folder}");
 }
 
 /// A log in which each of six callers asked ten times to delete a note, and then called this tool.
@@ -209,6 +248,8 @@ fn weights_are_advised_by_a_log_if_the_gain_is_sure() {
     for part in [
         "# 60 of 60 requests",
         "of 6 callers",
+        "# 1 different requests are among them",
+        "\n    history: 0.15\n    available: 0.3\n    judged: 20\n    embedding: 1\n    close: 0.03\n",
         "gain: 0.167 (0.167 to 0.167)",
         "\nselection:\n  weights:\n    words: ",
     ] {

@@ -833,7 +833,7 @@ fn row(record: Value<'_>) -> String {
 }
 
 /// Formats a record as `TIME OUTCOME PRINCIPAL METHOD SERVER/TOOL (REASON, RULE; FINDINGS)` in printable ASCII; for an
-/// unauthenticated caller with `from PEER ROUTE`.
+/// unauthenticated caller with `from PEER ROUTE`, for `find_tools` with `query QUERY judged OUTCOME tools NAMES`.
 fn words(record: Value<'_>) -> Vec<u8> {
     let text = |name: &str| text(record, name);
     let event = text("event").unwrap_or_default();
@@ -887,6 +887,8 @@ fn words(record: Value<'_>) -> Vec<u8> {
             word(&format!("by {by}"));
         }
     }
+    // What was asked of `find_tools`, and what came of it.
+    found(record).iter().for_each(|text| word(text));
     // The hash of the configuration that is in force from this record on.
     if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {
         word(&policy);
@@ -897,6 +899,15 @@ fn words(record: Value<'_>) -> Vec<u8> {
     }
     out.push(b'\n');
     out
+}
+
+/// What was asked of `find_tools`, what came of the judge, and the tools of the answer, as far as they are recorded.
+fn found(record: Value<'_>) -> Vec<String> {
+    let named = |name: &str| text(record, name).map(|text| format!("{name} {text}"));
+    let tools = record.get("tools").into_iter().flat_map(Value::items);
+    let tools: Vec<_> = tools.filter_map(|tool| Some(tool.as_str()?.into_owned())).collect();
+    let tools = (!tools.is_empty()).then(|| format!("tools {}", tools.join(", ")));
+    ["query", "judged"].into_iter().filter_map(named).chain(tools).collect()
 }
 
 /// The reason of an outcome, and what was found.

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use gateway::base::clock::{Clock as _, SystemClock};
 use selector::fusion::{Signals, Strategy, Weights};
 use selector::index::{Index, MAX_LIMIT, MAX_TOOLS, PreparedTool, Search};
@@ -19,7 +19,7 @@ use selector::ranking::{Ambiguity, Distinction, Hit, Ranking, ToolIndex, WordMat
 use serde_json::{Value, json};
 
 use super::printable::printable;
-use super::{complain, settings};
+use super::{USUAL, complain, named_or_usual, settings};
 use rows::{RequestRow, ToolRow, requests, tools};
 use services::{JudgedOrder, ServiceArgs, Services, WantedServices, printed_question};
 
@@ -27,19 +27,21 @@ use services::{JudgedOrder, ServiceArgs, Services, WantedServices, printed_quest
 const PRINTED_CANDIDATES: usize = 10;
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("request").required(true).args(["query", "queries"]))]
 pub(super) struct SelectArgs {
     /// The request. The answer is for people then.
-    #[arg(value_name = "QUERY", required_unless_present = "queries", conflicts_with = "queries")]
+    #[arg(value_name = "QUERY")]
     query: Option<String>,
     /// The tools, as JSON Lines: `{"tool_id", "server", "tool": {…}}`.
-    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
     /// The configuration whose `selection` ranks the tools. Without `--tools` these are those that its lockfile
-    /// approves, with the ids `SERVER/NAME`.
+    /// approves, with the ids `SERVER/NAME`. Default without `--tools`: `portcullis.yaml`.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only the tools that this principal would be shown. Default: those that the rules allow anybody.
-    #[arg(long, value_name = "ID", requires = "config", conflicts_with = "tools")]
+    /// Only the tools that this principal would be shown. Default: those that the rules allow somebody, without those that
+    /// are withheld from everybody.
+    #[arg(long, value_name = "ID", conflicts_with = "tools")]
     principal: Option<String>,
     /// Requests, as JSON Lines: `{"id", "query"}`. The answer is JSON Lines then: `{"id", "tools", "micros"}`.
     #[arg(long, value_name = "FILE")]
@@ -150,7 +152,17 @@ impl RankedTools {
 
 impl Selection {
     fn read(select: &SelectArgs) -> Result<Self, ExitCode> {
-        let configured = select.config.as_deref().map(settings).transpose()?;
+        let config = match (&select.config, &select.tools) {
+            (Some(named), _) => Some(named.clone()),
+            (None, Some(_)) => None,
+            (None, None) => Some(named_or_usual(None).ok_or_else(|| {
+                complain(&format!(
+                    "there is no `{USUAL}` in this folder: name a configuration with `-c FILE`, or a file of tools with \
+                     `--tools FILE`"
+                ))
+            })?),
+        };
+        let configured = config.as_deref().map(settings).transpose()?;
         let ranked_by = configured.as_ref().map(|configured| configured.selection.clone());
         let rows = match (&select.tools, configured) {
             (Some(file), _) => tools(file).map_err(|why| complain(&why))?,
@@ -259,6 +271,7 @@ impl Selection {
             "semantic": hit.scores.semantic,
             "embedding": hit.scores.embedding,
             "judged": judged,
+            "parts": parts(hit),
             "words": hit.matches.iter().map(matched).collect::<Vec<_>>(),
         })
     }
@@ -312,17 +325,37 @@ impl Selection {
     }
 }
 
-/// Why a tool was found, in two lines.
+/// What a search without a gateway knows nothing of.
+const OF_GATEWAY: [&str; 2] = ["history", "available"];
+
+/// What each score adds to the one that a tool is ranked by.
+fn parts(hit: &Hit) -> Value {
+    let known = hit.parts.named().into_iter().filter(|(name, _)| !OF_GATEWAY.contains(name));
+    Value::Object(known.map(|(name, part)| (name.to_owned(), json!(part))).collect())
+}
+
+/// Why a tool was found, in three lines: the parts of its score, the scores before they are weighed, and words.
 fn reasons(hit: &Hit, judged: Option<usize>) -> String {
-    let scores = hit.scores;
+    let (scores, parts) = (hit.scores, hit.parts);
+    let part = |name: &str, part: f32| format!(" + {name} {part:.3}");
+    let embedded = scores.embedding.map(|_| part("embedding", parts.embedding));
+    let placed = judged.map(|_| part("judge", parts.judged));
+    let added = embedded.unwrap_or_default() + &placed.unwrap_or_default();
     let embedding = scores.embedding.map(|cosine| format!(", embedding {cosine:.2}"));
     let judged = judged.map(|place| format!(", place {place} of the judge"));
     let more = embedding.unwrap_or_default() + &judged.unwrap_or_default();
     let words: Vec<_> = hit.matches.iter().map(matched).collect();
     let words = if words.is_empty() { "none".to_owned() } else { words.join(", ") };
     format!(
-        "   score {:.2}: shared words {:.1}, similar words {:.1}, direction {:.2}{more}\n   words: {words}\n",
-        hit.score, scores.lexical, scores.soft, scores.semantic
+        "   score {:.3} = shared words {:.3} + similar words {:.3} + direction {:.3}{added}\n   before weights: shared words \
+         {:.1}, similar words {:.1}, direction {:.2}{more}\n   words: {words}\n",
+        hit.score,
+        parts.words,
+        parts.similar_words,
+        parts.direction,
+        scores.lexical,
+        scores.soft,
+        scores.semantic
     )
 }
 

@@ -69,9 +69,17 @@ fn advised(weights: &WeightsArgs) -> Result<ExitCode, ExitCode> {
         ));
     }
     let catalogue = Catalogue::new(&settings, &rehearsal);
-    let judged: Vec<_> = uses.found.iter().filter_map(|one| catalogue.judged(one)).collect();
+    let mut asked = BTreeSet::new();
+    let mut judged = Vec::new();
+    for one in &uses.found {
+        if let Some(request) = catalogue.judged(one) {
+            asked.insert(one.query.trim().to_lowercase());
+            judged.push(request);
+        }
+    }
     let learned = learn(&judged, &current).map_err(|little| complain(&too_little(little)))?;
-    let text = told(&uses, &learned, &current);
+    let text =
+        told(LoggedCounts { all: uses.requests, different: asked.len() }, &learned, &current);
     if !learned.is_gain() {
         print_for_people(&text);
         return Err(complain(
@@ -94,19 +102,30 @@ fn too_little(little: TooLittle) -> String {
     }
 }
 
-fn told(uses: &LoggedUses, learned: &LearnedWeights, current: &Weights) -> String {
+/// How many requests a log has.
+#[derive(Clone, Copy)]
+struct LoggedCounts {
+    /// All requests for tools.
+    all: usize,
+    /// How many different texts those have that are learned from.
+    different: usize,
+}
+
+fn told(counts: LoggedCounts, learned: &LearnedWeights, current: &Weights) -> String {
     let measured = |of: Measured| format!("{:.3} ({:.3} to {:.3})", of.mean, of.low, of.high);
     let mut text = String::new();
     let LearnedWeights { requests, callers, before, after, gain, weights } = learned;
     writeln!(
         text,
         "# {requests} of {} requests were followed by a call within {} min, of {callers} callers.\n\
+         # {} different requests are among them: the same one again says little more.\n\
          # Mean reciprocal rank of the tool that was used, with intervals at 95 %, on callers whose requests were not used:\n\
          #   words {}, similarWords {}, direction {}: {}\n\
          #   words {}, similarWords {}, direction {}: {}\n\
          #   gain: {}",
-        uses.requests,
+        counts.all,
         WINDOW.as_secs() / 60,
+        counts.different,
         current.lexical, current.soft, current.semantic, measured(*before),
         weights.lexical, weights.soft, weights.semantic, measured(*after),
         measured(*gain),
@@ -115,11 +134,12 @@ fn told(uses: &LoggedUses, learned: &LearnedWeights, current: &Weights) -> Strin
     text
 }
 
-/// The section of a configuration with the weights.
+/// The section of a configuration with the weights: all of them, so that it can stand in place of the present one.
 fn section(weights: &Weights) -> String {
+    let Weights { lexical, soft, semantic, history, available, judged, embedding, close } = weights;
     format!(
-        "selection:\n  weights:\n    words: {}\n    similarWords: {}\n    direction: {}\n",
-        weights.lexical, weights.soft, weights.semantic
+        "selection:\n  weights:\n    words: {lexical}\n    similarWords: {soft}\n    direction: {semantic}\n    history: \
+         {history}\n    available: {available}\n    judged: {judged}\n    embedding: {embedding}\n    close: {close}\n"
     )
 }
 

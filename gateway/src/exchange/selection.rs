@@ -128,6 +128,12 @@ impl SelectionServices {
     pub(super) const fn are_configured(&self) -> bool {
         self.judge.is_some() || self.embeddings.is_some()
     }
+
+    /// The services that there are, by their keys in the configuration.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        let judge = self.judge.is_some().then_some("judge");
+        judge.into_iter().chain(self.embeddings.is_some().then_some("embeddings")).collect()
+    }
 }
 
 /// What a search is made of.

@@ -59,6 +59,8 @@ pub struct RankingReport {
     pub close: Vec<String>,
     /// The servers whose lists the gateway has not read by itself.
     pub missing: Vec<Box<str>>,
+    /// The services that help to rank for callers and were not asked, by their keys in `selection`.
+    pub not_asked: Vec<&'static str>,
 }
 
 /// Why there is no ranking.
@@ -113,7 +115,8 @@ impl Gateway {
         let looked = self.inspect(&principal, count.saturating_mul(EACH_TOOL), look).await;
         let (tools, signals, ranking) =
             looked.map_err(|_refused: OffloadError| NoRanking::Overload)?;
-        Ok(report(&route, &tools, &signals, ranking, missing))
+        let ranked = report(&route, &tools, &signals, ranking);
+        Ok(RankingReport { missing, not_asked: self.selection_services.names(), ..ranked })
     }
 }
 
@@ -154,7 +157,6 @@ fn report(
     tools: &[UsableTool],
     signals: &[Signals],
     ranking: Ranking,
-    missing: Vec<Box<str>>,
 ) -> RankingReport {
     let name = |tool: &UsableTool| {
         let others = tools.iter().filter(|other| other.server != tool.server);
@@ -171,5 +173,5 @@ fn report(
         let signals = signals.get(hit.tool.0 as usize).copied().unwrap_or_default();
         Some(RankedTool { name: name(tool), server: tool.server.as_str().into(), hit, signals })
     });
-    RankingReport { tools: ranked.collect(), close, missing }
+    RankingReport { tools: ranked.collect(), close, ..RankingReport::default() }
 }

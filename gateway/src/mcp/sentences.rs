@@ -9,9 +9,12 @@ const ABBREVIATIONS: [&str; 24] = [
     "max", "min", "mr", "mrs", "ms", "no", "nr", "resp", "sec", "st", "vs",
 ];
 /// First words of a sentence that limit the one before, in small letters: the two are not separated.
-const LIMITS: [&str; 16] = [
+const LIMITS: [&str; 19] = [
     "although",
+    "avoid",
+    "beware",
     "but",
+    "cannot",
     "do",
     "don't",
     "except",
@@ -27,6 +30,16 @@ const LIMITS: [&str; 16] = [
     "without",
     "yet",
 ];
+
+/// First words of a sentence that speaks of the one before. It limits it if a negation follows within a few words: "This
+/// cannot be undone."
+const REFERENCES: [&str; 6] = ["it", "that", "there", "these", "they", "this"];
+/// Words that negate, besides those that end in "n't".
+const NEGATIONS: [&str; 6] = ["cannot", "irreversible", "never", "no", "not", "only"];
+/// How many words behind a reference are read for a negation: "This action can not be undone."
+const NEGATED_WITHIN: usize = 4;
+/// Longest word that is compared with these, in bytes.
+const MAX_WORD: usize = 32;
 
 /// The lengths in bytes of the beginnings of a text that are whole sentences, in increasing order; the last is that of the
 /// whole text without the spaces at its end.
@@ -108,9 +121,21 @@ fn starts_with_blank_line(after: &str) -> bool {
 fn begins_sentence(after: &str) -> bool {
     let after = after.trim_start().trim_start_matches(['*', '_', '#', '-', '•', '>', ' ']);
     let is_beginning = |c: char| !c.is_lowercase() && !c.is_numeric();
-    let word = after.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '’').next();
-    let word = word.unwrap_or_default().to_lowercase().replace('’', "'");
-    after.chars().next().is_some_and(is_beginning) && !LIMITS.contains(&&*word)
+    after.chars().next().is_some_and(is_beginning) && !limits(after)
+}
+
+/// Whether the first words of a sentence limit the one before.
+fn limits(sentence: &str) -> bool {
+    let words = sentence.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '’');
+    // A word that negates is short, and so of a long text without blanks nothing is copied.
+    let mut words = words.map(|word| match word.len() <= MAX_WORD {
+        true => word.to_lowercase().replace('’', "'"),
+        false => String::new(),
+    });
+    let first = words.next().unwrap_or_default();
+    let is_negation = |word: String| word.ends_with("n't") || NEGATIONS.contains(&&*word);
+    LIMITS.contains(&&*first)
+        || REFERENCES.contains(&&*first) && words.take(NEGATED_WITHIN).any(is_negation)
 }
 
 #[cfg(test)]
@@ -130,6 +155,8 @@ mod tests {
         assert_eq!(sentences("Reads a file. It is slow! Is it? A list\n\nThe end \n"), whole);
         assert_eq!(sentences("读取文件。很慢。"), ["读取文件。", "很慢。"]);
         assert_eq!(sentences("One"), ["One"]);
+        let more = ["Reads a file.", "This is what it is for, and it does not write."];
+        assert_eq!(sentences(&more.join(" ")), more);
         assert!(sentences(" \n").is_empty());
         assert_eq!(
             sentences("Does 1) this. And 2) that :-)"),
@@ -159,6 +186,10 @@ mod tests {
             "Deletes files! However, it asks first.",
             "Deletes files.\n\n**Not** those of others",
             "Deletes files. Don’t use it.",
+            "Deletes files. This cannot be undone.",
+            "Deletes files. This action can’t be undone!",
+            "Deletes files. They will not come back.",
+            "Deletes files. Only for administrators.",
             "First ask:\n\nThen delete",
         ] {
             assert_eq!(sentences(text), [text]);

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use json::{JsonKind, Value, write_items, write_name, write_string};
+use json::{Document, JsonBounds, JsonKind, Value, write_items, write_name, write_string};
 
 use super::discovery_tools::DiscoveryTool;
+use super::model_text::{model_text, model_tokens};
 use super::protocol::meta;
 use super::sentences::sentence_ends;
 use crate::base::context_tokens::count_to;
@@ -40,7 +41,8 @@ struct ShortDescriptions {
     left_out: BTreeSet<usize>,
 }
 
-/// A definition whose descriptions have together at most `budget` tokens, as JSON; `None` if they have no more.
+/// A definition whose descriptions have together at most `budget` tokens, as JSON; `None` if they have no more, or if the
+/// definition would not have fewer with the mark.
 ///
 /// The description of the tool is cut behind a sentence; its first one is left, however long it is. If that does not
 /// suffice, descriptions of parameters are left out, the last one first. What was cut is marked in the description and in
@@ -48,6 +50,20 @@ struct ShortDescriptions {
 #[must_use]
 pub fn shorten(definition: Value<'_>, budget: usize) -> Option<Vec<u8>> {
     let short = ShortDescriptions::of(definition, budget)?;
+    let written = written(definition, &short);
+    is_shorter(&written, definition).then_some(written)
+}
+
+/// Whether a definition has fewer tokens for a model than another one.
+fn is_shorter(written: &[u8], than: Value<'_>) -> bool {
+    let document = Document::parse(written.to_vec().into(), &JsonBounds::ANSWER);
+    let Ok(document) = document else { return false };
+    let tokens = model_tokens(document.root());
+    count_to(&model_text(than), tokens) > tokens
+}
+
+/// A definition with what is left of its descriptions.
+fn written(definition: Value<'_>, short: &ShortDescriptions) -> Vec<u8> {
     let mut out = Vec::with_capacity(definition.raw().len());
     let mark = format!("… {} has the rest.", DiscoveryTool::Describe.name());
     let description = format!("{} {mark}", short.description);
@@ -76,7 +92,7 @@ pub fn shorten(definition: Value<'_>, budget: usize) -> Option<Vec<u8>> {
     }
     write_name(&mut out, meta::SHORTENED);
     out.extend_from_slice(b"true}}");
-    Some(out)
+    out
 }
 
 impl ShortDescriptions {
@@ -179,7 +195,7 @@ mod tests {
         Some(text)
     }
 
-    const LONG: &str = r#"{"name":"x","description":"Reads one file. It is slow on shared disks. Paths are relative.",
+    const LONG: &str = r#"{"name":"x","description":"Reads one file. It is slow on shared disks. Paths are relative to the folder in which its operator has started the server.",
         "inputSchema":{"type":"object","description":"All.","properties":{"description":{"type":"string","description":"One two three four."},
         "b":{"anyOf":[{"description":"Five six."},{"items":{"description":"Seven eight."}}]}}},"_meta":{"a":1}}"#;
 
@@ -211,10 +227,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_that_saves_less_than_the_mark_takes_is_not_made() {
+        let text = |rest: &str| format!(r#"{{"name":"x","description":"Reads one file. {rest}"}}"#);
+        assert_eq!(short(&text("It is slow."), 5), None);
+        let long =
+            "It is slow on shared disks, and on those of other machines in the same network.";
+        assert!(short(&text(long), 5).is_some());
+    }
+
+    #[test]
     fn one_sentence_is_left_however_long_it_is() {
         let one = format!(r#"{{"name":"x","description":"{}"}}"#, "word ".repeat(500));
         assert_eq!(short(&one, 10), None);
-        let only = r#"{"name":"x","inputSchema":{"properties":{"a":{"description":"One two three four five."}}}}"#;
+        let only = r#"{"name":"x","inputSchema":{"properties":{"a":{"description":"One two three four five six seven eight nine ten eleven twelve thirteen."}}}}"#;
         let expected = r#"{"name":"x","description":"… describe_tool has the rest.","inputSchema":{"properties":{"a":{}}},"_meta":{"dev.portcullis/shortened":true}}"#;
         assert_eq!(short(only, 2).as_deref(), Some(expected));
     }

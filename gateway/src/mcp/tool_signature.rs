@@ -32,7 +32,7 @@ const CUT: &str = "…";
 pub struct ToolSignature {
     /// The name with the parameters: `read(path: string, lines?: integer)`.
     pub call: String,
-    /// The first sentence of the description, or nothing.
+    /// The first sentence of the description with those that limit it, or nothing.
     pub description: String,
 }
 
@@ -202,6 +202,19 @@ mod tests {
             r#"{"name":"x","description":"Deletes files, e.g. Old ones. Never those of others.\n\nIt is slow."}"#,
         );
         assert_eq!(limited.description, "Deletes files, e.g. Old ones. Never those of others.");
+        for limit in [
+            "Never use it for orders that were paid by invoice.",
+            "However, it stays in the list.",
+            "Do not use it for bugs.",
+            "Only for administrators.",
+            "But not for good.",
+            "Except those of others.",
+            "This cannot be undone.",
+        ] {
+            let text = format!("Cancels an order that was not shipped yet. {limit}");
+            let definition = format!(r#"{{"name":"x","description":"{text} It is slow."}}"#);
+            assert_eq!(signature(&definition).description, text);
+        }
     }
 
     #[test]

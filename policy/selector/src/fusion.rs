@@ -41,7 +41,8 @@ impl Default for Signals {
     }
 }
 
-/// What each score counts in the fused one. The defaults were chosen on the development data; see `docs/discovery.md`.
+/// What each score counts in the fused one. The defaults of the first three were chosen on the development data; see
+/// `docs/discovery.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
     /// How much shared words count.
@@ -149,27 +150,68 @@ impl UsualEmbedding {
     }
 }
 
-/// The score by which a tool is ranked.
+/// What each score adds to the one by which a tool is ranked: the weight times the number that it is a weight of. The sum
+/// is that score.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ScoreParts {
+    /// Of shared words.
+    pub words: f32,
+    /// Of similar words.
+    pub similar_words: f32,
+    /// Of the direction.
+    pub direction: f32,
+    /// Of the embedding.
+    pub embedding: f32,
+    /// Of [`Signals::history`].
+    pub history: f32,
+    /// Of [`Signals::available`]: 0 or less.
+    pub available: f32,
+    /// Of [`Signals::judged`].
+    pub judged: f32,
+}
+
+impl ScoreParts {
+    /// The parts, each with the name of its weight in a configuration.
+    #[must_use]
+    pub const fn named(self) -> [(&'static str, f32); 7] {
+        [
+            ("words", self.words),
+            ("similarWords", self.similar_words),
+            ("direction", self.direction),
+            ("embedding", self.embedding),
+            ("history", self.history),
+            ("available", self.available),
+            ("judged", self.judged),
+        ]
+    }
+
+    /// The score by which a tool is ranked.
+    pub(crate) fn sum(self) -> f32 {
+        self.named().into_iter().fold(0.0, |sum, (_, part)| sum + part)
+    }
+}
+
+/// What the score by which a tool is ranked is made of.
 pub(crate) fn fuse(
     strategy: Strategy,
     weights: &Weights,
     scores: Scores,
     signals: Signals,
     best: Best,
-) -> f32 {
+) -> ScoreParts {
     let relative = best.relative(scores);
     match strategy {
-        Strategy::Lexical => scores.lexical,
-        Strategy::Semantic => scores.semantic,
-        Strategy::Fused => {
-            weights.lexical * relative.words
-                + weights.soft * relative.similar_words
-                + weights.semantic * relative.direction
-                + weights.embedding * best.usual.above(scores)
-                + weights.history * unit(signals.history)
-                - weights.available * (1.0 - unit(signals.available))
-                + weights.judged * unit(signals.judged)
-        }
+        Strategy::Lexical => ScoreParts { words: scores.lexical, ..ScoreParts::default() },
+        Strategy::Semantic => ScoreParts { direction: scores.semantic, ..ScoreParts::default() },
+        Strategy::Fused => ScoreParts {
+            words: weights.lexical * relative.words,
+            similar_words: weights.soft * relative.similar_words,
+            direction: weights.semantic * relative.direction,
+            embedding: weights.embedding * best.usual.above(scores),
+            history: weights.history * unit(signals.history),
+            available: weights.available * (unit(signals.available) - 1.0),
+            judged: weights.judged * unit(signals.judged),
+        },
     }
 }
 

@@ -251,8 +251,8 @@ impl Index {
         let scoring = Scoring::of(self, query);
         let (found, best) = self.found(&scoring, query, search.strategy, allowed, embedding);
         let scored = found.into_iter().map(|(tool, scores)| {
-            let score = fuse(search.strategy, search.weights, scores, signals(tool), best);
-            Hit { tool, score, scores, matches: Vec::new() }
+            let parts = fuse(search.strategy, search.weights, scores, signals(tool), best);
+            Hit { tool, score: parts.sum(), scores, parts, matches: Vec::new() }
         });
         let mut hits: Vec<_> = scored.collect();
         let shown = search.limit.min(MAX_LIMIT);
@@ -282,7 +282,8 @@ impl Index {
         let place = |hit: &Hit| places.get(&hit.tool).copied().unwrap_or(0);
         if search.weights.judged > 0.0 && hits.iter().any(|hit| place(hit) > 0) {
             for hit in &mut hits {
-                hit.score += search.weights.judged * part(place(hit), order.len());
+                hit.parts.judged = search.weights.judged * part(place(hit), order.len());
+                hit.score = hit.parts.sum();
             }
             let by_place = |one: &Hit, other: &Hit| place(other).cmp(&place(one));
             hits.sort_by(|one, other| by_place(one, other).then_with(|| by_score(one, other)));

@@ -1,6 +1,6 @@
 //! The answer to a query: the tools in their order, why each of them stands there, and whether the first ones are close.
 
-use crate::fusion::Scores;
+use crate::fusion::{ScoreParts, Scores};
 
 /// Most tools that are called close to the first one.
 pub const MAX_CLOSE: usize = 5;
@@ -25,8 +25,10 @@ pub struct Hit {
     pub tool: ToolIndex,
     /// The score that it is ranked by.
     pub score: f32,
-    /// What the score is made of.
+    /// The scores that it is made of.
     pub scores: Scores,
+    /// What each of them adds to it.
+    pub parts: ScoreParts,
     /// Why it was found: words of the query with the words of the definition that they matched.
     pub matches: Vec<WordMatch>,
 }

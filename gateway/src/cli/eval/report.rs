@@ -57,6 +57,15 @@ fn each(outcome: &EvalOutcome) -> impl Iterator<Item = (&Example, &ExampleResult
     outcome.examples.iter().zip(&outcome.evaluation.results)
 }
 
+/// The id of an example with its place, which is the id of one that has none of its own.
+fn named(example: &Example) -> String {
+    let place = format!("{}:{}", example.file, example.line);
+    match *example.id == *place {
+        true => place,
+        false => format!("{} ({place})", example.id),
+    }
+}
+
 /// The result for people.
 pub(super) fn human(outcome: &EvalOutcome) -> String {
     let mut out = String::new();
@@ -84,8 +93,7 @@ pub(super) fn human(outcome: &EvalOutcome) -> String {
     rest(confusions.len(), "pairs").into_iter().for_each(&mut line);
     let wrong: Vec<_> = each(outcome).filter(|(_, result)| result.is_wrong()).collect();
     for (example, result) in wrong.iter().take(SHOWN) {
-        let id = visible(&example.id);
-        line(format!("wrong   {id} ({}:{})", visible(&example.file), example.line));
+        line(format!("wrong   {}", visible(&named(example))));
         mistakes(result).iter().for_each(|one| line(format!("        {}", visible(one))));
     }
     rest(wrong.len(), "examples").into_iter().for_each(&mut line);
@@ -253,7 +261,7 @@ pub(super) fn as_junit(outcome: &EvalOutcome) -> String {
         failure: (!one.holds()).then(|| format!("{:.3}: {}", one.value, in_words(one.bound))),
     };
     let one = |(example, result): (&Example, &ExampleResult)| JunitCase {
-        name: format!("{} ({}:{})", example.id, example.file, example.line),
+        name: named(example),
         failure: result.is_wrong().then(|| mistakes(result).join("; ")),
     };
     let mut suites = vec![

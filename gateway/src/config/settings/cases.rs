@@ -171,6 +171,14 @@ impl CallerDescription {
         self.principal_among(&KnownCallers::of(&settings.identity))
     }
 
+    /// Whether a configuration names the principal, or groups, roles or scopes are given that tell its rights.
+    #[must_use]
+    pub fn is_known_or_described(&self, callers: &KnownCallers) -> bool {
+        let given = [&self.groups, &self.roles, &self.scopes];
+        given.iter().any(|names| !names.is_empty())
+            || callers.principals.iter().any(|known| *known.id.as_str() == *self.id)
+    }
+
     /// The same among the callers of a configuration.
     ///
     /// # Errors

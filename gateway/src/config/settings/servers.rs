@@ -575,8 +575,16 @@ impl SettingsCompiler<'_> {
                 Err(why) => why,
             };
             let message = format!("secret not found in {place}: {why}");
-            let help =
-                "put it there; `validate --elsewhere` checks a configuration for another machine";
+            let help = match secret {
+                // Nobody can change the environment of a process that runs.
+                SecretRef::Env(_) => {
+                    "set it and restart the gateway with it, or use `fromFile`; `validate --elsewhere` checks \
+                     a configuration for another machine"
+                }
+                SecretRef::File(_) | SecretRef::Command(_) => {
+                    "put it there; `validate --elsewhere` checks a configuration for another machine"
+                }
+            };
             self.report(&at, message, help);
         }
     }

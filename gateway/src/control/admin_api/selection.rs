@@ -22,6 +22,8 @@ const MAX_QUERY: usize = 2048;
 const MAX_NAMES: usize = 128;
 /// The number of tools if the request names none.
 const USUAL_LIMIT: usize = 10;
+/// The parts of a score that come from services, which are not asked.
+const OF_SERVICES: [&str; 2] = ["embedding", "judged"];
 /// The answer to a body that is not as it has to be.
 const SHAPE: (StatusCode, &str) = (
     StatusCode::BAD_REQUEST,
@@ -29,10 +31,16 @@ const SHAPE: (StatusCode, &str) = (
      (lists of at most 128 names), `client`, `limit` (1 to 50) and `explain` (true or false)\n",
 );
 
+/// The note to an answer about a principal of which nothing is known.
+const UNKNOWN_PRINCIPAL: &str = "the configuration names no such principal, and the question says no groups, roles or scopes: this is the answer for \
+                                 a principal without them";
+
 /// What an operator asks.
 struct AskedRanking {
     question: RankingQuestion,
     explain: bool,
+    /// What the operator may not expect of the answer.
+    note: Option<&'static str>,
 }
 
 /// `POST /select`: how the tools of a route are ranked for a request of a caller. What the caller may not use does not
@@ -42,9 +50,16 @@ pub(super) async fn select(
     RequestText(text): RequestText,
 ) -> Result<JsonText, (StatusCode, &'static str)> {
     let gateway = Arc::clone(&api.live.now().gateway);
-    let AskedRanking { question, explain } = asked(text, &gateway.known_callers).ok_or(SHAPE)?;
+    let AskedRanking { question, explain, note } =
+        asked(text, &gateway.known_callers).ok_or(SHAPE)?;
     match gateway.ranking(question).await {
-        Ok(report) => Ok(JsonText(format!("{}\n", shown(&report, explain)))),
+        Ok(report) => {
+            let mut answer = shown(&report, explain);
+            if let (Some(note), Some(members)) = (note, answer.as_object_mut()) {
+                members.insert("note".to_owned(), json!(note));
+            }
+            Ok(JsonText(format!("{answer}\n")))
+        }
         Err(NoRanking::Route) => {
             Err((StatusCode::NOT_FOUND, "there is no such route with `discovery`\n"))
         }
@@ -79,9 +94,10 @@ fn asked(text: Bytes, callers: &KnownCallers) -> Option<AskedRanking> {
     }
     caller.proof = ProofOfPossession::None;
     let query = query.filter(|query| query.len() <= MAX_QUERY)?;
+    let note = (!caller.is_known_or_described(callers)).then_some(UNKNOWN_PRINCIPAL);
     let principal = caller.principal_among(callers).ok()?;
     let question = RankingQuestion { principal, route: route?, query, limit };
-    root.is_object().then_some(AskedRanking { question, explain })
+    root.is_object().then_some(AskedRanking { question, explain, note })
 }
 
 fn names(list: Value<'_>) -> Option<Vec<String>> {
@@ -92,7 +108,9 @@ fn names(list: Value<'_>) -> Option<Vec<String>> {
 
 fn shown(report: &RankingReport, explain: bool) -> serde_json::Value {
     let tools = report.tools.iter().map(|tool| ranked(tool, explain));
-    let mut answer = json!({ "tools": tools.collect::<Vec<_>>(), "missing": report.missing });
+    let mut answer = json!({
+        "tools": tools.collect::<Vec<_>>(), "missing": report.missing, "notAsked": report.not_asked,
+    });
     if explain && let Some(members) = answer.as_object_mut() {
         members.insert("close".to_owned(), json!(report.close));
     }
@@ -107,12 +125,17 @@ fn ranked(tool: &RankedTool, explain: bool) -> serde_json::Value {
         let scores = json!({
             "words": hit.scores.lexical, "similarWords": hit.scores.soft, "direction": hit.scores.semantic,
         });
+        // No judge is asked, so that nothing is known of the place that it would give.
         let known = json!({
-            "history": signals.history, "available": signals.available, "judged": signals.judged,
+            "history": signals.history, "available": signals.available, "judged": null,
         });
+        let parts = hit.parts.named().into_iter().filter(|(name, _)| !OF_SERVICES.contains(name));
+        let parts: serde_json::Map<_, _> =
+            parts.map(|(name, part)| (name.to_owned(), json!(part))).collect();
         let matches: Vec<_> = hit.matches.iter().map(matched).collect();
         members.insert("scores".to_owned(), scores);
         members.insert("signals".to_owned(), known);
+        members.insert("parts".to_owned(), json!(parts));
         members.insert("matches".to_owned(), json!(matches));
     }
     shown

@@ -232,6 +232,22 @@ impl Policy {
         self.about_for(Viewer { principal, facts, links: links.as_deref() }, server, offer)
     }
 
+    /// Whether an item is withheld from every caller, whatever the rules say: its definition is not approved or not
+    /// evaluated where that is needed, it is revoked, or something is found in it. For reports, not for the request path.
+    #[must_use]
+    pub fn withholds_from_all(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> bool {
+        let (kind, name, pins) = (offer.kind(), offer.name().as_str(), facts.pins());
+        let is_unfit = || pins.unfit(server.as_str(), kind, name, Some(offer)).is_some();
+        facts.revoked().has(server, name)
+            || pins.mode == Mode::Enforce && is_unfit()
+            || !self.withheld(offer, Self::excused(facts, server, offer)).is_empty()
+    }
+
     /// Like [`Self::about`], for a caller whose links are known.
     pub(super) fn about_for(
         &self,

@@ -78,13 +78,15 @@ pub(in crate::config::settings) struct RawSelectionHistory {
     pub(in crate::config::settings) record: RequestRecording,
 }
 
-/// What each score counts in the one that tools are ranked by: numbers from 0 to 10. The defaults were chosen on
-/// requests that the measurements do not have; `docs/discovery.md` describes the scores.
+/// What each score counts in the one that tools are ranked by: numbers from 0 to 10, `judged` up to 100 and `close` up to
+/// 1. The defaults of `words`, `similarWords` and `direction` were chosen on requests that the measurements do not have;
+/// `docs/discovery.md` describes the scores.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "SelectionWeights")]
 pub(in crate::config::settings) struct RawSelectionWeights {
-    /// Words that the request and the definition share. Default 0.4.
+    /// Words that the request and the definition share. `words`, `similarWords` and `direction` cannot all be 0. Default
+    /// 0.4.
     pub(in crate::config::settings) words: Option<f64>,
     /// Words of the definition that are similar to those of the request. Default 1.1.
     pub(in crate::config::settings) similar_words: Option<f64>,
