@@ -165,6 +165,24 @@ fn a_server_that_dies_in_the_middle_of_a_stream_fails_that_call_with_an_error() 
 }
 
 #[test]
+fn an_answer_is_given_though_its_stream_does_not_end() {
+    for (era, upstream) in pairs() {
+        let server = Server::with(upstream, json!([tool("work")]), |call, stream| {
+            let content = json!([{ "type": "text", "text": "done" }]);
+            let result = json!({ "resultType": "complete", "content": content });
+            let said = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            // Neither the body nor the connection comes to an end.
+            stream.write_all(HEAD).is_ok() && event(stream, &said)
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        for _ in 0..3 {
+            assert_eq!(ana.call("work", &json!({})).text(), "done", "{era:?} to {upstream:?}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_takes_connections_and_answers_none_fails_its_callers_in_time() {
     for era in ERAS {
         // The kernel completes the connections, and nobody reads from them.
