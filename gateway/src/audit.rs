@@ -60,7 +60,7 @@ use ledger::{LossAction, LostFile, RequiredRoom, UnsyncedData};
 pub use otlp::RecordExporter;
 pub use record::{
     ApprovalEvent, CERTIFICATE, DefinitionSubject, FOREIGN, NAMES, OAUTH, Record, RecordId,
-    RecordStart, RecordedDecision, UNSEEN, WithheldItem, written,
+    RecordStart, RecordedDecision, RecordedSearch, UNSEEN, WithheldItem, written,
 };
 pub use sink::{AuditSink, Rendering, write_to_stdout};
 pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};

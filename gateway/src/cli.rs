@@ -19,11 +19,12 @@ mod rule_review;
 mod why;
 mod pin;
 mod inspect;
-mod select;
 mod doctor;
+mod select;
 mod init;
 mod plan;
 mod policy;
+mod weights;
 mod scan;
 mod eval;
 
@@ -171,6 +172,10 @@ enum CliCommand {
     /// Rank the tools of a file for a request in a person's words, or for each request of a file. Nothing is started, and
     /// no gateway is asked.
     Select(select::SelectArgs),
+    /// Choose what the scores of a selection count, by an audit log that has requests for tools: which tools callers used
+    /// after which requests. Prints the section that would be better, and changes nothing. Exits with 1 if there are too few
+    /// requests or no gain is sure.
+    Weights(weights::WeightsArgs),
     /// Show a configuration as the gateway reads it.
     Config(config::ConfigArgs),
     /// Print the settings that a client needs to connect to the gateway.
@@ -300,6 +305,7 @@ pub(crate) fn run() -> ExitCode {
         CliCommand::Eval(eval) => eval::run(&eval),
         CliCommand::Inspect(inspect) => inspect::run(&inspect),
         CliCommand::Select(select) => select::run(&select),
+        CliCommand::Weights(weights) => weights::run(&weights),
         CliCommand::Import(import) => import::run(&import),
         CliCommand::Policy(policy) => policy::run(policy),
         CliCommand::Audit(audit) => audit::run(audit, SystemClock.now()),

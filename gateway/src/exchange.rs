@@ -9,8 +9,8 @@ mod oauth_metadata;
 mod stream_expiry;
 mod nested_call;
 mod through_call;
-mod tool_signature;
 mod tool_index;
+mod tool_embeddings;
 mod route;
 mod http_headers;
 mod record;
@@ -20,6 +20,8 @@ mod cancellation;
 mod guardrails;
 mod resource_links;
 mod flows;
+mod loads;
+mod selection_signals;
 mod in_flight_call;
 mod planners;
 mod shown_values;
@@ -39,8 +41,11 @@ mod decoys;
 mod planner_channel;
 mod approvals;
 mod tasks;
+mod list_tokens;
 mod list;
+mod selection;
 mod discovery;
+mod selection_report;
 mod subscribe;
 mod handshake;
 mod answer_terms;
@@ -76,7 +81,8 @@ use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::call_budget::CallBudget;
 use crate::config::quota::{Quota, Quotas};
-use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits};
+use crate::config::settings::cases::KnownCallers;
+use crate::config::settings::{ApprovalSettings, CaptureSettings, Limits, SelectionSettings};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::admission::{Admission, Peer};
@@ -100,10 +106,12 @@ use crate::session::call_budgets::CallBudgets;
 use crate::session::channel_store::ChannelStore;
 use crate::session::disclosed_client::DisclosedClient;
 use crate::session::flow_store::FlowStore;
+use crate::session::loaded_tools::LoadedTools;
 use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
+use crate::session::selection_history::SelectionHistory;
 use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
@@ -118,6 +126,9 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use selection::SelectionServices;
+pub use selection_report::{NoRanking, RankedTool, RankingQuestion, RankingReport};
+pub use selection_signals::HistoryObserver;
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);
@@ -165,6 +176,8 @@ pub struct Gateway {
     pub result_store: Arc<ResultStore>,
     /// What each flow was shown.
     pub flow_store: Arc<FlowStore>,
+    /// What callers have found, where their lists follow that.
+    pub loaded_tools: Arc<LoadedTools>,
     /// The values that untrusted planners have passed.
     pub channel_store: Arc<ChannelStore>,
     /// Questions to people whether a call may be made, and their answers.
@@ -193,6 +206,14 @@ pub struct Gateway {
     pub task_questions: Arc<TaskQuestions>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeat_limit: Option<RateLimit>,
+    /// The principals of the configuration, and the scopes that imply others, as which an operator may ask.
+    pub known_callers: KnownCallers,
+    /// The services that help to rank tools.
+    pub selection_services: SelectionServices,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
+    /// Which tools callers used after which requests.
+    pub selection_history: Arc<SelectionHistory>,
     /// Notified on every revocation.
     pub revocations_changed: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.
@@ -711,16 +732,18 @@ impl Gateway {
         self.policy.may_watch(&self.policy.facts(), principal, server.name(), uri).is_granted()
     }
 
-    /// Drops expired sessions, rates, kept results, flows, links and parked calls.
+    /// Drops expired sessions, rates, kept results, flows, links and parked calls, and what callers have found.
     pub fn sweep(&self) {
         self.session_states.sweep();
         self.sessions.sweep();
         self.rate_limiter.sweep(self.clock.instant());
         self.call_budgets.sweep(self.clock.instant());
         self.repeated_calls.sweep(self.clock.instant());
+        self.selection_history.sweep(self.clock.instant());
         self.result_store.sweep(self.clock.instant());
         self.flow_store.sweep(self.clock.instant());
         self.channel_store.sweep(self.clock.instant());
+        self.loaded_tools.sweep(self.clock.instant());
         self.locks.sweep(self.clock.instant());
         self.approvals.sweep(&self.config_digest);
         self.policy.links().forget(self.seconds());

@@ -9,6 +9,8 @@ pub mod approval_step;
 pub mod decoy_kind;
 pub mod credential_check;
 pub mod outcome;
+pub mod list_tokens;
+pub mod selection_outcome;
 mod evaluations;
 mod exposition;
 mod series;
@@ -33,8 +35,10 @@ use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::decoy_kind::DecoyKind;
 use crate::metrics::outcome::ExchangeOutcome;
+use crate::metrics::selection_outcome::SelectionOutcome;
 
 use evaluations::Evaluations;
+use list_tokens::{ListTokens, ShownTools};
 use series::{AllowedNames, OperationSeries};
 
 /// The label value that replaces every name that is not configured.
@@ -286,6 +290,35 @@ impl ServerMetrics {
     }
 }
 
+/// The metrics of a service that helps to rank tools.
+#[derive(Debug)]
+pub struct SelectionServiceMetrics {
+    outcomes: [Counter; SelectionOutcome::ALL.len()],
+    /// How long the service took for an answer, good or bad.
+    times: Histogram,
+}
+
+impl Default for SelectionServiceMetrics {
+    fn default() -> Self {
+        Self { outcomes: Default::default(), times: Histogram::operation() }
+    }
+}
+
+impl SelectionServiceMetrics {
+    /// Counts what came of a question.
+    pub fn count(&self, outcome: SelectionOutcome) {
+        let place = SelectionOutcome::ALL.iter().position(|known| *known == outcome);
+        if let Some(counter) = place.and_then(|place| self.outcomes.get(place)) {
+            counter.add(1);
+        }
+    }
+
+    /// Records how long the service took.
+    pub fn took(&self, time: Duration) {
+        self.times.observe(time);
+    }
+}
+
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -305,6 +338,12 @@ pub struct Metrics {
     decoys: [Counter; DecoyKind::ALL.len()],
     /// Calls of the tools of discovery.
     discovery: [Counter; DiscoveryTool::ALL.len()],
+    /// Calls that were counted in histories of selection as succeeded and as failed, and requests without room for them.
+    pub selection_history: [Counter; 3],
+    /// Questions to the judge of tools.
+    pub judge: SelectionServiceMetrics,
+    /// Questions to the service for embeddings.
+    pub embeddings: SelectionServiceMetrics,
     /// Principals that are locked.
     pub locks: AtomicU64,
     /// Calls that were repeated because the connection to the server failed.
@@ -371,6 +410,8 @@ pub struct Metrics {
     schemas: Arc<SchemaCache>,
     /// Lists that lacked the part of at least one server.
     pub partial_lists: Counter,
+    /// The lists of tools that routes have shown last.
+    list_tokens: ListTokens,
     /// Audit records that a sink accepted.
     pub audit_records: Counter,
     /// Audit records that could not be written.
@@ -444,6 +485,9 @@ impl Metrics {
             approvals_waiting: AtomicU64::new(0),
             decoys: Default::default(),
             discovery: Default::default(),
+            selection_history: Default::default(),
+            judge: SelectionServiceMetrics::default(),
+            embeddings: SelectionServiceMetrics::default(),
             locks: AtomicU64::new(0),
             upstream_retries: Counter::default(),
             budgets_exceeded: Counter::default(),
@@ -478,6 +522,7 @@ impl Metrics {
             ceiling: Shares::new(0, 0),
             schemas: Arc::default(),
             partial_lists: Counter::default(),
+            list_tokens: ListTokens::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
             audit_summarised: Counter::default(),
@@ -601,6 +646,26 @@ impl Metrics {
         if let Some(counter) = place.and_then(|place| self.discovery.get(place)) {
             counter.add(1);
         }
+    }
+
+    /// Notes the tools of a server in a list that a route has shown. They are counted when metrics are read.
+    pub fn note_list(&self, route: &Arc<str>, server: &str, tools: Arc<dyn ShownTools>) {
+        self.list_tokens.note(route, server, tools);
+    }
+
+    /// Forgets the lists of routes and servers of which `is_kept` says that they are no longer there.
+    pub fn keep_lists(&self, is_kept: impl Fn(&str, &str) -> bool) {
+        self.list_tokens.keep(is_kept);
+    }
+
+    /// Counts the tokens of lists that were shown since the last time, beside the threads that serve clients.
+    pub async fn count_lists(self: &Arc<Self>) {
+        if !self.list_tokens.has_new() {
+            return;
+        }
+        let metrics = Arc::clone(self);
+        // Without a thread the former values are shown.
+        drop(tokio::task::spawn_blocking(move || metrics.list_tokens.count()).await);
     }
 
     /// Counts an exchange that ended, the reason code if it was denied, and the time that it spent in the gateway.

@@ -1,5 +1,5 @@
 //! Clients of services other than MCP servers: secret stores, authorization servers, guardrails, collectors of
-//! telemetry, and webhooks.
+//! telemetry, webhooks, and models that help to rank tools.
 
 pub mod secrets;
 pub mod environment;
@@ -7,3 +7,6 @@ pub mod authorization_server;
 pub mod guardrail;
 pub mod otlp;
 pub mod webhook;
+pub mod model_service;
+pub mod tool_judge;
+pub mod embeddings;

@@ -1041,15 +1041,16 @@ impl PinMonitor {
         {
             return false;
         }
-        let told = matches!(
+        let is_of_server = matches!(
             unfit,
-            Some(
-                PinViolation::Unpinnable
-                    | PinViolation::Revoked
-                    | PinViolation::NotApproved
-                    | PinViolation::Changed
+            None | Some(
+                PinViolation::Identity
+                    | PinViolation::Quarantined
+                    | PinViolation::Inconsistent
+                    | PinViolation::Removed
             )
-        ) && !held.tells(place, digest);
+        );
+        let told = !is_of_server && !held.tells(place, digest);
         if held.is_restless(server) {
             return self.restless(held, place);
         }
@@ -1062,7 +1063,12 @@ impl PinMonitor {
                 | PinViolation::Removed,
             ) => false,
             Some(_) if told => false,
-            Some(unfit @ (PinViolation::Unpinnable | PinViolation::Revoked)) => {
+            Some(
+                unfit @ (PinViolation::Unpinnable
+                | PinViolation::Revoked
+                | PinViolation::Unevaluated
+                | PinViolation::EvaluationFailed),
+            ) => {
                 self.held_back(held, place, unfit, digest);
                 false
             }
@@ -1366,6 +1372,15 @@ impl PinMonitor {
         let can_approve =
             [PinViolation::Changed.code(), PinViolation::NotApproved.code()].contains(&code);
         let is_gone = code == PinViolation::Removed.code();
+        let lacks_evaluation =
+            [PinViolation::Unevaluated.code(), PinViolation::EvaluationFailed.code()]
+                .contains(&code);
+        if lacks_evaluation && self.has_lockfile() {
+            return Some(
+                "`portcullis eval FOLDER -c FILE --record` evaluates it and records the result"
+                    .to_owned(),
+            );
+        }
         if !is_held || !(can_approve || is_gone) || !self.has_lockfile() {
             return None;
         }

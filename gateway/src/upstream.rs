@@ -12,6 +12,7 @@
 
 mod on_behalf_of;
 pub mod server_identity;
+mod health;
 mod breaker;
 mod credential;
 mod error;
@@ -96,8 +97,9 @@ pub use error::UpstreamError;
 use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux};
 pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};
+use health::ServerHealth;
 use http_sse::{HttpSseClient, RequestAuth};
-pub use listing::{Listing, RenderedItem, RenderedView};
+pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
 pub use notifications::{Feed, ServerMessage};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;
@@ -144,6 +146,8 @@ pub struct Upstream {
     /// Limits the log lines that the gateway writes about the server.
     about: ServerLog,
     breaker: Option<Arc<Breaker>>,
+    /// How its latest requests ended.
+    health: Arc<ServerHealth>,
     /// Compares the server's definitions with the approved ones.
     pin_monitor: Arc<PinMonitor>,
     tasks: Tasks,
@@ -326,6 +330,7 @@ impl Upstream {
             about: ServerLog::about(Arc::clone(&counts)),
             counts,
             breaker,
+            health: Arc::new(ServerHealth::new(Instant::now())),
             pin_monitor,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
@@ -366,6 +371,17 @@ impl Upstream {
     #[must_use]
     pub const fn name(&self) -> &ServerName {
         &self.name
+    }
+
+    /// How likely a call of a tool of the server succeeds now, between 0 and 1: 0 while its circuit is open, and less than
+    /// 1 if requests to it failed or were slow a short while ago. It depends on nothing that a server says.
+    #[must_use]
+    pub fn available(&self) -> f32 {
+        let now = Instant::now();
+        match &self.breaker {
+            Some(breaker) if breaker.is_open(now) => 0.0,
+            Some(_) | None => self.health.available(now),
+        }
     }
 
     /// What the server may ask of clients.
@@ -929,10 +945,9 @@ impl Upstream {
     /// # Errors
     /// While the circuit is open.
     fn pass(&self) -> Result<BreakerPass, UpstreamError> {
-        match &self.breaker {
-            Some(breaker) => breaker.admit(Instant::now()),
-            None => Ok(BreakerPass::default()),
-        }
+        let now = Instant::now();
+        let pass = self.breaker.as_ref().map(|breaker| breaker.admit(now)).transpose()?;
+        Ok(pass.unwrap_or_default().counted(&self.health, now))
     }
 
     /// Sends a request. Over HTTP, returns when the headers of the response have arrived.

@@ -37,7 +37,7 @@ impl Drop for Killed {
 }
 
 /// A script of `tests/sdk` in one of the Python environments, as Ana.
-fn script(environment: &str, script: &str) -> Command {
+pub(super) fn script(environment: &str, script: &str) -> Command {
     let mut command = bounded(&peers().join(environment).join("bin/python"));
     command.arg(root().join("tests/sdk").join(script)).arg(ANA);
     command
@@ -45,7 +45,7 @@ fn script(environment: &str, script: &str) -> Command {
 
 /// What a script reports on its last line.
 #[expect(clippy::disallowed_methods, reason = "the report of our own script")]
-fn report(what: &str, output: &Output) -> Value {
+pub(super) fn report(what: &str, output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = said.lines().last().unwrap_or_default();
     serde_json::from_str(line)
@@ -53,17 +53,17 @@ fn report(what: &str, output: &Output) -> Value {
 }
 
 /// A framework for agents, in an environment where it speaks one era.
-struct Framework {
+pub(super) struct Framework {
     /// The Python environment in `tests/.peers`.
-    environment: &'static str,
+    pub(super) environment: &'static str,
     /// The agent, in `tests/sdk`.
-    script: &'static str,
+    pub(super) script: &'static str,
     /// The era that the SDK in the environment speaks to a gateway that has both.
-    era: Era,
+    pub(super) era: Era,
 }
 
 /// LangChain has no modern era yet: langchain-mcp-adapters needs the Python SDK 1.x.
-const FRAMEWORKS: [Framework; 3] = [
+pub(super) const FRAMEWORKS: [Framework; 3] = [
     Framework { environment: "agents", script: "agent_langchain.py", era: Era::Legacy },
     Framework { environment: "agents", script: "agent_openai.py", era: Era::Legacy },
     Framework { environment: "agents2", script: "agent_openai.py", era: Era::Modern },

@@ -7,12 +7,88 @@ use e2e::client::Client;
 use e2e::gateway::{ANA, Config};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::discovery::{
     OURS, annotated, client, config, file_tools, found, mail_tools, reads, server, without_ids,
     writes,
 };
+
+/// Calls of `read_file` with the path `a` that are wrong and mean one thing only, and what the record says was mended.
+pub(crate) fn mended_calls() -> Vec<(Value, Value)> {
+    let path = json!({ "path": "a" });
+    vec![
+        (json!({ "name": "read_file", "arguments": path }), json!(null)),
+        (
+            json!({ "name": "read_file", "arguments": "{\"path\":\"a\"}" }),
+            json!(["arguments-text"]),
+        ),
+        (json!({ "tool": "read_file", "arguments": path }), json!(["name-member"])),
+        (
+            json!({ "tool_name": "read_file", "path": "a" }),
+            json!(["name-member", "missing-wrapper"]),
+        ),
+        (json!({ "name": "read_file", "path": "a" }), json!(["missing-wrapper"])),
+        (
+            json!({ "arguments": { "name": "read_file", "arguments": path } }),
+            json!(["name-in-arguments"]),
+        ),
+        (
+            json!({ "name": "call_read_tool", "arguments": { "name": "read_file", "arguments": path } }),
+            json!(["nested-call"]),
+        ),
+        (
+            json!({ "name": "call_read_tool", "arguments": { "name": "read_file", "path": "a" } }),
+            json!(["nested-call", "missing-wrapper"]),
+        ),
+    ]
+}
+
+/// A call that is mended of a tool that needs no arguments.
+pub(crate) fn without_arguments() -> Value {
+    json!({ "name": "mail__list_mail", "arguments": null })
+}
+
+/// Calls through `call_read_tool` that are not clear, and the whole text that answers each.
+pub(crate) fn unclear_calls() -> Vec<(Value, String)> {
+    let path = json!({ "path": "a" });
+    let of = |mistake: &str, name: &str| {
+        format!(
+            "Nothing was called: {mistake}. Call call_read_tool with {{\"name\":\"{name}\",\"arguments\":{{\"PARAMETER\":\
+             \"…\"}}}}, with the name and the parameters that find_tools shows."
+        )
+    };
+    let text = "`arguments` is a text that is not a JSON object";
+    let two = "it has more than one of `name`, `tool` and `tool_name`";
+    vec![
+        (json!({}), of("it has no `name`", "NAME")),
+        (json!({ "arguments": { "name": "read_file" } }), of("it has no `name`", "NAME")),
+        (json!({ "name": "read_file", "tool": "read_file" }), of(two, "NAME")),
+        (
+            json!({ "name": ["read_file"] }),
+            of("the name of the tool is not a text of 1 to 256 bytes", "NAME"),
+        ),
+        (
+            json!({ "name": "read_file", "arguments": [path] }),
+            of("`arguments` is not an object", "read_file"),
+        ),
+        (json!({ "name": "read_file", "arguments": "path=a" }), of(text, "read_file")),
+        (
+            json!({ "name": "read_file", "arguments": "{\"path\":\"a\",\"path\":\"b\"}" }),
+            of(text, "read_file"),
+        ),
+        (
+            json!({ "name": "read_file", "arguments": path, "path": "b" }),
+            of("it has members beside `name` and `arguments`", "read_file"),
+        ),
+        (
+            json!({ "name": "find_tools", "arguments": {} }),
+            "`find_tools` is a tool of the gateway. Call it directly, not with call_read_tool."
+                .to_owned(),
+        ),
+        (json!({ "name": "call_write_tool", "arguments": {} }), of("it has no `name`", "NAME")),
+    ]
+}
 
 #[test]
 fn a_call_with_one_meaning_is_mended_and_any_other_is_answered_with_its_correction() {
@@ -20,32 +96,7 @@ fn a_call_with_one_meaning_is_mended_and_any_other_is_answered_with_its_correcti
         let (files, mail) = (server(era, file_tools()), server(era, mail_tools()));
         let gateway = config(&files, &mail).start();
         let ana = client(&gateway, "/search", era, ANA);
-        let path = json!({ "path": "a" });
-        for (given, mended) in [
-            (json!({ "name": "read_file", "arguments": path }), json!(null)),
-            (
-                json!({ "name": "read_file", "arguments": "{\"path\":\"a\"}" }),
-                json!(["arguments-text"]),
-            ),
-            (json!({ "tool": "read_file", "arguments": path }), json!(["name-member"])),
-            (
-                json!({ "tool_name": "read_file", "path": "a" }),
-                json!(["name-member", "missing-wrapper"]),
-            ),
-            (json!({ "name": "read_file", "path": "a" }), json!(["missing-wrapper"])),
-            (
-                json!({ "arguments": { "name": "read_file", "arguments": path } }),
-                json!(["name-in-arguments"]),
-            ),
-            (
-                json!({ "name": "call_read_tool", "arguments": { "name": "read_file", "arguments": path } }),
-                json!(["nested-call"]),
-            ),
-            (
-                json!({ "name": "call_read_tool", "arguments": { "name": "read_file", "path": "a" } }),
-                json!(["nested-call", "missing-wrapper"]),
-            ),
-        ] {
+        for (given, mended) in mended_calls() {
             let answer = ana.call("call_read_tool", &given);
             assert_eq!(answer.text(), r#"{"path":"a"}"#, "{given}: {answer:?}");
             let last = gateway.last();
@@ -53,35 +104,19 @@ fn a_call_with_one_meaning_is_mended_and_any_other_is_answered_with_its_correcti
             assert_eq!(last["through"], "call_read_tool");
         }
         let sent = files.tool_calls().len();
-        for (given, part) in [
-            (json!({}), "it has no `name`"),
-            (json!({ "arguments": { "name": "read_file" } }), "it has no `name`"),
-            (json!({ "name": "read_file", "tool": "read_file" }), "more than one of"),
-            (json!({ "name": ["read_file"] }), "is not a text"),
-            (json!({ "name": "read_file", "arguments": [path] }), "`arguments` is not an object"),
-            (
-                json!({ "name": "read_file", "arguments": "{\"path\":\"a\",\"path\":\"b\"}" }),
-                "not a JSON object",
-            ),
-            (
-                json!({ "name": "read_file", "arguments": path, "path": "b" }),
-                "members beside `name` and `arguments`",
-            ),
-            (json!({ "name": "find_tools", "arguments": {} }), "is a tool of the gateway"),
-            (json!({ "name": "call_write_tool", "arguments": {} }), "it has no `name`"),
-        ] {
+        for (given, text) in unclear_calls() {
             let answer = ana.call("call_read_tool", &given);
             assert_eq!(answer.denial().unwrap()["reason"], "discovery-form", "{given}: {answer:?}");
-            assert!(answer.text().contains(part), "{given}: {answer:?}");
+            assert_eq!(answer.text(), text, "{given}: {answer:?}");
             let last = gateway.last();
             assert_eq!(
                 (&last["reason"], &last["through"]),
                 (&json!("discovery-form"), &json!("call_read_tool"))
             );
         }
-        let answer = ana.call("call_read_tool", &json!({ "name": "read_file", "arguments": [] }));
-        let example = r#"call_read_tool with {"name":"read_file","arguments":{"PARAMETER":"…"}}"#;
-        assert!(answer.text().contains(example), "{answer:?}");
+        let null = ana.call("call_read_tool", &without_arguments());
+        assert_eq!(null.text(), "null", "{null:?}");
+        assert_eq!(gateway.last()["mended"], json!(["arguments-null"]));
         // A parameter that the tool does not have is denied by its schema, or, without one, by the gateway.
         let odd = ana.call("call_read_tool", &json!({ "name": "read_file", "file": "a" }));
         assert_eq!(odd.denial().unwrap()["reason"], "arguments", "{odd:?}");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use e2e::client::{Answer, Client, raw};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -418,6 +418,99 @@ fn tools_that_fit_alike_are_told_apart() {
     }
 }
 
+/// A definition of which a budget leaves a part.
+fn wordy() -> Value {
+    let mut wordy = annotated(
+        "read_file",
+        "Reads a text file. Never the one of a colleague. Paths are relative to the folder of the project. \
+         The zebra crossing is at line seven.",
+        &reads(),
+        &["path!", "lines"],
+    );
+    wordy["inputSchema"]["properties"]["path"]["description"] = "Where the file is.".into();
+    wordy["inputSchema"]["properties"]["lines"]["description"] =
+        "How many lines are read, counted from the first one of the file.".into();
+    wordy["_meta"] = json!({ "example.com/kept": 1 });
+    wordy
+}
+
+/// The tool of a list with this name.
+fn listed_as(client: &Client, name: &str) -> Value {
+    let listed = client.ask("tools/list", json!({})).json();
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    tools.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("{listed}")).clone()
+}
+
+#[test]
+fn descriptions_are_cut_to_their_budget_in_lists_and_whole_where_they_are_described() {
+    for era in ERAS {
+        let (folder, mut others) = (Folder::new(), file_tools());
+        others.remove(0);
+        let files = server(era, [vec![wordy()], others].concat());
+        let mail = server(era, mail_tools());
+        let mut config = config(&files, &mail);
+        let own = "overrides: [{tool: list_mail, description: 'Lists the inbox. It shows the newest message first, and all of \
+                   them.'}]";
+        config.servers = config.servers.replace("{name: mail,", &format!("{{name: mail, {own},"));
+        config.routes = "- {path: /mcp, servers: [files, mail]}\n\
+                         - {path: /all, servers: [files, mail], discovery: {mode: both, descriptionTokens: 35}}\n\
+                         - {path: /few, servers: [files, mail], discovery: {mode: search, always: [read_file, mail__list_mail], \
+                           descriptionTokens: 8}}\n\
+                         - {path: /none, servers: [files, mail], discovery: {mode: search, descriptionTokens: 8}}"
+            .to_owned();
+        let config = config.approved(&folder.path().join("portcullis.lock"));
+        let gateway = config.start();
+        let at = |path: &str| client(&gateway, path, era, ANA);
+        let whole = listed_as(&at("/mcp"), "read_file");
+        assert_eq!(whole, wordy());
+        // Twice: cut, and from what was kept.
+        for _ in 0..2 {
+            // The sentence that limits the first one is not lost.
+            let short =
+                "Reads a text file. Never the one of a colleague. … describe_tool has the rest.";
+            let mut expected = wordy();
+            expected["description"] = short.into();
+            expected["_meta"]["dev.portcullis/shortened"] = true.into();
+            assert_eq!(listed_as(&at("/all"), "read_file"), expected);
+            // With less, what parameters are goes as well, and nothing else of the schema.
+            for parameter in ["path", "lines"] {
+                let schema = &mut expected["inputSchema"]["properties"][parameter];
+                schema.as_object_mut().unwrap().remove("description");
+            }
+            assert_eq!(listed_as(&at("/few"), "read_file"), expected);
+            // The operator's words are cut like those of a server, and what is short stays byte for byte.
+            let listed = listed_as(&at("/few"), "mail__list_mail");
+            assert_eq!(listed["description"], "Lists the inbox. … describe_tool has the rest.");
+            assert_eq!(
+                listed_as(&at("/all"), "delete_file"),
+                listed_as(&at("/mcp"), "delete_file")
+            );
+        }
+        for path in ["/all", "/few", "/none"] {
+            let described = at(path).call("describe_tool", &json!({ "name": "read_file" })).json();
+            assert_eq!(described["result"]["structuredContent"]["definition"], whole, "{path}");
+            // What is cut is found all the same.
+            assert_eq!(found(&at(path), "zebra crossing").first().unwrap(), "read_file", "{path}");
+        }
+        assert_eq!(at("/none").tools(), OURS);
+        assert_eq!(at("/all").call("read_file", &json!({ "path": "a" })).text(), r#"{"path":"a"}"#);
+        let tokens = |route: &str, server: &str, list: &str| {
+            let labels = format!("{{route=\"{route}\",server=\"{server}\",list=\"{list}\"}}");
+            gateway.metric(&format!("portcullis_list_tokens{labels}"))
+        };
+        let full = tokens("/mcp", "files", "shown");
+        assert_eq!(tokens("/mcp", "files", "full"), full);
+        for (path, shown) in [("/all", 1..full), ("/few", 1..full), ("/none", 0..1)] {
+            assert_eq!(tokens(path, "files", "full"), full, "{path}");
+            assert!(shown.contains(&tokens(path, "files", "shown")), "{path}");
+            let own = [tokens(path, "_gateway", "shown"), tokens(path, "_gateway", "full")];
+            assert!(own[0] > 100 && own[1] == 0, "{path} {own:?}");
+        }
+        assert!(tokens("/few", "files", "shown") < tokens("/all", "files", "shown"));
+        assert!(!gateway.metrics_now().contains("route=\"/mcp\",server=\"_gateway\""));
+    }
+}
+
 #[test]
 fn mistakes_about_discovery_are_named() {
     let up = Server::echo(Era::Modern, &["read"]);
@@ -427,6 +520,13 @@ fn mistakes_about_discovery_are_named() {
         ("{mode: both, limit: 51}", "cannot answer 51 tools"),
         ("{mode: both, always: [read]}", "only the mode `search` leaves tools out"),
         ("{mode: search, always: ['']}", "no tool can have this name"),
+        ("{mode: both, loads: true}", "only with the mode `search` tools are missing in lists"),
+        ("{mode: search, loads: true, loadLimit: 0}", "cannot have 0 tools that were found"),
+        ("{mode: search, loadLimit: 9}", "no list follows what was found"),
+        ("{mode: search, rate: often}", "`often` is not a rate"),
+        ("{descriptionTokens: 60}", "the route has no `describe_tool`"),
+        ("{mode: both, descriptionTokens: 0}", "cannot have 0 tokens"),
+        ("{mode: search, descriptionTokens: 10001}", "cannot have 10001 tokens"),
         ("{mode: find}", "use one of `off`, `search`, `both`"),
     ] {
         config.routes = format!("- {{path: /mcp, servers: [up], discovery: {discovery}}}");

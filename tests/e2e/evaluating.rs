@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use e2e::gateway::{Config, Folder, binary, json_of, printed};
+use e2e::eventually;
+use e2e::gateway::{ANA, Config, Folder, binary, json_of, printed};
 use e2e::server::Server;
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -370,4 +371,120 @@ rules:
         );
         assert!(server.tool_calls().is_empty());
     }
+}
+
+#[test]
+fn an_approved_tool_is_withheld_until_its_evaluation_has_passed() {
+    const OPEN: &str =
+        "rules: [{id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}]";
+    for era in ERAS {
+        let locks = Folder::new();
+        let (server, config, lock) = locked(era, &locks);
+        let pins = format!("{{file: '{}', requireEvaluation: true}}", lock.display());
+        let config = Config { pins, ..config.policy(OPEN) };
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        let withheld = |name: &str| {
+            assert_eq!(client.call(name, &json!({ "id": "T-1" })).code(), -32602);
+            gateway.last()["reason"].clone()
+        };
+        assert_eq!(client.tools(), [""; 0]);
+        assert_eq!(withheld("close_ticket"), "evaluation-missing");
+        gateway.says("portcullis eval FOLDER -c FILE --record");
+        // What was recorded of one definition is shown, and what failed says so.
+        let folder = folder(&tools());
+        write(&folder, "close_ticket.examples.jsonl", "{\"query\": \"report a problem\"}\n");
+        // The digest is also over the text of the configuration.
+        let file = locks.path().join("gateway.yaml");
+        fs::write(&file, config.yaml(&locks.path().join("audit.jsonl"))).unwrap();
+        let evaluated =
+            |more: &[&str]| eval(folder.path(), &[&["-c", file.to_str().unwrap()], more].concat());
+        let output = evaluated(&["--record"]);
+        assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+        assert!(said(&output).contains("failed: `up/close_ticket`: top1"), "{}", said(&output));
+        eventually("the evaluation", || (client.tools().len() == 2).then_some(()));
+        assert_eq!(client.tools(), ["create_ticket", "list_tickets"]);
+        assert_eq!(withheld("close_ticket"), "evaluation-failed");
+        assert!(server.tool_calls().is_empty());
+        let listed = printed(&config.verb(&["pin", "list"]));
+        assert!(
+            listed.contains("evaluation: passed, 20") && listed.contains("sha256:"),
+            "{listed}"
+        );
+        // The same evaluation has the same digest, and is not written again.
+        let result = json_of(&evaluated(&["--format", "json"]));
+        let evaluation = &result["tools"][0]["evaluation"];
+        let before = fs::read_to_string(&lock).unwrap();
+        assert!(before.contains(evaluation["digest"].as_str().unwrap()), "{evaluation}");
+        assert_eq!(evaluated(&["--record"]).status.code(), Some(5));
+        assert_eq!(fs::read_to_string(&lock).unwrap(), before);
+        // Whoever changes a result by hand has no lockfile.
+        fs::write(&lock, before.replace("result: \"failed\"", "result: \"passed\"")).unwrap();
+        let output = config.tried(&["pin", "list"]);
+        assert!(said(&output).contains("is not what the digest says"), "{}", said(&output));
+        fs::write(&lock, &before).unwrap();
+        // Corrected examples let it pass, and the approval still stands.
+        write(&folder, "close_ticket.examples.jsonl", EXAMPLES[1].1);
+        assert_eq!(evaluated(&["--record"]).status.code(), Some(0));
+        eventually("the corrected one", || (client.tools().len() == 3).then_some(()));
+        let answer = client.call("close_ticket", &json!({ "id": "T-1" })).json();
+        assert_eq!(server.tool_calls().len(), 1, "{answer}");
+    }
+}
+
+#[test]
+fn a_proposal_is_evaluated_before_somebody_approves_it() {
+    let locks = Folder::new();
+    let server = Server::with(Era::Modern, Value::from(tools()), |_, _| false);
+    let lock = locks.path().join("portcullis.lock");
+    let pins = format!("{{file: '{}', requireEvaluation: true}}", lock.display());
+    let config = Config { pins, ..Config::of(&server.url()) };
+    config.verb(&["pin"]);
+    // The folder has no definition: it is the one that is proposed.
+    let folder = folder(&tools());
+    for tool in tools() {
+        let name = tool["name"].as_str().unwrap();
+        fs::remove_file(folder.path().join(format!("{name}.schema.json"))).unwrap();
+    }
+    config.verb(&["eval", folder.path().to_str().unwrap(), "--record"]);
+    fs::remove_file(folder.path().join("list_tickets.examples.jsonl")).unwrap();
+    let output = config.verb(&["pin", "approve", "--yes", "--by", "ana"]);
+    assert!(!said(&output).contains("requireEvaluation"), "{}", said(&output));
+    let gateway = config.start();
+    assert_eq!(gateway.client(Era::Modern, ANA).tools().len(), 3);
+    // A changed definition needs an evaluation of its own.
+    let lock = fs::read_to_string(&lock).unwrap();
+    assert_eq!(lock.matches("evaluation:").count(), 3, "{lock}");
+    let first =
+        Config { pins: "{trustOnFirstUse: true, requireEvaluation: true}".into(), ..config };
+    let output = first.tried(&["validate"]);
+    assert!(said(&output).contains("`requireEvaluation` would withhold"), "{}", said(&output));
+}
+
+#[test]
+fn a_judge_orders_what_is_found_for_an_example_if_it_is_to_be_asked() {
+    use std::io::Write as _;
+    let folder = folder(&tools());
+    let content = json!({ "message": { "content": "{\"order\":[2]}" } });
+    let judged = json!({ "choices": [content] }).to_string();
+    let judge = Server::start(move |_, stream| stream.write_all(&e2e::server::ok(&judged)).is_ok());
+    let locks = Folder::new();
+    let (_server, mut config, _lock) = locked(Era::Modern, &locks);
+    let tried = |config: &Config, more: &[&str]| {
+        let verb = ["eval", folder.path().to_str().unwrap(), "--format", "json"];
+        config.tried(&[&verb, more].concat())
+    };
+    let refused = tried(&config, &["--judge"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("the configuration has no judge"), "{}", said(&refused));
+    config.more = format!(
+        "selection:\n  judge: {{url: 'http://{}/v1', model: small, timeout: 20s}}",
+        judge.address
+    );
+    let usual = json_of(&tried(&config, &[]));
+    assert_eq!((figure(&usual, "top1"), judge.calls().len()), (1.0, 0));
+    let other: Value = printed(&tried(&config, &["--judge"])).parse().unwrap();
+    assert!(figure(&other, "top1") < 1.0 && figure(&other, "recall") > 0.99, "{other}");
+    assert!(other["inputs"]["judge"].is_string() && usual["inputs"]["judge"].is_null());
+    assert!(judge.calls().iter().all(|call| call.body.to_string().contains("ticket")));
 }

@@ -20,7 +20,7 @@ fn everything() -> PathBuf {
 }
 
 /// The clients: the program, its script, and the era it speaks.
-const CLIENTS: [(&str, &str, &str); 6] = [
+pub(super) const CLIENTS: [(&str, &str, &str); 6] = [
     ("py1", "py1.py", "legacy"),
     ("py2", "py2.py", "legacy"),
     ("py2", "py2.py", "modern"),
@@ -29,7 +29,13 @@ const CLIENTS: [(&str, &str, &str); 6] = [
     ("node", "ts2.mjs", "modern"),
 ];
 
-fn client(program: &str, script: &str, (era, key): (&str, &str), jobs: &Value) -> Vec<Value> {
+/// Runs the jobs in one process of a client; what it reports of each.
+pub(super) fn client(
+    program: &str,
+    script: &str,
+    (era, key): (&str, &str),
+    jobs: &Value,
+) -> Vec<Value> {
     let script = root().join("tests/sdk").join(script);
     let mut command = if program == "node" {
         // Node finds packages beside the script.

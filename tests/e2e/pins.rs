@@ -1240,6 +1240,9 @@ fn an_independent_program_finds_the_same_digests() {
     let config = config(&server).approved(&lockfile(&folder));
     let accept = ["--accept", "planted-instructions", "--reason", "it is \"fine\"", "--by", "ana"];
     config.verb(&[&["pin", "approve", "up/manual"][..], &accept].concat());
+    let examples = Folder::new();
+    fs::write(examples.path().join("manual.examples.jsonl"), r#"{"query": "manual"}"#).unwrap();
+    drop(config.tried(&["eval", examples.path().to_str().unwrap(), "--record"]));
     let list = config.verb(&["pin", "list", "--format", "json"]);
     fs::write(folder.path().join("list.json"), &list.stdout).unwrap();
     let script = e2e::gateway::root().join("tests/pins/digests.py");
@@ -1251,7 +1254,7 @@ fn an_independent_program_finds_the_same_digests() {
         said
     };
     let said = run(&[&lockfile(&folder), &folder.path().join("list.json")]);
-    assert!(said.contains("5 definitions, 1 exceptions"), "{said}");
+    assert!(said.contains("5 definitions, 1 exceptions, 1 evaluations"), "{said}");
     // The vectors that the documentation prints.
     let said = run(&[&e2e::gateway::root().join("docs/pins.md")]);
     assert!(said.contains("vectors hold"), "{said}");

@@ -29,7 +29,7 @@ use crate::transports::{call_of, message, unread};
 const SOON: Duration = Duration::from_secs(5);
 
 /// A configuration with an operator's token and a file of revocations.
-fn switchable(config: Config, folder: &Folder) -> Config {
+pub(crate) fn switchable(config: Config, folder: &Folder) -> Config {
     let (token, file) = (folder.path().join("token"), folder.path().join("revoked.yaml"));
     fs::write(&token, "operator-secret").unwrap();
     fs::write(&file, "# nothing\n").unwrap();
@@ -54,7 +54,7 @@ fn change(gateway: &Gateway, method: &str, token: &str, body: &Value) -> Answer 
     raw(gateway.ops.unwrap(), &bytes)
 }
 
-fn revoke(gateway: &Gateway, body: &Value) {
+pub(crate) fn revoke(gateway: &Gateway, body: &Value) {
     assert_eq!(change(gateway, "POST", "operator-secret", body).status, 200);
 }
 

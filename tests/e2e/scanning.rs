@@ -44,6 +44,57 @@ fn what_servers_offer_is_scanned_with_a_fix_for_everything() {
     }
 }
 
+/// A scan and the list of the lockfile say what tools cost the context of a model, as servers and as callers have them.
+#[test]
+fn the_tokens_of_tools_are_said_as_servers_have_them_and_as_callers_see_them() {
+    let wordy = "Reads a note of the team, which anybody of the team may have written at any time.";
+    let described = |name: &str, text: &str| {
+        let mut tool = tool(name);
+        tool["description"] = text.into();
+        tool
+    };
+    let tools =
+        json!([described("read", wordy), described("list", "Lists."), described("find", wordy)]);
+    for era in ERAS {
+        let (server, folder) = (Server::with(era, tools.clone(), |_, _| false), Folder::new());
+        let own = "overrides: [{tool: read, description: Reads.}]";
+        let servers = format!("- {{name: up, url: '{}', {own}}}", server.url());
+        let policy = "rules: []";
+        let mut config = Config::with(&servers, "[up]").policy(policy);
+        config.more =
+            "registry: {tools: [{server: up, tool: find, description: Finds.}]}".to_owned();
+        let config = config.approved(&folder.path().join("portcullis.lock"));
+        let said = |arguments: &[&str]| String::from_utf8(config.verb(arguments).stdout).unwrap();
+        let json = |arguments: &[&str]| said(arguments).parse::<Value>().unwrap();
+        let counted = json(&["scan", "--tokens", "--format", "json"]);
+        let all = counted["servers"][0]["tools"].as_array().unwrap();
+        let of = |name: &str| {
+            let tool = all.iter().find(|tool| tool["tool"] == name).unwrap();
+            [&tool["tokens"], &tool["shown"]].map(|tokens| tokens.as_u64().unwrap())
+        };
+        let [[read, read_shown], [list, list_shown], [find, find_shown]] =
+            ["read", "list", "find"].map(of);
+        assert!(list == list_shown && read_shown < read && find_shown < find, "{counted}");
+        let (sum, shown) = (read + list + find, read_shown + list_shown + find_shown);
+        assert_eq!((&counted["tokens"], &counted["shown"]), (&json!(sum), &json!(shown)));
+        let line =
+            format!("up: 3 tools take {sum} tokens of context, {shown} as callers see them\n");
+        assert!(said(&["scan"]).contains(&line), "{}", said(&["scan"]));
+        let human = said(&["scan", "--tokens"]);
+        let expected = format!("{line}{read:>9}  find, {find_shown} as callers see them\n");
+        assert!(human.starts_with(&expected), "{human}");
+        assert!(human.ends_with(&format!("{list:>9}  list\n")), "{human}");
+        let pinned = json(&["pin", "list", "--tokens", "--format", "json"]);
+        let pinned = pinned.as_array().unwrap().iter().filter(|row| !row["tokens"].is_null());
+        assert_eq!(pinned.map(|row| row["tokens"].as_u64().unwrap()).sum::<u64>(), sum);
+        let listed = said(&["pin", "list", "--tokens"]);
+        assert!(listed.contains(&format!("  {list} tokens\n")), "{listed}");
+        assert!(!said(&["pin", "list"]).contains(" tokens\n"));
+        let refused = config.tried(&["scan", "--tokens", "--format", "sarif"]);
+        assert_eq!(refused.status.code(), Some(1));
+    }
+}
+
 /// What the lockfile accepts is not grave, for `scan` and for `inspect`.
 #[test]
 fn what_is_accepted_is_not_grave() {

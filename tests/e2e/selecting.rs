@@ -153,3 +153,90 @@ fn the_tools_of_a_lockfile_are_those_that_the_caller_would_be_shown() {
     assert_eq!(selected(&["--principal", "bob"]), "1. up/read_note\n");
     assert_eq!(selected(&["--principal", "nobody"]), "no tool matches\n");
 }
+
+/// A log in which each of six callers asked ten times to delete a note, and then called this tool.
+fn log_of(called: &str, callers: usize) -> String {
+    let mut log = String::new();
+    for n in 0..60 {
+        let principal = format!("u{}", n % callers);
+        let time = |second: u32| format!("2026-01-01T{:02}:{:02}:{second:02}Z", n / 10, n % 10 * 6);
+        let common = |more: Value| {
+            let mut record = json!({
+                "schema": "portcullis.audit/v3", "event": "exchange", "outcome": "answered", "route": "/mcp",
+                "principal": principal, "scheme": "apiKey",
+            });
+            record.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            format!("{record}\n")
+        };
+        log += &common(json!({
+            "time": time(1), "tool": "find_tools", "query": "delete the note",
+            "tools": ["delete_note", "remove_memo", "search_notes"],
+        }));
+        // What others call, and what the answer did not have, is no use of it.
+        log += &common(json!({ "time": time(2), "tool": "archive", "server": "up" }));
+        log += &common(json!({ "time": time(3), "tool": called, "server": "up" }));
+    }
+    log
+}
+
+#[test]
+fn weights_are_advised_by_a_log_if_the_gain_is_sure() {
+    let offers = json!([
+        { "name": "delete_note", "description": "Delete a note.", "inputSchema": { "type": "object" } },
+        { "name": "search_notes", "description": "Search the notes that nobody may delete.",
+            "inputSchema": { "type": "object" } },
+        { "name": "remove_memo", "description": "Removes a memo for good.", "inputSchema": { "type": "object" } },
+    ]);
+    let server = Server::with(Era::Modern, offers, |_, _| true);
+    let folder = Folder::new();
+    let mut config = Config::of(&server.url());
+    let key = |n: usize| {
+        format!("- {{name: u{n}, principal: u{n}, groups: [dev], sha256: '{:064x}'}}\n", n + 1)
+    };
+    config.identity = (0..6).map(key).collect();
+    config.more = "selection: {weights: {words: 3, similarWords: 0.1, direction: 0.1}}".to_owned();
+    let config = config.approved(&folder.path().join("pins.lock"));
+    let file = folder.path().join("audit.jsonl");
+    let advised = |log: String| {
+        fs::write(&file, log).unwrap();
+        let output = config.tried(&["weights", "--audit", file.to_str().unwrap()]);
+        let [out, err] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), out, err)
+    };
+    let (code, out, err) = advised(log_of("remove_memo", 6));
+    assert_eq!(code, Some(0), "{out}{err}");
+    for part in [
+        "# 60 of 60 requests",
+        "of 6 callers",
+        "gain: 0.167 (0.167 to 0.167)",
+        "\nselection:\n  weights:\n    words: ",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert_eq!(advised(log_of("remove_memo", 6)).1, out, "it is deterministic");
+    // What is printed is a valid section.
+    let mut advice = Config::of(&server.url());
+    advice.more =
+        out.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    assert!(advice.tried(&["validate"]).status.success(), "{}", advice.more);
+    let (code, out, err) = advised(log_of("delete_note", 6));
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains("the interval of the gain includes none") && !out.contains("selection:"),
+        "{out}{err}"
+    );
+    for (log, problem) in [
+        (log_of("remove_memo", 4), "the requests are of 4 callers; at least 5 are needed"),
+        (
+            log_of("remove_memo", 6).lines().take(60).map(|line| format!("{line}\n")).collect(),
+            "20 requests were followed",
+        ),
+        (log_of("unknown", 6), "nothing is advised: 0 requests"),
+        (String::new(), "the log has no requests for tools"),
+    ] {
+        let (code, out, err) = advised(log);
+        assert_eq!((code, &*out), (Some(1), ""), "{err}");
+        assert!(err.contains(problem), "{problem}: {err}");
+    }
+}

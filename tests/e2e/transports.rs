@@ -177,7 +177,7 @@ fn old_stream(address: std::net::SocketAddr, key: &str) -> (BufReader<TcpStream>
 }
 
 /// The data of the next event.
-fn data(stream: &mut BufReader<TcpStream>) -> String {
+pub(crate) fn data(stream: &mut BufReader<TcpStream>) -> String {
     loop {
         let mut line = String::new();
         assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended");

@@ -60,6 +60,8 @@ def exceptions(lines):
     """What was accepted in one definition: four members each, of which the first begins an item."""
     found = []
     for line in lines:
+        if line.strip() == "evaluation:":
+            break
         if match := re.match(r" *- finding: (\S+)$", line):
             found.append({"finding": match[1]})
         elif found and (match := re.match(r' *(by|at|reason): (".*")$', line)):
@@ -67,11 +69,22 @@ def exceptions(lines):
     return found
 
 
+def evaluation(lines):
+    """The recorded evaluation of one definition, if there is one: three members."""
+    found = {}
+    for at, line in enumerate(lines):
+        if line.strip() == "evaluation:":
+            for member in lines[at + 1 : at + 4]:
+                match = re.match(r' *(result|digest|at): (".*")$', member)
+                found[match[1]] = json.loads(match[2])
+    return found
+
+
 def lockfile(path, listing):
     """The definitions are literal blocks of JSON; that much YAML a loop can read."""
     lines = path.read_text().splitlines()
     names = {entry["digest"]: entry for entry in json.loads(listing.read_text())}
-    count, approved, stated, count_of = 0, [], None, {"exceptions": 0}
+    count, approved, stated, count_of = 0, [], None, {"exceptions": 0, "evaluations": 0}
     for at, line in enumerate(lines):
         if found := re.match(r"    set: (\S+)", line):
             stated = found[1]
@@ -94,9 +107,13 @@ def lockfile(path, listing):
             text = canonical({**exception, "definition": found[2]})
             approved.append((name, digest("exception", text)))
             count_of["exceptions"] += 1
+        if recorded := evaluation(lines[at:start]):
+            text = canonical({**recorded, "definition": found[2]})
+            approved.append((name, digest("evaluation", text)))
+            count_of["evaluations"] += 1
         count += 1
     assert of_set(approved) == stated, (of_set(approved), stated)
-    print(f"{count} definitions, {count_of['exceptions']} exceptions")
+    print(f"{count} definitions, {count_of['exceptions']} exceptions, {count_of['evaluations']} evaluations")
 
 
 def vectors(path):

@@ -31,6 +31,11 @@ async def work(key, era, job):
                 "progress": steps,
                 "seen": [part.model_dump(mode="json", by_alias=True) for part in (tools, result)],
             }
+            report["calls"] = []
+            for tool, arguments in job.get("calls", []):
+                result = await client.call_tool(tool, arguments)
+                text = " ".join(c.text for c in result.content if c.type == "text")
+                report["calls"].append([text, bool(result.is_error)])
             try:
                 await client.call_tool(job["hidden"], {})
                 report["hidden"] = "called"

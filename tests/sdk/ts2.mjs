@@ -16,6 +16,11 @@ async function work(job) {
     { name: job.tool, arguments: job.arguments },
     { onprogress: (step) => progress.push(step.progress) },
   );
+  const calls = [];
+  for (const [name, given] of job.calls ?? []) {
+    const { content, isError } = await client.callTool({ name, arguments: given });
+    calls.push([content.filter((c) => c.type === "text").map((c) => c.text).join(" "), isError === true]);
+  }
   const hidden = await client.callTool({ name: job.hidden, arguments: {} }).then(
     () => "called",
     (error) => [error.code, error.message],
@@ -28,6 +33,7 @@ async function work(job) {
     failed: result.isError === true,
     progress,
     hidden,
+    calls,
     seen: [tools, result],
   };
   await client.close();

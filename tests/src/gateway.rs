@@ -178,7 +178,9 @@ impl Config {
         self
     }
 
-    fn yaml(&self, audit: &Path) -> String {
+    /// The configuration, of a gateway that writes its records to this file.
+    #[must_use]
+    pub fn yaml(&self, audit: &Path) -> String {
         let indented = |text: &str| text.replace('\n', "\n  ");
         let section = |name: &str, text: &str| {
             if text.is_empty() { String::new() } else { format!("{name}:\n  {}\n", indented(text)) }

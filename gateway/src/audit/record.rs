@@ -29,6 +29,7 @@ use crate::mcp::wire::{Id, Object};
 use crate::metrics::approval_step::ApprovalStep;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
+use crate::metrics::selection_outcome::SelectionOutcome;
 use crate::metrics::{self, OperationLabels};
 
 use exchange_line::ExchangeLine;
@@ -152,8 +153,14 @@ pub struct Record {
     pub item: Option<(ItemKind, Box<str>)>,
     /// The upstream server's own name of that item, if it is known: a route may rename it. Metrics use it as a label.
     pub upstream_name: Option<Box<str>>,
+    /// The session that the call was made in, if there is one.
+    pub session: Option<[u8; 16]>,
     /// How the call came through a tool of the gateway, if it did.
     pub through: Option<ThroughCall>,
+    /// The request for tools and the names in its answer, if records have them.
+    pub search: Option<Box<RecordedSearch>>,
+    /// What came of asking the judge of tools, if a search was to ask it.
+    pub judged: Option<SelectionOutcome>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// The id of the approval that the call waited for, or was made with.
@@ -190,6 +197,15 @@ pub struct Record {
     pub controls_run: ControlSet,
     /// Cache of formatted members.
     texts: OnceLock<Box<RecordTexts>>,
+}
+
+/// A request for tools that is recorded.
+#[derive(Clone, Debug)]
+pub struct RecordedSearch {
+    /// The request, as it came. It is written without what looks like a secret, and clipped.
+    pub query: String,
+    /// The names in the answer, as the caller was shown them.
+    pub tools: Vec<Box<str>>,
 }
 
 /// A list item that the caller was not shown.
@@ -262,7 +278,10 @@ impl Record {
             server: None,
             item: None,
             upstream_name: None,
+            session: None,
             through: None,
+            search: None,
+            judged: None,
             argument_digest: None,
             approval: None,
             budget: None,

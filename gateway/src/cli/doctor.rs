@@ -544,7 +544,7 @@ fn of_refused_log(error: &StartError) -> &'static str {
 enum RunningGateway {
     /// No gateway answers.
     None,
-    /// It does.
+    /// A gateway answers there.
     Own,
     /// It runs with another configuration, or with an earlier state of this one that is not in this file.
     Other,

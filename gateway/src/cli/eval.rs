@@ -1,5 +1,6 @@
 //! `portcullis eval`: evaluates definitions of tools by examples.
 
+mod record;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,19 +12,23 @@ use clap::{Args, ValueEnum};
 use evaluation::comparison::{Comparison, Evaluated, compare};
 use evaluation::example::{Example, ExpectedOutcome};
 use evaluation::result::Evaluation;
-use evaluation::run::{CallDecision, CallJudge, NoJudge, evaluate};
+use evaluation::run::{
+    CallDecision, CallJudge, CandidateOrder, NoJudge, SelectorOrder, evaluate_ordered,
+};
 use evaluation::suite::{Definitions, Examples};
 use evaluation::threshold::{Bound, Measure, Verdict, verdicts};
 use evaluation::tool::{EvaluatedTool, ToolName};
 use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::cases::{CallerDescription, TestRequest};
 use gateway::config::settings::evaluation_folder::{
-    self, EvaluationFolder, FolderContext, GivenDefinition, approved,
+    self, EvaluationFolder, FolderContext, GivenDefinition, LockedChoice, locked_definitions,
 };
 use gateway::config::settings::{Approvers, Settings, lockfile};
 use gateway::control::dry_run::DryRun;
+use gateway::mcp::tool_signature::ToolSignature;
 use json::{Fragment, hex};
 use policy::definition::drift::visible;
+use policy::definition::lock::EvaluationResult;
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::Digest;
 use policy::definition::pins::Pins;
@@ -31,6 +36,9 @@ use policy::rules::decision::Effect;
 use policy_core::subject::name::ServerName;
 use selector::index::MAX_LIMIT;
 use selector::model::Model;
+
+use super::select::services::Services;
+use record::ToolVerdict;
 
 use super::{INVALID, complain, pin, print, print_for_people, say};
 
@@ -61,6 +69,14 @@ pub(super) struct EvalArgs {
     /// By how much a figure may get worse with `--compare`, named as for `--threshold`. Can be given more than once.
     #[arg(long, value_name = "FIGURE=NUMBER", value_parser = figure, requires = "compare")]
     tolerance: Vec<GivenFigure>,
+    /// Record in the lockfile of the configuration, beside the definition of each tool that examples expect, whether it
+    /// passed and the digest of the evaluation. A proposed definition is evaluated before an approved one.
+    #[arg(long, requires = "config")]
+    record: bool,
+    /// Order the first tools of each search as the judge of the configuration says (`selection.judge`). It is sent the
+    /// requests of the examples.
+    #[arg(long, requires = "config")]
+    judge: bool,
     /// Output format of the result.
     #[arg(long, value_enum, default_value_t = EvalFormat::Human)]
     format: EvalFormat,
@@ -124,6 +140,8 @@ struct EvalOutcome {
     comparison: Option<Comparison>,
     /// SHA-256 over the inputs, by what each of them is.
     inputs: BTreeMap<&'static str, String>,
+    /// What the evaluation came to for each tool that examples expect.
+    tools: BTreeMap<ToolName, ToolVerdict>,
     /// Number of examples that name a caller without a configuration that could decide.
     undecided: usize,
 }
@@ -133,9 +151,19 @@ impl EvalOutcome {
         self.verdicts.iter().all(Verdict::holds)
             && !self.comparison.as_ref().is_some_and(Comparison::falls)
     }
+
+    /// Whether a tool failed, although all tools together may reach the thresholds.
+    fn has_failed_tool(&self) -> bool {
+        self.tools.values().any(|tool| tool.result == EvaluationResult::Failed)
+    }
 }
 
 fn evaluated(eval: &EvalArgs) -> Result<ExitCode, ExitCode> {
+    let choice = match eval.record {
+        true => LockedChoice::Proposed,
+        false => LockedChoice::Approved,
+    };
+    let configured = |file| configured(file, choice);
     let mut configured = eval.config.as_deref().map(configured).transpose()?;
     let former = eval.compare.as_deref().map(former).transpose()?;
     let mut known = former.clone().unwrap_or_default();
@@ -162,16 +190,26 @@ fn evaluated(eval: &EvalArgs) -> Result<ExitCode, ExitCode> {
         EvalFormat::Json => print(&report::as_json(&outcome)),
         EvalFormat::Junit => print(&report::as_junit(&outcome)),
     };
-    Ok(if outcome.passes() { ExitCode::SUCCESS } else { ExitCode::from(RED) })
+    if let Some(configured) = configured.filter(|_| eval.record) {
+        record::recorded(&configured.settings, &outcome)?;
+    }
+    let passes = outcome.passes() && !(eval.record && outcome.has_failed_tool());
+    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::from(RED) })
 }
 
-/// Loads a configuration with the definitions that its lockfile approves.
-fn configured(file: &Path) -> Result<Configured, ExitCode> {
+/// Loads a configuration with the definitions of its lockfile.
+fn configured(file: &Path, choice: LockedChoice) -> Result<Configured, ExitCode> {
     let mut settings = super::settings(file)?;
+    // A proposal is not signed yet, and recording its evaluation changes the file in any case.
+    let approvers = match choice {
+        LockedChoice::Proposed => std::mem::take(&mut settings.pins.approvers),
+        LockedChoice::Approved => settings.pins.approvers.clone(),
+    };
     let pins = pin::in_force(&settings)?;
-    let definitions = approved(&pins.lock);
+    let definitions = locked_definitions(&pins.lock, choice);
     let rehearsal = DryRun::new(&mut settings);
     let rehearsal = rehearsal.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
+    settings.pins.approvers = approvers;
     Ok(Configured { settings, rehearsal, pins, definitions })
 }
 
@@ -180,7 +218,7 @@ fn configured(file: &Path) -> Result<Configured, ExitCode> {
 fn former(file: &Path) -> Result<Vec<GivenDefinition>, ExitCode> {
     let read = lockfile::read(file, &Approvers::default());
     let (lock, _) = read.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
-    let definitions = approved(&lock);
+    let definitions = locked_definitions(&lock, LockedChoice::Approved);
     if definitions.is_empty() {
         let shown = file.display();
         return Err(complain(&format!(
@@ -244,7 +282,8 @@ fn outcome(
         |one: &GivenDefinition| servers.contains(&one.server) && named.contains(&one.name());
     let kept = former.iter().flatten().filter(|one| !is_gone(one)).cloned();
     let now = prepared(model, &pins, own.into_iter().chain(others.clone()).chain(kept))?;
-    let inputs = inputs(&now, &texts, configured.as_deref());
+    let mut inputs = inputs(&now, &texts, configured.as_deref());
+    let order = candidate_order(eval, configured.as_deref(), &mut inputs)?;
     let judge: Box<dyn CallJudge> = match configured {
         Some(configured) => Box::new(RehearsalJudge::new(configured, &now)),
         None => Box::new(NoJudge),
@@ -252,13 +291,13 @@ fn outcome(
     let examples = Examples::new(model, examples, demands);
     let definitions = Definitions::new(model, now);
     let limit = usize::from(eval.limit).min(MAX_LIMIT);
-    let evaluation = evaluate(&definitions, &examples, limit, &*judge);
+    let evaluation = evaluate_ordered(&definitions, &examples, limit, &*judge, &*order);
     let comparison = match former {
         None => None,
         Some(former) => {
             let former = prepared(model, &pins, former.into_iter().chain(others))?;
             let former = Definitions::new(model, former);
-            let before = evaluate(&former, &examples, limit, &*judge);
+            let before = evaluate_ordered(&former, &examples, limit, &*judge, &*order);
             let before = Evaluated { definitions: &former, evaluation: &before };
             let after = Evaluated { definitions: &definitions, evaluation: &evaluation };
             let tolerance =
@@ -266,14 +305,65 @@ fn outcome(
             Some(compare(&examples, before, after, tolerance))
         }
     };
-    let bound = |measure: Measure| {
-        given(&eval.threshold, measure)
-            .map_or_else(|| measure.usual(), |number| measure.bound(number))
-    };
-    let verdicts = verdicts(&evaluation, &definitions, bound);
+    let verdicts = verdicts(&evaluation, &definitions, |measure| bound_of(eval, measure));
     let calls = examples.iter().filter(|one| one.outcome.is_some()).count();
     let undecided = calls - evaluation.figures.outcomes.of;
-    Ok(EvalOutcome { verdicts, comparison, inputs, undecided, evaluation, definitions, examples })
+    let tools = BTreeMap::new();
+    let outcome = EvalOutcome {
+        verdicts,
+        comparison,
+        inputs,
+        tools,
+        undecided,
+        evaluation,
+        definitions,
+        examples,
+    };
+    Ok(EvalOutcome { tools: record::by_tool(eval, &outcome), ..outcome })
+}
+
+/// The threshold of a figure.
+fn bound_of(eval: &EvalArgs, measure: Measure) -> Bound {
+    given(&eval.threshold, measure).map_or_else(|| measure.usual(), |number| measure.bound(number))
+}
+
+/// The order of the first tools of a search: that of the judge, if it is to be asked, and the selector's otherwise.
+fn candidate_order(
+    eval: &EvalArgs,
+    configured: Option<&Configured>,
+    inputs: &mut BTreeMap<&'static str, String>,
+) -> Result<Box<dyn CandidateOrder>, ExitCode> {
+    if !eval.judge {
+        return Ok(Box::new(SelectorOrder));
+    }
+    let settings = configured.and_then(|one| one.settings.selection.judge.as_ref());
+    let settings = settings.ok_or_else(|| {
+        complain("the configuration has no judge: write `selection.judge`, or leave out `--judge`")
+    })?;
+    inputs.insert("judge", sha256(settings.service.model.as_bytes()));
+    let services = Services::new(Some(settings), None, &[]).map_err(|why| complain(&why))?;
+    Ok(Box::new(JudgeOrder { services, candidates: settings.candidates }))
+}
+
+/// Orders tools as a judge says; where it gives no order, the selector's stands, and a warning says so.
+struct JudgeOrder {
+    services: Services,
+    candidates: usize,
+}
+
+impl CandidateOrder for JudgeOrder {
+    fn candidates(&self) -> usize {
+        self.candidates
+    }
+
+    fn order(&self, request: &str, candidates: &[&EvaluatedTool]) -> Vec<usize> {
+        if candidates.len() < 2 {
+            return Vec::new();
+        }
+        let signature = |tool: &&EvaluatedTool| Arc::new(ToolSignature::read(tool.definition()));
+        let places = self.services.places(request, candidates.iter().map(signature).collect());
+        places.and_then(Result::ok).unwrap_or_default().into_iter().map(usize::from).collect()
+    }
 }
 
 fn given_or(all: &[GivenFigure], measure: Measure, usual: fn(Measure) -> f64) -> f64 {
@@ -304,6 +394,10 @@ fn prepared(
     Ok(tools)
 }
 
+fn sha256(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(&json::coding::sha256([bytes])))
+}
+
 /// The digests of what was evaluated, and with what.
 fn inputs(
     tools: &[Arc<EvaluatedTool>],
@@ -311,7 +405,6 @@ fn inputs(
     configured: Option<&Configured>,
 ) -> BTreeMap<&'static str, String> {
     let named = tools.iter().filter_map(|tool| Some((&*tool.name.name, tool.offer.digest()?)));
-    let sha256 = |bytes: &[u8]| format!("sha256:{}", hex::encode(bytes));
     // The length of each file comes before its text, so that no two sets of files have one digest.
     let texts: Vec<u8> = texts
         .iter()
@@ -319,8 +412,8 @@ fn inputs(
         .collect();
     let mut inputs = BTreeMap::new();
     inputs.insert("definitions", Digest::of_set(named).to_string());
-    inputs.insert("examples", sha256(&json::coding::sha256([&*texts])));
-    inputs.insert("selector", sha256(&Model::built_in_digest()));
+    inputs.insert("examples", sha256(&texts));
+    inputs.insert("selector", format!("sha256:{}", hex::encode(&Model::built_in_digest())));
     if let Some(configured) = configured {
         inputs.insert("policy", configured.settings.digest.clone());
     }

@@ -25,10 +25,13 @@ use gateway::base::file::{replace, replace_while};
 use gateway::config::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::config::settings::{Approvers, Settings};
 use gateway::control::inventory::ServerInventory;
+use gateway::mcp::model_text::model_tokens;
 use gateway::pins::{gone_advice, volatile_advice, volatile_entry};
 use policy::definition::alike::Regeneration;
 use policy::definition::drift::{self, DefinitionChange, visible};
-use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use policy::definition::lock::{
+    ApprovalState, LockedServer, LockedVersion, Lockfile, RecordedEvaluation,
+};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
 use policy::definition::pins::{PinViolation, Pins, volatile_members};
@@ -144,6 +147,9 @@ struct PinListArgs {
     /// Output format of the list.
     #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
     format: OutputFormat,
+    /// Show how many tokens each tool takes in the context of a model.
+    #[arg(long)]
+    tokens: bool,
 }
 
 #[derive(Debug, Args)]
@@ -207,7 +213,7 @@ pub(super) fn run(pin: PinArgs) -> ExitCode {
 }
 
 /// Content of the lockfile when it was read; `None` if it did not exist.
-struct LockfileSnapshot(Option<Vec<u8>>);
+pub(super) struct LockfileSnapshot(Option<Vec<u8>>);
 
 impl LockfileSnapshot {
     /// Whether `file` still has this content.
@@ -221,7 +227,7 @@ impl LockfileSnapshot {
 
 /// Reads the lockfile without checking signatures, because a change has to be signed again, and returns its content
 /// too.
-fn locked(settings: &Settings) -> Result<(Lockfile, LockfileSnapshot), ExitCode> {
+pub(super) fn locked(settings: &Settings) -> Result<(Lockfile, LockfileSnapshot), ExitCode> {
     match lockfile::read(&settings.pins.file, &Approvers::default()) {
         Ok((lock, text)) => Ok((lock, LockfileSnapshot(Some(text)))),
         Err(LockError::Missing(_)) => Ok((Lockfile::default(), LockfileSnapshot(None))),
@@ -677,15 +683,15 @@ fn taking_back(server: &str, thing: &str) -> String {
 
 /// What a command did to the lockfile.
 #[derive(Clone, Copy)]
-struct LockfileEdit {
+pub(super) struct LockfileEdit {
     /// The number of definitions that were changed.
-    count: usize,
+    pub(super) count: usize,
     /// The word for what was done to them.
-    what: &'static str,
+    pub(super) what: &'static str,
 }
 
 /// Writes the lockfile, and reports how many definitions were changed. None is an error.
-fn changed(
+pub(super) fn changed(
     settings: &Settings,
     lock: &Lockfile,
     former: &LockfileSnapshot,
@@ -707,7 +713,7 @@ fn changed(
     Ok(ExitCode::SUCCESS)
 }
 
-fn now() -> Box<str> {
+pub(super) fn now() -> Box<str> {
     humantime::format_rfc3339_seconds(SystemClock.now()).to_string().into()
 }
 
@@ -732,12 +738,20 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         let ((kind, name), versions) = named?;
         volatile(&settings, server, Some((*kind, name)), versions, version)
     };
+    let tokens = |thing: &str, version: &LockedVersion| {
+        let is_counted = list.tokens && thing.starts_with("tools/");
+        is_counted.then(|| model_tokens(version.definition.value()))
+    };
     match list.format {
         OutputFormat::Json => {
-            let rows = rows.iter();
-            let rows: Vec<_> = rows
-                .map(|(server, thing, version)| row(&settings.policy, server, thing, version))
-                .collect();
+            let row = |(server, thing, version): &(&str, String, &LockedVersion)| {
+                let mut row = row(&settings.policy, server, thing, version);
+                if let (Some(row), Some(tokens)) = (row.as_object_mut(), tokens(thing, version)) {
+                    row.insert("tokens".to_owned(), tokens.into());
+                }
+                row
+            };
+            let rows: Vec<_> = rows.iter().map(row).collect();
             Ok(print(&(serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n")))
         }
         OutputFormat::Human => {
@@ -745,7 +759,10 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
             for (server, thing, version) in rows {
                 let by = version.by.as_deref().unwrap_or_default();
                 let (state, digest) = (version.state.as_str(), version.digest);
-                writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}").unwrap_or_default();
+                let tokens = tokens(&thing, version).map(|tokens| format!("  {tokens} tokens"));
+                let tokens = tokens.unwrap_or_default();
+                writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}{tokens}")
+                    .unwrap_or_default();
                 let count = lock.servers.get(server).map_or(0, |locked| locked.server.len());
                 if thing == "server" && count > 1 {
                     writeln!(out, "         one of {count}: a server may say something else of itself in each era")
@@ -754,7 +771,7 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                 if let Some(reason) = version.reason.as_deref() {
                     writeln!(out, "         reason: {}", in_a_line(reason)).unwrap_or_default();
                 }
-                write_exceptions(&mut out, version);
+                write_reviews(&mut out, version);
                 if version.state == ApprovalState::Revoked {
                     continue;
                 }
@@ -808,12 +825,16 @@ fn shown_although<'a>(
     })
 }
 
-/// Writes the accepted findings of a version, a line for each.
-fn write_exceptions(out: &mut String, version: &LockedVersion) {
+/// Writes the accepted findings of a version and its evaluation, a line for each.
+fn write_reviews(out: &mut String, version: &LockedVersion) {
     for one in &version.exceptions {
         let finding = one.finding.name();
         let reason = in_a_line(&one.reason);
         writeln!(out, "         accepted: {finding}, by {} at {}: {reason}", one.by, one.at)
+            .unwrap_or_default();
+    }
+    if let Some(RecordedEvaluation { result, digest, at }) = &version.evaluation {
+        writeln!(out, "         evaluation: {}, {at}: {digest}", result.as_str())
             .unwrap_or_default();
     }
 }
@@ -833,6 +854,9 @@ fn row(policy: &Policy, server: &str, thing: &str, version: &LockedVersion) -> s
         "state": version.state.as_str(), "by": version.by, "at": version.at,
         "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
         "exceptions": exceptions.collect::<Vec<_>>(),
+        "evaluation": version.evaluation.as_ref().map(|one| {
+            json!({ "result": one.result.as_str(), "digest": one.digest, "at": one.at })
+        }),
         "fields": serde_json::Value::Object(fields),
     })
 }

@@ -1,7 +1,7 @@
 //! `portcullis policy`: explains, tests, simulates and reviews the rules of a configuration without running the
 //! gateway.
 
-mod simulate;
+pub(super) mod simulate;
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
@@ -364,7 +364,7 @@ impl<'a> RouteNaming<'a> {
 /// The name at its server of a tool or prompt that a record names as the route of that time showed it. `None` if that
 /// cannot be told, because the name looks like one that a route made, and the route with the path `route` makes none
 /// such of a name that is known.
-fn recorded_name(
+pub(super) fn recorded_name(
     settings: &Settings,
     rehearsal: &DryRun,
     server: &ServerName,
@@ -496,10 +496,50 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     let is_allowed = matches!(answer.decision.effect, Effect::Allow(_));
     // What is allowed by the lockfile is denied if the server has changed it since.
     if is_allowed && answer.known != ItemKnowledge::Nothing {
-        line("but", unasked(rehearsal.has_proposal(server, *kind, name)));
+        let has_proposal = rehearsal.has_proposal(server, *kind, name);
+        line("but", if has_proposal { OTHER_PROPOSED } else { NOT_ASKED });
     }
     let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
     line("caller", &format!("{} ({groups})", principal.id));
+    definition_lines(question, answer, rehearsal, &mut line);
+    for finding in &answer.decision.findings {
+        line("found", &finding_in_words(&finding.to_string()));
+    }
+    let asks =
+        matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == APPROVAL);
+    if asks {
+        line(
+            "then",
+            "the call waits for a person, who is asked as `approvals` says (docs/approvals.md)",
+        );
+        line("told", "only where nobody can be asked:");
+    }
+    if let Some(told) = &answer.told {
+        line("told", &in_a_line(&told_line(told, &answer.decision)));
+        if let Some(scopes) = needed_scopes(&answer.decision) {
+            line("", &format!("with the scopes that are needed: {}", scopes.join(" ")));
+        }
+    }
+    for (n, said) in by_nearness(answer).into_iter().enumerate() {
+        line(if n == 0 { "rules" } else { "" }, &rule_line(said));
+    }
+    if is_allowed && rehearsal.withholds_results(question) {
+        line("result", "kept for the untrusted planner: the route is that of the trusted one");
+    }
+    if is_allowed {
+        line("then", "rates, guardrails and what is done about the answer are not decided here");
+    }
+    out
+}
+
+/// What the gateway knows of the definition, and whether the caller sees it.
+fn definition_lines(
+    question: &TestRequest,
+    answer: &DryRunAnswer,
+    rehearsal: &DryRun,
+    line: &mut impl FnMut(&str, &str),
+) {
+    let TestRequest { server, kind, name, .. } = question;
     line(kind.as_str(), &format!("{} of {server}", visible(name)));
     line("definition", known(answer.known));
     if answer.known == ItemKnowledge::Missing {
@@ -531,45 +571,13 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
             line("why", &why::reason(server.as_str(), &thing, &answer.decision));
         }
     }
-    for finding in &answer.decision.findings {
-        line("found", &finding_in_words(&finding.to_string()));
-    }
-    let asks =
-        matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == APPROVAL);
-    if asks {
-        line(
-            "then",
-            "the call waits for a person, who is asked as `approvals` says (docs/approvals.md)",
-        );
-        line("told", "only where nobody can be asked:");
-    }
-    if let Some(told) = &answer.told {
-        line("told", &in_a_line(&told_line(told, &answer.decision)));
-        if let Some(scopes) = needed_scopes(&answer.decision) {
-            line("", &format!("with the scopes that are needed: {}", scopes.join(" ")));
-        }
-    }
-    for (n, said) in by_nearness(answer).into_iter().enumerate() {
-        line(if n == 0 { "rules" } else { "" }, &rule_line(said));
-    }
-    if is_allowed && rehearsal.withholds_results(question) {
-        line("result", "kept for the untrusted planner: the route is that of the trusted one");
-    }
-    if is_allowed {
-        line("then", "rates, guardrails and what is done about the answer are not decided here");
-    }
-    out
 }
 
-/// What may be otherwise at the server, of a call that is allowed by the lockfile.
-const fn unasked(has_proposal: bool) -> &'static str {
-    if has_proposal {
-        "another definition of it is proposed in the lockfile, not approved: while the server offers that one, the call can be \
-         denied (definition-changed); `portcullis pin diff` asks the server"
-    } else {
-        "what the server offers now was not asked: `portcullis pin diff` asks it"
-    }
-}
+/// What may be otherwise at the server, of a call that is allowed by the lockfile: another definition is proposed.
+const OTHER_PROPOSED: &str = "another definition of it is proposed in the lockfile, not approved: while the server offers that one, the call \
+     can be denied (definition-changed); `portcullis pin diff` asks the server";
+/// The same where none is proposed.
+const NOT_ASKED: &str = "what the server offers now was not asked: `portcullis pin diff` asks it";
 
 /// Describes what the client is told.
 fn told_line(told: &DenialMessage, decision: &Decision) -> String {
@@ -706,25 +714,7 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
     let untested: Vec<_> = rules.filter(|id| !deciding.contains(*id)).collect();
     match test.format {
         OutputFormat::Human => {
-            let mut out = String::new();
-            for TestResult { case, wrong, verdict, notes, found } in &results {
-                let name = visible(&case.name);
-                match wrong {
-                    None => writeln!(out, "ok      {name}"),
-                    Some(wrong) => {
-                        writeln!(out, "FAILED  {name}\n        {wrong}; it is {verdict}")
-                    }
-                }
-                .unwrap_or_default();
-                for finding in found.iter().filter(|_| wrong.is_some()) {
-                    writeln!(out, "        found: {finding}").unwrap_or_default();
-                }
-                for note in notes {
-                    writeln!(out, "        note: {note}").unwrap_or_default();
-                }
-            }
-            writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
-            print_for_people(&out);
+            print_for_people(&results_in_words(&results));
             if !untested.is_empty() {
                 say(&format!("note: no case is decided by: {}", untested.join(", ")));
             }
@@ -741,6 +731,30 @@ fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
         }
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+/// The results of test cases for people.
+fn results_in_words(results: &[TestResult<'_>]) -> String {
+    let mut out = String::new();
+    for TestResult { case, wrong, verdict, notes, found } in results {
+        let name = visible(&case.name);
+        match wrong {
+            None => writeln!(out, "ok      {name}"),
+            Some(wrong) => {
+                writeln!(out, "FAILED  {name}\n        {wrong}; it is {verdict}")
+            }
+        }
+        .unwrap_or_default();
+        for finding in found.iter().filter(|_| wrong.is_some()) {
+            writeln!(out, "        found: {finding}").unwrap_or_default();
+        }
+        for note in notes {
+            writeln!(out, "        note: {note}").unwrap_or_default();
+        }
+    }
+    let failed = results.iter().filter(|result| result.wrong.is_some()).count();
+    writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
+    out
 }
 
 /// The result of a test case.

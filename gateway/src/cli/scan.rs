@@ -1,5 +1,7 @@
 //! `portcullis scan`: shows what detectors and a reviewer find in the definitions that servers offer.
 
+mod tokens;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -10,6 +12,8 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use detection::inspect::Finding;
+use gateway::config::overrides::Overrides;
+use gateway::config::settings::ServerSettings;
 use gateway::control::inventory::ServerInventory;
 use gateway::pins::acceptance;
 use json::{Document, JsonBounds, Value};
@@ -27,6 +31,7 @@ use policy_core::subject::mode::{FindingTreatment, Mode};
 use policy_core::subject::name::ServerName;
 use serde_json::json;
 
+use self::tokens::ServerTokens;
 use super::pin::SurveyArgs;
 use super::why::thing;
 use super::{
@@ -53,6 +58,9 @@ pub(super) struct ScanArgs {
     /// Show findings that are at least this grave. Default: `low` for people, `info` in JSON and SARIF.
     #[arg(long, value_enum)]
     show: Option<SeverityThreshold>,
+    /// Show how many tokens each tool takes in the context of a model, instead of the findings. `--fail-on` has no effect.
+    #[arg(long, conflicts_with_all = ["show", "fail_on"])]
+    tokens: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -107,10 +115,22 @@ pub(super) fn run(scan: &ScanArgs) -> ExitCode {
         Some(file) => input(file, &scan.which.config),
         None => asked(&scan.which),
     };
-    let ScanInput { catalogs, policy, pins, mut found, failed, unasked } = match read {
+    let ScanInput { catalogs, policy, pins, overrides, mut found, failed, unasked } = match read {
         Ok(read) => read,
         Err(code) => return code,
     };
+    let count_tokens = || ServerTokens::of(&catalogs, &policy, &overrides);
+    if scan.tokens {
+        let servers = count_tokens();
+        match scan.format {
+            FindingsFormat::Human => {
+                print_for_people(&(unasked.alone() + &tokens::human(&servers)))
+            }
+            FindingsFormat::Json => print(&tokens::as_json(&servers)),
+            FindingsFormat::Sarif => return complain("`--tokens` has no SARIF: it finds nothing"),
+        };
+        return failed.map_or(ExitCode::SUCCESS, ExitCode::from);
+    }
     let count: usize = catalogs.iter().map(|catalog| catalog.offers().len()).sum();
     found.extend(look(&catalogs, &policy, pins.as_ref()));
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.thing.cmp(&b.thing)));
@@ -123,7 +143,9 @@ pub(super) fn run(scan: &ScanArgs) -> ExitCode {
     let file = scan.input.as_deref().unwrap_or(&scan.which.config).display().to_string();
     match scan.format {
         FindingsFormat::Human => {
-            let scanning = ScanSummary { count, hidden: found.len() - shown.len(), unasked };
+            let tokens = tokens::summary(&count_tokens());
+            let scanning =
+                ScanSummary { count, hidden: found.len() - shown.len(), unasked, tokens };
             print_for_people(&human(&shown, &scanning))
         }
         FindingsFormat::Json => print(&as_json(&shown)),
@@ -145,6 +167,8 @@ struct ScanInput {
     policy: Policy,
     /// The approvals, of which some accept findings; `None` if the definitions are not those of a server.
     pins: Option<Pins>,
+    /// The operator's words for the tools of servers.
+    overrides: BTreeMap<ServerName, Arc<Overrides>>,
     /// Findings in the servers' own instructions.
     found: Vec<ScanFinding>,
     /// Exit code if not everything could be read.
@@ -186,10 +210,17 @@ impl SurveyGaps {
             ),
         }
     }
+
+    /// The same note as a line; empty if every server was read completely.
+    fn alone(self) -> String {
+        let said = self.said();
+        let line = said.strip_suffix(' ').map(|said| format!("{said}\n"));
+        line.unwrap_or_default()
+    }
 }
 
-/// Counts for the summary.
-#[derive(Clone, Copy, Debug)]
+/// What the summary says.
+#[derive(Clone, Debug)]
 struct ScanSummary {
     /// Number of definitions that were scanned.
     count: usize,
@@ -197,6 +228,8 @@ struct ScanSummary {
     hidden: usize,
     /// Servers that could not be asked.
     unasked: SurveyGaps,
+    /// How many tokens the tools of servers take, a line for each server.
+    tokens: String,
 }
 
 /// Asks servers for their definitions and instructions.
@@ -227,9 +260,11 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
         (0, _) => Some(super::INCOMPLETE),
         (_, _) => Some(super::FAILED),
     };
+    let of_server = |one: &ServerSettings| (one.name.clone(), Arc::clone(&one.overrides));
     Ok(ScanInput {
         failed,
         unasked,
+        overrides: settings.servers.iter().map(of_server).collect(),
         policy: settings.policy,
         pins: Some(pins),
         catalogs: surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned()).collect(),
@@ -435,7 +470,7 @@ const PLACES: usize = 5;
 
 /// Formats findings for people, grouped by severity, rule and note.
 fn human(found: &[&ScanFinding], scanning: &ScanSummary) -> String {
-    let ScanSummary { count, hidden, unasked } = *scanning;
+    let &ScanSummary { count, hidden, unasked, ref tokens } = scanning;
     if unasked.count > 0 && unasked.count == unasked.of {
         let servers = if unasked.of == 1 { "server" } else { "servers" };
         return format!("nothing is known: {0} of {0} {servers} could not be asked\n", unasked.of);
@@ -463,6 +498,7 @@ fn human(found: &[&ScanFinding], scanning: &ScanSummary) -> String {
         n => format!("; {n} findings of less weight are shown with `--show info`"),
     };
     let before = unasked.said();
+    out.push_str(tokens);
     writeln!(out, "{before}{count} definitions: {counts}{limited}{more}").unwrap_or_default();
     out
 }

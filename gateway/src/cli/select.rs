@@ -3,6 +3,7 @@
 
 mod rows;
 mod approved;
+pub(super) mod services;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,9 +18,13 @@ use selector::query::{MAX_QUERY_BYTES, Query};
 use selector::ranking::{Ambiguity, Distinction, Hit, Ranking, ToolIndex, WordMatch};
 use serde_json::{Value, json};
 
-use super::complain;
 use super::printable::printable;
+use super::{complain, settings};
 use rows::{RequestRow, ToolRow, requests, tools};
+use services::{JudgedOrder, ServiceArgs, Services, WantedServices, printed_question};
+
+/// How many candidates are in a printed question to a judge: as many as a configuration shows it by default.
+const PRINTED_CANDIDATES: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct SelectArgs {
@@ -27,18 +32,14 @@ pub(super) struct SelectArgs {
     #[arg(value_name = "QUERY", required_unless_present = "queries", conflicts_with = "queries")]
     query: Option<String>,
     /// The tools, as JSON Lines: `{"tool_id", "server", "tool": {…}}`.
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "config",
-        conflicts_with = "config"
-    )]
+    #[arg(long, value_name = "FILE", required_unless_present = "config")]
     tools: Option<PathBuf>,
-    /// The configuration whose lockfile has the tools: those that it approves, with the ids `SERVER/NAME`.
+    /// The configuration whose `selection` ranks the tools. Without `--tools` these are those that its lockfile
+    /// approves, with the ids `SERVER/NAME`.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Only the tools that this principal would be shown. Default: those that the rules allow anybody.
-    #[arg(long, value_name = "ID", requires = "config")]
+    #[arg(long, value_name = "ID", requires = "config", conflicts_with = "tools")]
     principal: Option<String>,
     /// Requests, as JSON Lines: `{"id", "query"}`. The answer is JSON Lines then: `{"id", "tools", "micros"}`.
     #[arg(long, value_name = "FILE")]
@@ -46,12 +47,14 @@ pub(super) struct SelectArgs {
     /// Most tools of an answer.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
-    /// What the tools are ranked by.
-    #[arg(long, value_enum, default_value_t = StrategyName::Fused)]
-    strategy: StrategyName,
+    /// What the tools are ranked by. Default: `fused`, or `all` if the command line names a service.
+    #[arg(long, value_enum)]
+    strategy: Option<StrategyName>,
     /// Add the scores of each tool, the words that led to it, and which tools are too close to prefer one.
     #[arg(long)]
     explain: bool,
+    #[command(flatten)]
+    services: ServiceArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,8 +63,14 @@ enum StrategyName {
     Lexical,
     /// Where the request and the definition point as a whole.
     Semantic,
-    /// All of it, as discovery on a route does.
+    /// All that the definition says, as discovery on a route does without services.
     Fused,
+    /// The same, with the embeddings of a service.
+    Embeddings,
+    /// Like `fused`, with the first tools in the order of a judge.
+    Judge,
+    /// With embeddings and a judge, as far as there are such services: as discovery on a route does that has them.
+    All,
 }
 
 impl StrategyName {
@@ -69,8 +78,25 @@ impl StrategyName {
         match self {
             Self::Lexical => Strategy::Lexical,
             Self::Semantic => Strategy::Semantic,
-            Self::Fused => Strategy::Fused,
+            Self::Fused | Self::Embeddings | Self::Judge | Self::All => Strategy::Fused,
         }
+    }
+
+    const fn services(self) -> Option<WantedServices> {
+        match self {
+            Self::Lexical | Self::Semantic | Self::Fused => None,
+            Self::Embeddings => Some(WantedServices::Embeddings),
+            Self::Judge => Some(WantedServices::Judge),
+            Self::All => Some(WantedServices::All),
+        }
+    }
+}
+
+impl SelectArgs {
+    fn strategy(&self) -> StrategyName {
+        let names_service = self.services.names_any() && !self.services.print_judge_requests;
+        let usual = if names_service { StrategyName::All } else { StrategyName::Fused };
+        self.strategy.unwrap_or(usual)
     }
 }
 
@@ -83,6 +109,12 @@ pub(super) fn run(select: &SelectArgs) -> ExitCode {
     };
     let mut out = io::stdout().lock();
     let written = match &select.query {
+        query if select.services.print_judge_requests => {
+            let given = query.iter().map(|query| RequestRow { id: json!(0), query: query.clone() });
+            let all: Vec<_> = selection.requests.iter().cloned().chain(given).collect();
+            let model = select.services.judge_model();
+            all.iter().try_for_each(|one| writeln!(out, "{}", selection.question(model, one)))
+        }
         Some(query) => write!(out, "{}", printable(&selection.for_people(query))),
         None => selection.requests.iter().try_for_each(|request| {
             writeln!(out, "{}", printable(&selection.for_programs(request).to_string()))
@@ -100,16 +132,38 @@ struct Selection {
     strategy: Strategy,
     limit: usize,
     explain: bool,
+    services: Option<Services>,
+}
+
+/// The answer to a request, and what a judge has said.
+struct RankedTools {
+    ranking: Ranking,
+    judged: Option<JudgedOrder>,
+}
+
+impl RankedTools {
+    /// The place that the judge gave a tool, counted from 1.
+    fn place(&self, tool: ToolIndex) -> Option<usize> {
+        self.judged.as_ref()?.place(tool)
+    }
 }
 
 impl Selection {
     fn read(select: &SelectArgs) -> Result<Self, ExitCode> {
-        let rows = match (&select.tools, &select.config) {
+        let configured = select.config.as_deref().map(settings).transpose()?;
+        let ranked_by = configured.as_ref().map(|configured| configured.selection.clone());
+        let rows = match (&select.tools, configured) {
             (Some(file), _) => tools(file).map_err(|why| complain(&why))?,
-            (None, Some(config)) => approved::tools(config, select.principal.as_deref())?,
+            (None, Some(settings)) => approved::tools(settings, select.principal.as_deref())?,
             (None, None) => Vec::new(),
         };
-        Self::of(select, rows).map_err(|why| complain(&why))
+        let selection = Self::of(select, rows).map_err(|why| complain(&why))?;
+        let services = select.strategy().services().map(|wanted| {
+            let connected = select.services.connect(wanted, ranked_by.as_ref(), &selection.tools);
+            connected.map_err(|why| complain(&why))
+        });
+        let weights = ranked_by.map(|ranked_by| ranked_by.weights).unwrap_or_default();
+        Ok(Self { weights, services: services.transpose()?, ..selection })
     }
 
     fn of(select: &SelectArgs, tools: Vec<ToolRow>) -> Result<Self, String> {
@@ -132,9 +186,10 @@ impl Selection {
             tools,
             requests,
             weights: Weights::default(),
-            strategy: select.strategy.strategy(),
+            strategy: select.strategy().strategy(),
             limit: usize::from(select.limit).min(MAX_LIMIT),
             explain: select.explain,
+            services: None,
         })
     }
 
@@ -142,24 +197,51 @@ impl Selection {
         self.tools.get(tool.0 as usize).map_or("", |row| &row.id)
     }
 
-    fn ranking(&self, query: &str) -> Ranking {
-        let query = Query::new(Model::built_in(), query);
-        let search = Search { strategy: self.strategy, limit: self.limit, weights: &self.weights };
-        self.index.search(&query, &search, |_| true, |_| Signals::default())
+    fn search(&self, limit: usize) -> Search<'_> {
+        Search { strategy: self.strategy, limit, weights: &self.weights }
+    }
+
+    fn ranking(&self, request: &str) -> RankedTools {
+        let query = Query::new(Model::built_in(), request);
+        let services = self.services.as_ref();
+        let embedding = services.and_then(|services| services.embedding(request));
+        let limit = services.map_or(0, Services::candidates).max(self.limit);
+        let signals = |_: ToolIndex| Signals::default();
+        let cosine = |tool: ToolIndex| services?.cosine(embedding.as_ref(), tool);
+        let search = self.search(limit);
+        let ranking = self.index.search_embedded(&query, &search, |_| true, signals, cosine);
+        let Some(services) = services else { return RankedTools { ranking, judged: None } };
+        let judged = services.judged(request, &ranking.hits, &self.tools);
+        let order = judged.as_ref().map_or(&[][..], |judged| &judged.order);
+        let ranking = self.index.judged(ranking, &self.search(self.limit), order);
+        RankedTools { ranking, judged }
+    }
+
+    /// What a judge would be asked for a request, as a line.
+    fn question(&self, model: &str, request: &RequestRow) -> String {
+        let query = Query::new(Model::built_in(), &request.query);
+        let search = self.search(PRINTED_CANDIDATES);
+        let ranking = self.index.search(&query, &search, |_| true, |_| Signals::default());
+        printed_question(model, request, &ranking.hits, &self.tools)
     }
 
     /// The answer to a request of a file.
     fn for_programs(&self, request: &RequestRow) -> Value {
         let began = SystemClock.instant();
-        let ranking = self.ranking(&request.query);
+        let ranked = self.ranking(&request.query);
+        let ranking = &ranked.ranking;
         let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let tools: Vec<_> = ranking.hits.iter().map(|hit| self.id(hit.tool)).collect();
         let mut answer = json!({ "id": request.id, "tools": tools, "micros": micros });
         if self.explain
             && let Some(members) = answer.as_object_mut()
         {
-            let scores: Vec<_> = ranking.hits.iter().map(|hit| self.scored(hit)).collect();
+            let scored = |hit: &Hit| self.scored(hit, ranked.place(hit.tool));
+            let scores: Vec<_> = ranking.hits.iter().map(scored).collect();
             members.insert("scores".to_owned(), json!(scores));
+            if let Some(judged) = &ranked.judged {
+                members.insert("judge".to_owned(), json!(judged.outcome.as_str()));
+            }
             let close = ranking.ambiguity.iter().flat_map(|close| &close.tools);
             let close: Vec<_> = close.map(|one| self.distinguished(one)).collect();
             members.insert("close".to_owned(), json!(close));
@@ -167,7 +249,7 @@ impl Selection {
         answer
     }
 
-    fn scored(&self, hit: &Hit) -> Value {
+    fn scored(&self, hit: &Hit, judged: Option<usize>) -> Value {
         let matched = |one: &WordMatch| json!({ "asked": one.asked, "found": one.found, "similarity": one.similarity });
         json!({
             "tool": self.id(hit.tool),
@@ -175,6 +257,8 @@ impl Selection {
             "lexical": hit.scores.lexical,
             "soft": hit.scores.soft,
             "semantic": hit.scores.semantic,
+            "embedding": hit.scores.embedding,
+            "judged": judged,
             "words": hit.matches.iter().map(matched).collect::<Vec<_>>(),
         })
     }
@@ -190,7 +274,8 @@ impl Selection {
 
     /// The answer to the request of the command line.
     fn for_people(&self, query: &str) -> String {
-        let ranking = self.ranking(query);
+        let ranked = self.ranking(query);
+        let ranking = &ranked.ranking;
         if ranking.hits.is_empty() {
             return "no tool matches\n".to_owned();
         }
@@ -198,11 +283,14 @@ impl Selection {
         for (place, hit) in (1..).zip(&ranking.hits) {
             text += &format!("{place}. {}\n", self.id(hit.tool));
             if self.explain {
-                text += &reasons(hit);
+                text += &reasons(hit, ranked.place(hit.tool));
             }
         }
-        if let Some(ambiguity) = ranking.ambiguity.filter(|_| self.explain) {
-            text += &self.close(&ambiguity);
+        if let Some(judged) = ranked.judged.as_ref().filter(|_| self.explain) {
+            text += &format!("judge: {}\n", judged.outcome.as_str());
+        }
+        if let Some(ambiguity) = ranking.ambiguity.as_ref().filter(|_| self.explain) {
+            text += &self.close(ambiguity);
         }
         text
     }
@@ -225,12 +313,15 @@ impl Selection {
 }
 
 /// Why a tool was found, in two lines.
-fn reasons(hit: &Hit) -> String {
+fn reasons(hit: &Hit, judged: Option<usize>) -> String {
     let scores = hit.scores;
+    let embedding = scores.embedding.map(|cosine| format!(", embedding {cosine:.2}"));
+    let judged = judged.map(|place| format!(", place {place} of the judge"));
+    let more = embedding.unwrap_or_default() + &judged.unwrap_or_default();
     let words: Vec<_> = hit.matches.iter().map(matched).collect();
     let words = if words.is_empty() { "none".to_owned() } else { words.join(", ") };
     format!(
-        "   score {:.2}: shared words {:.1}, similar words {:.1}, direction {:.2}\n   words: {words}\n",
+        "   score {:.2}: shared words {:.1}, similar words {:.1}, direction {:.2}{more}\n   words: {words}\n",
         hit.score, scores.lexical, scores.soft, scores.semantic
     )
 }

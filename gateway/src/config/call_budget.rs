@@ -60,8 +60,8 @@ pub struct BudgetScope {
 pub struct BudgetedCall<'a> {
     /// The principal that makes the call.
     pub principal: &'a Principal,
-    /// The upstream server that is called.
-    pub server: &'a ServerName,
+    /// The upstream server that is called; `None` for a tool of the gateway itself.
+    pub server: Option<&'a ServerName>,
     /// What kind of thing is used.
     pub kind: ItemKind,
     /// Its name, as the server uses it.
@@ -81,7 +81,11 @@ impl BudgetScope {
         };
         let is_of = |who: &Vec<PrincipalSelector>| who.iter().any(|who| who.is(call.principal));
         self.principals.as_ref().is_none_or(is_of)
-            && matches(&self.servers, call.server.as_str())
+            && match call.server {
+                Some(server) => matches(&self.servers, server.as_str()),
+                // What is no server's is not among servers.
+                None => self.servers.is_none(),
+            }
             && (self.tools.is_none() || call.kind == ItemKind::Tool)
             && matches(&self.tools, call.name)
     }

@@ -36,7 +36,9 @@ mod reach;
 mod credentials;
 mod identity;
 mod listeners;
+mod model_services;
 mod registry;
+mod selection;
 pub mod selftest;
 mod servers;
 mod shape;
@@ -99,15 +101,20 @@ pub use listeners::{
     AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
     ListenerTls,
 };
+pub use model_services::{EmbeddingsSettings, GivenService, JudgeSettings, ModelServiceSettings};
 pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
 pub use problem::ConfigProblems;
-pub use raw::{GuardrailFailure, LogFormat, OtlpProtocol, OtlpSignal, SinkFormat, SpoolOverflow};
+pub use raw::{
+    GuardrailFailure, HistorySharing, LogFormat, OtlpProtocol, OtlpSignal, RequestRecording,
+    SinkFormat, SpoolOverflow,
+};
 pub use reach::{
     ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
 };
 pub use remarks::ConfigRemark;
+pub use selection::{HistorySettings, SelectionSettings};
 pub use shape::schema;
 pub use telemetry::{OtlpSecret, OtlpSettings, TelemetrySettings};
 use unserved::UnneededServers;
@@ -138,6 +145,8 @@ pub struct Settings {
     pub budgets: Vec<CallBudget>,
     /// How often one caller may make the same call; `None` for as often as it wants.
     pub repeated_calls: Option<RateLimit>,
+    /// How tools are ranked for a request in words.
+    pub selection: SelectionSettings,
     /// The traps for attackers.
     pub decoys: DecoySettings,
     /// SHA-256 of each section of the file after substitution, by section name.

@@ -5,6 +5,7 @@
 //! is bounded, and so is the time for it; [`admin_listener`](super::admin_listener) bounds connections and heads.
 
 mod approvals;
+mod selection;
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -119,6 +120,7 @@ fn operator_routes(api: &Arc<AdminApi>) -> Router<Arc<AdminApi>> {
         .route("/approvals/{id}/deny", deny)
         .route("/config", config)
         .route("/reload", reload)
+        .route("/select", restricted(post(selection::select), "POST", "POST /select\n"))
         .route("/selftest", restricted(post(selftest), "POST", "POST /selftest\n"))
         .route_layer(from_fn_with_state(Arc::clone(api), require_operator))
 }
@@ -241,6 +243,7 @@ async fn readyz(
 
 /// `GET /metrics`: the metrics of the process, in the text format of Prometheus.
 async fn metrics(State(api): State<Arc<AdminApi>>) -> impl IntoResponse {
+    api.metrics.count_lists().await;
     ([(CONTENT_TYPE, METRICS)], api.metrics.text())
 }
 

@@ -34,6 +34,7 @@ use crate::base::secret::Secret;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
 use crate::config::selftest_fixtures;
+use crate::config::settings::cases::KnownCallers;
 use crate::config::settings::lockfile::LockError;
 use crate::config::settings::revoked::RevokedError;
 use crate::config::settings::{
@@ -44,7 +45,9 @@ use crate::config::settings::{
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{CheckedClients, DecoyLocks, Gateway, ParkedCall, Route};
+use crate::exchange::{
+    CheckedClients, DecoyLocks, Gateway, HistoryObserver, ParkedCall, Route, SelectionServices,
+};
 use crate::identity::Authenticator;
 use crate::identity::resource::{CertificateBinding, ProtectedResource};
 use crate::mcp::gateway_path::GatewayId;
@@ -65,10 +68,12 @@ use crate::session::approvals::{
 use crate::session::call_budgets::CallBudgets;
 use crate::session::channel_store::ChannelStore;
 use crate::session::flow_store::{FlowBounds, FlowStore};
+use crate::session::loaded_tools::{LoadBounds, LoadedTools};
 use crate::session::lock_store::LockStore;
 use crate::session::rate_limiter::RateLimiter;
 use crate::session::repeated_calls::RepeatedCalls;
 use crate::session::result_store::ResultStore;
+use crate::session::selection_history::SelectionHistory;
 use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{SessionKey, Sessions};
@@ -254,6 +259,7 @@ pub struct ProcessState {
     cancellations: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     result_store: Arc<ResultStore>,
     flow_store: Arc<FlowStore>,
+    loaded_tools: Arc<LoadedTools>,
     channel_store: Arc<ChannelStore>,
     /// Questions to people, and their answers.
     pub approvals: Arc<Approvals>,
@@ -266,6 +272,7 @@ pub struct ProcessState {
     rate_limiter: Arc<RateLimiter>,
     call_budgets: Arc<CallBudgets>,
     repeated_calls: Arc<RepeatedCalls>,
+    selection_history: Arc<SelectionHistory>,
     task_questions: Arc<TaskQuestions>,
     revocations_changed: watch::Sender<()>,
     /// The key of marks in content.
@@ -278,6 +285,9 @@ pub struct ProcessState {
     pub limits: Limits,
 }
 
+/// Most bytes of the names that callers have found, as estimated.
+const LOADED_BYTES: usize = 16 * 1024 * 1024;
+
 /// The bounds on what is remembered of flows.
 const fn flow_bounds(limits: &Limits, lifetime: Duration) -> FlowBounds {
     FlowBounds {
@@ -287,6 +297,11 @@ const fn flow_bounds(limits: &Limits, lifetime: Duration) -> FlowBounds {
         window: limits.flow_window,
         session: lifetime,
     }
+}
+
+/// The bounds of what callers have found: as for flows, which are told apart alike.
+const fn load_bounds(limits: &Limits) -> LoadBounds {
+    LoadBounds { lists: limits.flows, bytes: LOADED_BYTES, idle: limits.flow_window }
 }
 
 /// A listener whose socket is bound, by the gateway or by an application that mounts it.
@@ -394,11 +409,13 @@ pub fn lasting(
     let collectors = collectors(&settings.telemetry, &environment, &metrics)?;
     let telemetry = Telemetry::start(&settings.telemetry, collectors, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
-    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
-    if shows_requests(settings) {
-        let lines = TerminalLines::start(colours(&io::stderr()));
-        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
-    }
+    let history = HistoryObserver {
+        history: Arc::default(),
+        metrics: Arc::clone(&metrics),
+        clock: Arc::clone(&clock),
+    };
+    let selection_history = Arc::clone(&history.history);
+    let observers = observers(settings, &telemetry, history)?;
     let sealer = Arc::new(sealer(settings, &environment)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
@@ -431,6 +448,7 @@ pub fn lasting(
             limits.result_store_ttl,
         )),
         flow_store: Arc::new(FlowStore::new(flow_bounds(&limits, lifetime))),
+        loaded_tools: Arc::new(LoadedTools::new(load_bounds(&limits))),
         channel_store: Arc::new(ChannelStore::new(limits.flows, limits.flow_window)),
         approvals: Arc::new(approvals),
         approval_file: settings.approval_file.clone(),
@@ -440,6 +458,7 @@ pub fn lasting(
         rate_limiter: Arc::new(RateLimiter::new(limits.sessions)),
         call_budgets: Arc::new(CallBudgets::new(limits.budget_counters)),
         repeated_calls: Arc::new(RepeatedCalls::new(limits.repeated_call_entries)),
+        selection_history,
         task_questions: Arc::default(),
         revocations_changed: watch::Sender::new(()),
         key,
@@ -449,6 +468,21 @@ pub fn lasting(
         limits,
     };
     Ok((lasting, listeners))
+}
+
+/// Those who are told of every exchange that has ended.
+fn observers(
+    settings: &Settings,
+    telemetry: &Arc<Telemetry>,
+    history: HistoryObserver,
+) -> Result<Vec<Arc<dyn Observer>>, StartError> {
+    let mut observers: Vec<Arc<dyn Observer>> =
+        vec![Arc::<Telemetry>::clone(telemetry), Arc::new(history)];
+    if shows_requests(settings) {
+        let lines = TerminalLines::start(colours(&io::stderr()));
+        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
+    }
+    Ok(observers)
 }
 
 /// Binds the sockets of the listeners, and loads their certificates.
@@ -540,6 +574,7 @@ impl ProcessState {
             parked_calls: Arc::clone(&self.parked_calls),
             result_store: Arc::clone(&self.result_store),
             flow_store: Arc::clone(&self.flow_store),
+            loaded_tools: Arc::clone(&self.loaded_tools),
             channel_store: Arc::clone(&self.channel_store),
             approvals: Arc::clone(&self.approvals),
             approval_settings: settings.approvals,
@@ -554,6 +589,10 @@ impl ProcessState {
             repeated_calls: Arc::clone(&self.repeated_calls),
             task_questions: Arc::clone(&self.task_questions),
             repeat_limit: settings.repeated_calls,
+            known_callers: KnownCallers::of(&settings.identity),
+            selection_services: SelectionServices::new(&settings.selection, &environment)?,
+            selection: settings.selection,
+            selection_history: Arc::clone(&self.selection_history),
             revocations_changed: self.revocations_changed.clone(),
             background_guard,
         };
@@ -694,6 +733,7 @@ impl ProcessState {
             }
         }
         self.metrics.configured(built.names.clone());
+        built.gateway.keep_list_tokens();
         built.pin_monitor.label();
         self.metrics.reloaded(self.clock.now());
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::lock::{ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
-use policy::definition::pins::{Pins, ResourcePins};
+use policy::definition::pins::{EvaluationNeed, Pins, ResourcePins};
 use policy::definition::shadow::ShadowingConflicts;
 use policy::engine::message::{ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Policy, RouteFlow};
@@ -186,6 +186,8 @@ impl DryRun {
             self.catalogs.insert(place, Arc::new(catalog));
         }
         self.pins.lock = Arc::new(lock);
+        // The result of an evaluation must not depend on what was recorded before.
+        self.pins.evaluation = EvaluationNeed::None;
         self.policy.pin(&Arc::new(self.pins.clone()));
     }
 

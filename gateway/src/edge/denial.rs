@@ -104,22 +104,42 @@ const LEAVE_OUT: &str = "Leave out what may not be sent, and call the tool again
 /// The same where nothing that the model can change helps.
 const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
 
+/// What the model can do where nobody approved the call.
+const fn step_without_approval(failure: &ApprovalFailure) -> &'static str {
+    match failure {
+        ApprovalFailure::Denied => NOT_APPROVED,
+        ApprovalFailure::Timeout | ApprovalFailure::Limit(_) => ASK_LATER,
+        ApprovalFailure::Changed | ApprovalFailure::Interrupted | ApprovalFailure::Cancelled => {
+            ASK_AGAIN
+        }
+        ApprovalFailure::Size => SHORTER,
+    }
+}
+
+/// Why a result was withheld, as the end of a clause.
+fn withheld_clause(finding: &Finding) -> String {
+    match finding.detector {
+        // Its caller need not know what is watched for.
+        Detector::Honeytokens => String::new(),
+        Detector::Flow => format!(": {}", finding.note),
+        detector => format!(": {}", detector.name()),
+    }
+}
+
 /// The reason of the denial as one clause, and the fixed wording for what the model can do. `None` for failures that are
 /// reported as errors.
 fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
     Some(match failure {
         Failure::Denied(ItemKind::Tool, Denial { reason, told: Disclosure::Rule { rule, .. } }) => {
-            let cause = match reason {
-                Reason::Arguments(finding) | Reason::Content(finding) => {
+            let cause = match (reason, rule) {
+                (Reason::Arguments(finding) | Reason::Content(finding), _) => {
                     format!("denied: {}", finding_clause(finding))
                 }
-                Reason::Flow(violation) => {
+                (Reason::Flow(violation), _) => {
                     format!("denied by flow control: {}", flow_clause(violation))
                 }
-                reason => match rule {
-                    Some(rule) => format!("denied by rule `{rule}`: {}", reason_clause(reason)),
-                    None => format!("denied: {}", reason_clause(reason)),
-                },
+                (_, Some(rule)) => format!("denied by rule `{rule}`: {}", reason_clause(reason)),
+                (_, None) => format!("denied: {}", reason_clause(reason)),
             };
             (cause, next_step(reason))
         }
@@ -137,25 +157,11 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
              get further.",
         ),
         Failure::Approval(failure) => {
-            let step = match failure {
-                ApprovalFailure::Denied => NOT_APPROVED,
-                ApprovalFailure::Timeout | ApprovalFailure::Limit(_) => ASK_LATER,
-                ApprovalFailure::Changed
-                | ApprovalFailure::Interrupted
-                | ApprovalFailure::Cancelled => ASK_AGAIN,
-                ApprovalFailure::Size => SHORTER,
-            };
-            (format!("denied: {}", failure.note()), step)
+            (format!("denied: {}", failure.note()), step_without_approval(failure))
         }
         Failure::Unsent(finding) => (format!("denied: {}", finding_clause(finding)), LEAVE_OUT),
         Failure::Withheld(finding) => {
-            let what = match finding.detector {
-                // Its caller need not know what is watched for.
-                Detector::Honeytokens => String::new(),
-                Detector::Flow => format!(": {}", finding.note),
-                detector => format!(": {}", detector.name()),
-            };
-            (format!("denied: the server's result was withheld{what}"), GO_ON)
+            (format!("denied: the server's result was withheld{}", withheld_clause(finding)), GO_ON)
         }
         Failure::Refused(refusal) => {
             let note = refusal.reason.note();

@@ -3,7 +3,7 @@
 //! gateway says itself has functions of its own, which take no words of a server.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::mcp::wire::{self, Id, Object};
 use crate::session::approvals::{ApprovalForm, FORM_KEY};
 use crate::stream::body::Body;
 use crate::stream::sse;
-use crate::upstream::{InputRequest, Listing, RenderedView};
+use crate::upstream::{InputRequest, Listing, RenderedItem, RenderedView, ShortList};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -108,22 +108,45 @@ pub fn empty_result(id: &Id) -> Response<Body> {
 pub struct ListedItems<'a> {
     /// The listings of the servers, each as it is written for the caller.
     pub shown: &'a [(Arc<Listing>, Arc<RenderedView>)],
-    /// Patterns for the names of those that are written; `None` for all.
-    pub only: Option<&'a [Pattern]>,
+    /// The same definitions with shorter descriptions, in this order; empty if they are written as they are.
+    pub short: &'a [Arc<ShortList>],
+    /// Those of servers that are written; `None` for all.
+    pub only: Option<ListedNames<'a>>,
     /// The definitions of the gateway itself that the caller is shown, as JSON: decoys, the tool of the channel between two
     /// planners and the tools of discovery. They are words of the gateway and of the configuration.
     pub own: Vec<Vec<u8>>,
 }
 
+/// The names on a route of the definitions that its list has.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedNames<'a> {
+    /// Patterns for those that every list has.
+    pub patterns: &'a [Pattern],
+    /// Those that the caller has found; `None` if its list does not follow that.
+    pub loaded: Option<&'a BTreeSet<Box<str>>>,
+}
+
+impl ListedNames<'_> {
+    fn has(&self, name: &str) -> bool {
+        is_among(name, self.patterns) || self.loaded.is_some_and(|loaded| loaded.contains(name))
+    }
+}
+
 impl ListedItems<'_> {
     /// The definitions of the servers as JSON, in pieces between which commas are missing.
     fn pieces(&self) -> impl Iterator<Item = Bytes> {
-        let pieces = self.shown.iter().flat_map(|(_, written)| match self.only {
-            None => vec![written.offers().clone()],
-            Some(only) => {
-                let kept = written.items().iter().filter(|item| is_among(item.name(), only));
-                kept.map(|item| written.definition(item)).collect()
-            }
+        let pieces = self.shown.iter().enumerate().flat_map(|(n, (_, written))| {
+            let short = self.short.get(n);
+            let Some(only) = self.only else {
+                return vec![short.map_or(written.offers(), |short| short.offers()).clone()];
+            };
+            let items = written.items().iter().enumerate();
+            let kept = items.filter(|(_, item)| only.has(item.name()));
+            let definition = |(index, item): (usize, &RenderedItem)| match short {
+                Some(short) => short.definition(index),
+                None => written.definition(item),
+            };
+            kept.map(definition).collect()
         });
         pieces.filter(|piece| !piece.is_empty())
     }
@@ -132,7 +155,7 @@ impl ListedItems<'_> {
     #[must_use]
     pub fn count(&self) -> usize {
         let items = self.shown.iter().flat_map(|(_, written)| written.items());
-        items.filter(|item| self.only.is_none_or(|only| is_among(item.name(), only))).count()
+        items.filter(|item| self.only.is_none_or(|only| only.has(item.name()))).count()
     }
 }
 
@@ -182,7 +205,9 @@ pub fn list(
     let mut result = Object::resume(&mut out);
     if era == Era::Modern {
         let ttl = items.shown.iter().map(|(listing, _)| listing.ttl()).min();
-        let ttl = ttl.filter(|_| missing.is_empty()).unwrap_or(0);
+        // A list that follows what its caller finds may change with the next call.
+        let follows = items.only.is_some_and(|only| only.loaded.is_some());
+        let ttl = ttl.filter(|_| missing.is_empty() && !follows).unwrap_or(0);
         result.raw("ttlMs", itoa::Buffer::new().format(ttl));
         // What is visible depends on the caller, so a shared cache must not keep it.
         result.text("cacheScope", "private");

@@ -13,6 +13,9 @@ use crate::mcp::protocol::{Era, ProtocolVersion, meta};
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
 
+/// The flag of a capability that says that changes of the list are told.
+const LIST_CHANGED: &str = "listChanged";
+
 /// What one caller is told about the servers of a route.
 #[derive(Debug)]
 pub struct ServerDescription {
@@ -70,6 +73,8 @@ pub struct DescribedServer {
     pub keeps: bool,
     /// Whether the server may show apps.
     pub apps: bool,
+    /// Whether the list of tools also changes by what the caller finds.
+    pub loads: bool,
 }
 
 impl ServerDescription {
@@ -196,6 +201,10 @@ fn only(server: &DescribedServer, era: Era) -> String {
         if !is_granted(server, &key) || foreign {
             continue;
         }
+        if key == "tools" && server.loads {
+            changing(object.key("tools"), value);
+            continue;
+        }
         if key != "tasks" {
             object.raw(&key, value.raw());
             continue;
@@ -215,14 +224,23 @@ fn only(server: &DescribedServer, era: Era) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
+/// A capability of a list, with the flag that its changes are told.
+fn changing(out: &mut Vec<u8>, said: Value<'_>) {
+    let mut capability = Object::open(out);
+    capability.raw(LIST_CHANGED, "true");
+    let others = said.members().filter(|(member, _)| member != LIST_CHANGED);
+    others.for_each(|(member, value)| capability.raw(&member, value.raw()));
+    capability.close();
+}
+
 /// The merged capabilities of several servers.
 fn merged(servers: &[DescribedServer]) -> String {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
     for (key, flags) in [
-        ("tools", &["listChanged"][..]),
-        ("prompts", &["listChanged"]),
-        ("resources", &["listChanged", "subscribe"]),
+        ("tools", &[LIST_CHANGED][..]),
+        ("prompts", &[LIST_CHANGED]),
+        ("resources", &[LIST_CHANGED, "subscribe"]),
         ("completions", &[]),
         ("logging", &[]),
     ] {
@@ -238,7 +256,8 @@ fn merged(servers: &[DescribedServer]) -> String {
         let mut member = Object::open(object.key(key));
         for flag in flags {
             let set = |value: &Value<'_>| value.get(flag).and_then(Value::as_bool) == Some(true);
-            if having.iter().any(set) {
+            let loads = key == "tools" && servers.iter().any(|server| server.loads);
+            if having.iter().any(set) || loads {
                 member.raw(flag, "true");
             }
         }

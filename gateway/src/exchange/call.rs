@@ -8,6 +8,7 @@ use http::Response;
 use json::{Document, Fragment, JsonBounds};
 use policy::definition::mirror::HeaderArgument;
 use policy::definition::offer::{Catalog, CatalogItem, ItemKind, ReadOnlyHint};
+use policy::definition::registry::RateLimit;
 use policy::engine::message::{
     ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation,
 };
@@ -199,6 +200,7 @@ impl Gateway {
         if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
             return Box::pin(self.read_kept(&arrived, &ask.name, record)).await;
         }
+        self.keep_loaded(&arrived, &record);
         if let Some(tool) = Self::called_discovery(&arrived, &ask) {
             return Box::pin(self.called_through(arrived, tool, ask, record, slot)).await;
         }
@@ -243,10 +245,11 @@ impl Gateway {
         self: Arc<Self>,
         arrived: Box<DecodedRequest>,
         mut ask: Box<UseOperation>,
-        record: Box<Record>,
+        mut record: Box<Record>,
         slot: InFlightSlot,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        record.session = arrived.session.as_ref().map(|session| session.key);
         if self.is_channel_call(&arrived, &ask) {
             return Box::pin(self.channel_called(&arrived, *ask, record)).await;
         }
@@ -639,17 +642,7 @@ impl Gateway {
         let is_counted =
             admitted.verb == RequestOperation::Call && !known.is_some_and(|known| known.may_repeat);
         let Some(rate) = self.repeat_limit.filter(|_| is_counted) else { return Ok(()) };
-        let mut arguments = Vec::new();
-        match admitted.permit.arguments().map(Fragment::value) {
-            // Numbers of one value are one number; those without an exact form are compared as they are written.
-            Some(given) if json::write_canonical(&mut arguments, given).is_err() => {
-                arguments.clear();
-                json::write_plain(&mut arguments, given);
-            }
-            Some(_) => {}
-            None => arguments.extend_from_slice(b"{}"),
-        }
-        let (caller, now) = (arrived.caller.principal.id.as_str(), self.clock.instant());
+        let mut arguments = comparable(admitted.permit.arguments().map(Fragment::value));
         // A call that goes on after questions of its server is another one each time.
         match &admitted.state {
             Some(RequestState::Server(state)) => {
@@ -658,7 +651,19 @@ impl Gateway {
             Some(RequestState::Again) => arguments.push(b'\n'),
             Some(RequestState::Parked(_) | RequestState::Approval(_)) | None => {}
         }
-        let parts = [server.as_str().as_bytes(), name.as_bytes(), &arguments];
+        self.count_equal(arrived, [server.as_str(), name], &arguments, rate)
+    }
+
+    /// Counts a call of a tool of a server with these arguments among equal ones of the caller.
+    pub(super) fn count_equal(
+        &self,
+        arrived: &DecodedRequest,
+        [server, name]: [&str; 2],
+        arguments: &[u8],
+        rate: RateLimit,
+    ) -> Result<(), Failure> {
+        let (caller, now) = (arrived.caller.principal.id.as_str(), self.clock.instant());
+        let parts = [server.as_bytes(), name.as_bytes(), arguments];
         self.repeated_calls.take(caller, parts, rate, now).map_err(|refusal| match refusal {
             RepeatRefusal::Repeated(wait) => Failure::Repeated(wait),
             RepeatRefusal::Full => Failure::Overload,
@@ -680,14 +685,23 @@ impl Gateway {
         let bytes = admitted.permit.arguments().map_or(0, |given| given.value().raw().len());
         let call = BudgetedCall {
             principal: &arrived.caller.principal,
-            server,
+            server: Some(server),
             kind,
             name,
             bytes: bytes as u64,
             cost: cost.unwrap_or(1),
         };
+        self.take_budgets(&call, record)
+    }
+
+    /// Takes a call from the budgets that count it.
+    pub(super) fn take_budgets(
+        &self,
+        call: &BudgetedCall<'_>,
+        record: &mut Record,
+    ) -> Result<BudgetDebit, Failure> {
         record.controls_run.note(Control::Rates);
-        let taken = self.call_budgets.take(&self.budgets, &call, self.clock.instant());
+        let taken = self.call_budgets.take(&self.budgets, call, self.clock.instant());
         taken.map_err(|exceeded| {
             record.budget = Some(exceeded.budget.clone());
             self.metrics.budgets_exceeded.add(1);
@@ -1216,6 +1230,21 @@ fn respelled(failure: Failure, kind: ItemKind, name: &str) -> Failure {
         }
         (failure, Ok(_) | Err(_)) => failure,
     }
+}
+
+/// Arguments in one spelling, so that equal ones are equal.
+pub(super) fn comparable(given: Option<json::Value<'_>>) -> Vec<u8> {
+    let mut arguments = Vec::new();
+    match given {
+        // Numbers of one value are one number; those without an exact form are compared as they are written.
+        Some(given) if json::write_canonical(&mut arguments, given).is_err() => {
+            arguments.clear();
+            json::write_plain(&mut arguments, given);
+        }
+        Some(_) => {}
+        None => arguments.extend_from_slice(b"{}"),
+    }
+    arguments
 }
 
 /// Checks that the headers mirror the arguments as the tool's definition requires.

@@ -5,6 +5,7 @@
 //! flows, approvals, limits and records are about that tool.
 
 mod answers;
+mod counting;
 mod definitions;
 
 use std::sync::Arc;
@@ -16,20 +17,17 @@ use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::{Facts, Policy};
 use policy_core::base::work::WorkBudget;
 use policy_core::subject::principal::Principal;
-use selector::fusion::{Signals, Strategy, Weights};
-use selector::index::Search;
-use selector::model::Model;
-use selector::query::Query;
-use selector::ranking::{Ranking, ToolIndex};
+use selector::ranking::ToolIndex;
 
 use super::list::ShownLists;
 use super::nested_call::NestedCall;
 use super::route::Route;
+use super::selection::{FindRequest, SearchedLists};
 use super::through_call::{class_of, malformed, unclear_call};
-use super::tool_index::{BuiltIndex, CallerListing, ListedPlace};
+use super::tool_index::CallerListing;
 use super::{DecodedRequest, Gateway};
-use crate::audit::{ReadEntry, Record};
-use crate::config::settings::MAX_FOUND_TOOLS;
+use crate::audit::{ReadEntry, Record, RecordedSearch};
+use crate::config::settings::{MAX_FOUND_TOOLS, RequestRecording};
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
@@ -42,24 +40,8 @@ use policy::definition::registry::ToolEffect;
 use answers::{CloseTool, FoundTool, FoundTools};
 use definitions::MAX_QUERY_BYTES;
 
-/// Most tools among which a thread that serves clients searches.
-const MAX_INLINE_TOOLS: usize = 1024;
 /// What is answered to a name that leads to no tool that the caller may use.
 const NO_SUCH_TOOL: &str = "No tool has this name. find_tools finds the tools that there are.";
-
-/// What a call of `find_tools` asks for.
-#[derive(Debug)]
-struct FindRequest {
-    query: String,
-    limit: usize,
-}
-
-/// What a search found, with the lists that it searched.
-struct SearchedLists {
-    index: Arc<BuiltIndex>,
-    places: Vec<Option<ListedPlace>>,
-    ranking: Ranking,
-}
 
 impl Route {
     /// The tool of discovery with this name, if the route has it.
@@ -110,6 +92,10 @@ impl Gateway {
             let failure = malformed("This may not be searched for.".to_owned());
             return self.failed_call(entry, &failure, &id);
         }
+        let debit = match self.counted_discovery(arrived, tool, &ask, &mut entry) {
+            Ok(debit) => debit,
+            Err(failure) => return self.failed_call(entry, &failure, &id),
+        };
         let arguments = ask.arguments.as_ref().map(Fragment::value);
         // What is wrong with the call is said before a server is asked.
         let asked = match tool {
@@ -133,7 +119,10 @@ impl Gateway {
             (Ok(lists), None) => self.described(arrived, &lists, &text, &mut entry, &id),
         };
         match answered {
-            Ok(body) => self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body)),
+            Ok(body) => {
+                self.call_budgets.answered(&debit, body.length(), self.clock.instant());
+                self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))
+            }
             Err(failure) => self.failed_call(entry, &failure, &id),
         }
     }
@@ -158,6 +147,7 @@ impl Gateway {
             let (Some(offer), Ok(text)) = (offer, str::from_utf8(&definition)) else { break };
             let class = class_of(&self.policy, listing.catalog().server(), offer);
             entry.listed = Some((1, 0));
+            self.load(arrived, entry, vec![item.name().into()]);
             return Ok(answers::described(id, era, class, text));
         }
         entry.listed = Some((0, 0));
@@ -174,44 +164,19 @@ impl Gateway {
         id: &Id,
     ) -> Result<Body, Failure> {
         let ShownLists { shown, missing } = lists;
-        let searched = self.searched(arrived, &shown, find).await?;
+        let asked = find.query.clone();
+        let (searched, judged) = self.ranked(arrived, &shown, find).await?;
+        entry.judged = judged;
         let renames = arrived.route.renames();
         let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
+        if self.selection.record == RequestRecording::Queries {
+            let tools = found.tools.iter().map(|tool| tool.name.clone()).collect();
+            entry.search = Some(Box::new(RecordedSearch { query: asked, tools }));
+        }
         entry.listed = Some((found.tools.len(), 0));
+        // The best one is to be forgotten last.
+        self.load(arrived, entry, found.tools.iter().rev().map(|tool| tool.name.clone()).collect());
         Ok(answers::found(id, arrived.inbound.version.era(), &found))
-    }
-
-    /// Searches the lists: on this thread if they are in the index and not long, in the offload pool otherwise.
-    async fn searched(
-        &self,
-        arrived: &DecodedRequest,
-        shown: &[CallerListing],
-        find: FindRequest,
-    ) -> Result<SearchedLists, Failure> {
-        let lacking = || Failure::Params("the route has no discovery");
-        let index = arrived.route.discovery.as_ref().ok_or_else(lacking)?.index();
-        let count: usize = shown.iter().map(|(_, written)| written.items().len()).sum();
-        let known = index.current();
-        let is_short = count <= MAX_INLINE_TOOLS;
-        let places = is_short.then(|| known.places(shown)).flatten();
-        let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
-        let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
-        let lists = shown.to_vec();
-        let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, _: &WorkBudget| {
-            let (index, places) = match places {
-                Some(places) => (known, places),
-                None => index.with(&lists),
-            };
-            let query = Query::new(Model::built_in(), &find.query);
-            let weights = Weights::default();
-            let search = Search { strategy: Strategy::Fused, limit: find.limit, weights: &weights };
-            let is_listed =
-                |tool: ToolIndex| places.get(tool.0 as usize).is_some_and(Option::is_some);
-            let ranking = index.index().search(&query, &search, is_listed, |_| Signals::default());
-            SearchedLists { index, places, ranking }
-        };
-        let searched = self.inspect(&arrived.caller.principal, bytes, look).await;
-        searched.map_err(|_refused| Failure::Overload)
     }
 
     /// What is said of the tools that a search found.
@@ -221,7 +186,7 @@ impl Gateway {
         shown: &[CallerListing],
         renames: bool,
     ) -> FoundTools {
-        let SearchedLists { index, places, ranking } = searched;
+        let SearchedLists { index, places, ranking, .. } = searched;
         let at = |tool: ToolIndex| {
             let place = (*places.get(tool.0 as usize)?)?;
             let (listing, written) = shown.get(place.list)?;

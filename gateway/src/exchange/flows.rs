@@ -36,17 +36,22 @@ impl Gateway {
         if !self.policy.flow().is_active() {
             return None;
         }
-        let trace = record.trace.parent.as_ref().or(record.trace.link.as_ref());
-        let trace = trace.filter(|_| self.policy.flow().scope() == FlowScope::Trace);
-        let part = match (&arrived.session, trace) {
-            (Some(session), _) => FlowPart::Session(session.key),
-            (None, Some(span)) => FlowPart::Trace(span.trace),
-            (None, None) => FlowPart::Stateless,
-        };
+        let part = flow_part(&self.policy, arrived, record);
         let (caller, planner) = (owner(&arrived.caller.principal), arrived.route.planner);
         let key = FlowKey { caller, part, planner };
         let (store, clock) = (Arc::clone(&self.flow_store), Arc::clone(&self.clock));
         Some(ExchangeFlow { store, clock, key })
+    }
+}
+
+/// Which of the flows of its caller a request belongs to.
+pub(super) fn flow_part(policy: &Policy, arrived: &DecodedRequest, record: &Record) -> FlowPart {
+    let trace = record.trace.parent.as_ref().or(record.trace.link.as_ref());
+    let trace = trace.filter(|_| policy.flow().scope() == FlowScope::Trace);
+    match (&arrived.session, trace) {
+        (Some(session), _) => FlowPart::Session(session.key),
+        (None, Some(span)) => FlowPart::Trace(span.trace),
+        (None, None) => FlowPart::Stateless,
     }
 }
 

@@ -155,6 +155,7 @@ impl Gateway {
         };
         self.sessions.end(session, &arrived.caller.principal);
         self.session_states.end(session.key);
+        self.unload(arrived, &entry);
         let age = self.sessions.age(session);
         self.metrics.session(age);
         let (ended, mut all_ended) = mpsc::channel::<()>(1);
@@ -217,7 +218,8 @@ impl Gateway {
             let said = self.introducible(&facts, principal, server, approved).await;
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
             let apps = self.policy.shows_apps(server.name());
-            servers.push(DescribedServer { name, said, granted, shared, keeps, apps });
+            let loads = arrived.route.loads().is_some();
+            servers.push(DescribedServer { name, said, granted, shared, keeps, apps, loads });
         }
         if servers.is_empty()
             && let Some(failure) = of_servers(failed, record)

@@ -23,6 +23,8 @@ use policy_core::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;
+use super::list_tokens::OwnDefinitions;
+use super::loads::listed_names;
 use super::planners::is_reviewed;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
@@ -124,11 +126,21 @@ impl Gateway {
             Ok(lists) => lists,
             Err(failure) => return self.failed(entry, &failure, Some(&id)),
         };
-        let mut own = self.discovery_tools(&arrived, kind);
-        own.extend(self.decoys_shown(&arrived, kind));
-        own.extend(self.channel_tool(&arrived, kind));
-        let only = arrived.route.only(kind);
-        let items = ListedItems { shown: &shown, only, own };
+        let short = match self.short_lists(&arrived, kind, &shown).await {
+            Ok(short) => short,
+            Err(_refused) => return self.failed(entry, &Failure::Overload, Some(&id)),
+        };
+        let discovery = self.discovery_tools(&arrived, kind);
+        let mut others: Vec<_> = self.decoys_shown(&arrived, kind).into_iter().collect();
+        others.extend(self.channel_tool(&arrived, kind));
+        if kind == ItemKind::Tool {
+            let own = OwnDefinitions { discovery: &discovery, others: &others };
+            self.note_list_tokens(&arrived.route, &shown, &short, own);
+        }
+        let loaded = self.loaded(&arrived, kind, &entry);
+        let only = listed_names(&arrived.route, kind, loaded.as_ref());
+        let own = [discovery, others].concat();
+        let items = ListedItems { shown: &shown, short: &short, only, own };
         if let Some((seen, _)) = &mut entry.listed {
             *seen = only.map_or(*seen, |_| items.count()) + items.own.len();
         }

@@ -15,9 +15,10 @@ use policy::flow::memory::ResultSource;
 use policy::flow::planner::{CHANNEL_PASS, CHANNEL_TAKE, Planner};
 use policy::rules::decision::{Decision, Effect};
 use policy_core::subject::name::RuleId;
+use policy_core::subject::principal::Principal;
 
 use super::flows::owner;
-use super::{DecodedRequest, Gateway};
+use super::{DecodedRequest, Gateway, Route};
 use crate::audit::{Record, RecordedDecision};
 use crate::edge::decode::UseOperation;
 use crate::edge::encode;
@@ -62,8 +63,13 @@ impl Gateway {
 
     /// Whether the caller may use anything on the route: to others nothing is there.
     pub(super) fn may_use_any(&self, arrived: &DecodedRequest) -> bool {
-        let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
-        let mut servers = arrived.route.servers.iter();
+        self.may_use_any_of(&arrived.route, &arrived.caller.principal)
+    }
+
+    /// The same for a caller without a request.
+    pub(super) fn may_use_any_of(&self, route: &Route, principal: &Principal) -> bool {
+        let facts = self.policy.facts();
+        let mut servers = route.servers.iter();
         servers.any(|server| self.policy.grants_any(&facts, principal, server.name()))
     }
 

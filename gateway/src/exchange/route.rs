@@ -117,6 +117,18 @@ impl Route {
         }
     }
 
+    /// How many tools the list of one caller has because it has found them; `None` if no list follows that.
+    #[must_use]
+    pub fn loads(&self) -> Option<usize> {
+        self.discovery.as_ref()?.settings.loads
+    }
+
+    /// The most tokens that the descriptions of a tool have in the list; `None` if they are shown as they are.
+    #[must_use]
+    pub fn description_budget(&self, kind: ItemKind) -> Option<usize> {
+        self.discovery.as_ref().filter(|_| kind == ItemKind::Tool)?.settings.description_tokens
+    }
+
     /// What a session is bound to besides its principal: the path and the servers in order. A session does not open
     /// after either has changed.
     #[must_use]

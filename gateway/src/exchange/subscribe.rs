@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::event_sink::EventSink;
 use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
+use super::loads::{deserted, loads_changed, tools_changed, wants_tools};
 use super::server_request_records::ServerQuestion;
 use super::shown_values::ShownResult;
 use super::stream_expiry::AnsweredCalls;
@@ -33,6 +34,7 @@ use crate::mcp::protocol::{code, method};
 use crate::mcp::wire::{Id, Notification, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::GuardedPart;
+use crate::session::loaded_tools::LoadListener;
 use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
@@ -124,6 +126,7 @@ impl Gateway {
             };
             opened.extend(listener.start(&entry).await);
         }
+        self.forward_loads(&arrived, &entry, &kept, &stream);
         join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(stream_slot);
@@ -208,9 +211,9 @@ impl Gateway {
         drop(slot);
         let (outlet, mut response) = EventSink::direct(self.session_states.room(&arrived.holder));
         response.extensions_mut().insert(stream_slot);
-        let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
-        let caller = Arc::clone(&arrived.caller.principal);
-        let carried = gateway.carry(feeds, outlet, route, caller, id.clone());
+        let loads = self.listen_for_loads(&arrived, &entry).filter(|_| wants_tools(&filter));
+        let about = OpenSubscription::of(&arrived, &id, loads);
+        let carried = Arc::clone(&self).carry(feeds, outlet, about);
         self.tasks.spawn(async move {
             carried.await;
             drop(held);
@@ -291,25 +294,9 @@ impl Gateway {
     }
 
     /// Carries notifications of servers to a modern client until it disconnects or the gateway stops.
-    async fn carry(
-        self: Arc<Self>,
-        feeds: Vec<Feed>,
-        outlet: EventSink,
-        route: Arc<Route>,
-        caller: Arc<Principal>,
-        id: Id,
-    ) {
-        let acknowledged = encode::acknowledged(&id, |filter| {
-            let mut all = ListenedItems::default();
-            for feed in &feeds {
-                let shown = |uri: &str| {
-                    let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
-                    shown.unwrap_or_default()
-                };
-                all.merge(feed.wants().items(), shown);
-            }
-            all.show(filter);
-        });
+    async fn carry(self: Arc<Self>, feeds: Vec<Feed>, outlet: EventSink, about: OpenSubscription) {
+        let OpenSubscription { route, caller, id, mut loads } = about;
+        let acknowledged = acknowledged(&id, &route, &feeds, loads.as_ref());
         if !self.hand(&outlet, &acknowledged).await {
             return;
         }
@@ -323,6 +310,13 @@ impl Gateway {
         loop {
             let heard: Option<(Arc<Upstream>, Arc<Notification>)> = tokio::select! {
                 Some(told) = told.recv() => told,
+                () = loads_changed(&mut loads) => {
+                    let may_use = self.may_use_any_of(&route, &caller);
+                    if may_use && !self.hand(&outlet, &tools_changed(Some(&id))).await {
+                        return;
+                    }
+                    continue;
+                }
                 () = outlet.closed() => return,
                 () = self.tasks.stopping() => None,
             };
@@ -407,6 +401,42 @@ impl Gateway {
 /// The resources in a subscription filter.
 fn watched(filter: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     filter.get("resourceSubscriptions").into_iter().flat_map(Value::items)
+}
+
+/// A subscription of a modern client.
+struct OpenSubscription {
+    route: Arc<Route>,
+    caller: Arc<Principal>,
+    /// The id of the request that opened it.
+    id: Id,
+    /// The changes of the caller's list by what it finds, if it wants to know of them.
+    loads: Option<LoadListener>,
+}
+
+impl OpenSubscription {
+    fn of(arrived: &DecodedRequest, id: &Id, loads: Option<LoadListener>) -> Self {
+        let (route, caller) = (Arc::clone(&arrived.route), Arc::clone(&arrived.caller.principal));
+        Self { route, caller, id: id.clone(), loads }
+    }
+}
+
+/// The message that says what a subscription is told of: what the servers have agreed to, and changes of the list by what
+/// the caller finds.
+fn acknowledged(id: &Id, route: &Route, feeds: &[Feed], loads: Option<&LoadListener>) -> Vec<u8> {
+    encode::acknowledged(id, |filter| {
+        let mut all = ListenedItems::default();
+        for feed in feeds {
+            let shown = |uri: &str| {
+                let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
+                shown.unwrap_or_default()
+            };
+            all.merge(feed.wants().items(), shown);
+        }
+        if loads.is_some() {
+            all.merge(&ListenedItems::of_list(ItemKind::Tool), str::to_owned);
+        }
+        all.show(filter);
+    })
 }
 
 /// Decides what a caller may subscribe to.
@@ -546,7 +576,8 @@ impl SessionForwarder {
     /// every stream.
     async fn run(self, mut feed: Feed, mut wanted: u64) {
         let tasks = self.gateway.tasks.clone();
-        let deserted = self.deserted();
+        let stream = Arc::clone(&self.stream);
+        let deserted = deserted(&stream, self.gateway.limits.replay_ttl);
         tokio::pin!(deserted);
         loop {
             let changed = self.kept.rewatched();
@@ -604,19 +635,6 @@ impl SessionForwarder {
         // What is not on record is not shown.
         entry.close(ending).ok()?;
         again
-    }
-
-    /// Resolves when the client has been disconnected for longer than the replay time.
-    async fn deserted(&self) {
-        const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-        let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_ttl);
-        while gone < patience {
-            if timeout(CHECK_INTERVAL, self.stream.over()).await.is_ok() {
-                return;
-            }
-            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + CHECK_INTERVAL };
-        }
-        self.stream.end();
     }
 
     async fn tell(&self, feed: &Feed, told: &Notification) {

@@ -14,7 +14,9 @@ use selector::model::Model;
 use selector::ranking::ToolIndex;
 use selector::tool::ToolText;
 
-use super::tool_signature::ToolSignature;
+use crate::base::sha256::sha256;
+use crate::mcp::tool_signature::ToolSignature;
+use crate::outbound::embeddings::text_of;
 use crate::upstream::{Listing, RenderedView};
 
 /// Most definitions in the index of a route.
@@ -51,6 +53,8 @@ pub(super) struct ListedPlace {
 struct KnownTool {
     prepared: Arc<PreparedTool>,
     signature: Arc<ToolSignature>,
+    /// The digest of the text that embeddings are made of.
+    text_digest: [u8; 32],
     /// Estimated bytes in memory.
     bytes: usize,
 }
@@ -68,8 +72,14 @@ impl KnownTool {
         // A route may put the name of the server in front, which counts as a field of its own.
         let text = ToolText { name: own_name.to_owned(), ..text };
         let prepared = Arc::new(PreparedTool::new(Model::built_in(), &text));
-        Self { prepared, signature: Arc::new(signature), bytes: 0 }
+        let text_digest = sha256(text_of(&signature).as_bytes());
+        Self { prepared, signature: Arc::new(signature), text_digest, bytes: 0 }
     }
+}
+
+fn described(((_, digest), tool): (&ToolKey, &KnownTool)) -> DescribedTool {
+    let signature = Arc::clone(&tool.signature);
+    DescribedTool { signature, definition: *digest, text: tool.text_digest }
 }
 
 /// The definitions, sorted by name and digest, with their index.
@@ -78,7 +88,15 @@ pub(super) struct BuiltIndex {
     index: Index,
     tools: BTreeMap<ToolKey, KnownTool>,
     places: HashMap<DefinitionDigest, u32>,
-    signatures: Vec<Arc<ToolSignature>>,
+    described: Vec<DescribedTool>,
+}
+
+/// A definition in the index, as it is described to models.
+#[derive(Debug)]
+struct DescribedTool {
+    signature: Arc<ToolSignature>,
+    definition: DefinitionDigest,
+    text: [u8; 32],
 }
 
 impl BuiltIndex {
@@ -87,7 +105,7 @@ impl BuiltIndex {
         Self {
             index: Index::build(Model::built_in(), &prepared),
             places: tools.keys().map(|(_, digest)| *digest).zip(0..).collect(),
-            signatures: tools.values().map(|tool| Arc::clone(&tool.signature)).collect(),
+            described: tools.iter().map(described).collect(),
             tools,
         }
     }
@@ -99,7 +117,18 @@ impl BuiltIndex {
 
     /// The signature of a definition.
     pub(super) fn signature(&self, tool: ToolIndex) -> Arc<ToolSignature> {
-        self.signatures.get(tool.0 as usize).cloned().unwrap_or_default()
+        let described = self.described.get(tool.0 as usize);
+        described.map(|one| Arc::clone(&one.signature)).unwrap_or_default()
+    }
+
+    /// The digest of a definition.
+    pub(super) fn digest(&self, tool: ToolIndex) -> Option<&DefinitionDigest> {
+        Some(&self.described.get(tool.0 as usize)?.definition)
+    }
+
+    /// The digest of the text of a definition that embeddings are made of.
+    pub(super) fn text_digest(&self, tool: ToolIndex) -> Option<&[u8; 32]> {
+        Some(&self.described.get(tool.0 as usize)?.text)
     }
 
     /// Where the definitions of the index are in the lists of a caller, `None` for those that are in none; `None` if the
@@ -130,7 +159,7 @@ impl Default for ToolIndexCache {
             index: Index::build(Model::built_in(), &[]),
             tools: BTreeMap::new(),
             places: HashMap::new(),
-            signatures: Vec::new(),
+            described: Vec::new(),
         };
         Self { current: ArcSwap::from_pointee(empty), building: Mutex::new(()) }
     }

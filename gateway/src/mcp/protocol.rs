@@ -182,6 +182,8 @@ pub mod meta {
     pub const PARTIAL: &str = "dev.portcullis/partial";
     /// Key of the gateway: why a tool call was denied, in its result.
     pub const DENIAL: &str = "dev.portcullis/denial";
+    /// Key of the gateway: descriptions in the definition of a tool are cut.
+    pub const SHORTENED: &str = "dev.portcullis/shortened";
     /// Token for progress notifications about the request.
     pub const PROGRESS_TOKEN: &str = "progressToken";
     /// W3C Trace Context: `traceparent`.

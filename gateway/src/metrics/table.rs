@@ -9,7 +9,11 @@ use super::approval_step::ApprovalStep;
 use super::credential_check::CredentialCheck;
 use super::decoy_kind::DecoyKind;
 use super::outcome::ExchangeOutcome;
-use super::{Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, ServerMetrics};
+use super::selection_outcome::SelectionOutcome;
+use super::{
+    Counter, Histogram, Labels, MetricFamily, MetricValue, Metrics, SelectionServiceMetrics,
+    ServerMetrics,
+};
 use crate::mcp::discovery_tools::DiscoveryTool;
 
 /// The data points of a metric.
@@ -171,6 +175,42 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         unit: "",
         help: "Calls of the tools by which models find and call tools.",
         source: MetricSource::Points(discovery),
+    },
+    MetricDefinition {
+        name: "portcullis.list_tokens",
+        unit: "",
+        help: "Tokens that the tools of a server take in the last list of a route, as it shows them and in full.",
+        source: MetricSource::Points(|m| m.list_tokens.points()),
+    },
+    MetricDefinition {
+        name: "portcullis.selection_history",
+        unit: "",
+        help: "Calls that were counted for a request for tools, by whether they succeeded, and requests without room.",
+        source: MetricSource::Points(selection_history),
+    },
+    MetricDefinition {
+        name: "portcullis.selection_judge",
+        unit: "",
+        help: "Questions to the judge of tools, by what came of them.",
+        source: MetricSource::Points(|m| selection(&m.judge)),
+    },
+    MetricDefinition {
+        name: "portcullis.selection_judge_duration",
+        unit: "s",
+        help: "How long the judge of tools took for an answer.",
+        source: MetricSource::Durations(|m| &m.judge.times),
+    },
+    MetricDefinition {
+        name: "portcullis.selection_embeddings",
+        unit: "",
+        help: "Questions for embeddings of requests and definitions, by what came of them.",
+        source: MetricSource::Points(|m| selection(&m.embeddings)),
+    },
+    MetricDefinition {
+        name: "portcullis.selection_embeddings_duration",
+        unit: "s",
+        help: "How long the service for embeddings took for an answer.",
+        source: MetricSource::Durations(|m| &m.embeddings.times),
     },
     MetricDefinition {
         name: "portcullis.content_findings",
@@ -587,6 +627,18 @@ fn decoys(metrics: &Metrics) -> DataPoints {
 fn discovery(metrics: &Metrics) -> DataPoints {
     let tools = DiscoveryTool::ALL.iter().map(|tool| tool.name());
     by_label("tool", tools, &metrics.discovery)
+}
+
+fn selection_history(metrics: &Metrics) -> DataPoints {
+    by_label("outcome", ["succeeded", "failed", "full"], &metrics.selection_history)
+}
+
+/// Only what has happened: most outcomes are of one of the services alone.
+fn selection(service: &SelectionServiceMetrics) -> DataPoints {
+    let outcomes = SelectionOutcome::ALL.iter().map(|outcome| outcome.as_str());
+    let mut points = by_label("outcome", outcomes, &service.outcomes);
+    points.retain(|(_, value)| *value != MetricValue::Sum(0));
+    points
 }
 
 fn credentials(metrics: &Metrics) -> DataPoints {

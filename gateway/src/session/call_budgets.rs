@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy_core::subject::kind::ItemKind;
-use policy_core::subject::name::ClientId;
+use policy_core::subject::name::{ClientId, ServerName};
 
 use crate::config::call_budget::{BudgetSubject, BudgetedCall, CallBudget};
 
@@ -166,6 +166,8 @@ fn exceeded(budget: &CallBudget, used: Usage) -> Option<&'static str> {
 /// The counter of a budget that counts a call.
 fn key_of(budget: &CallBudget, call: &BudgetedCall<'_>) -> CounterKey {
     let mut subjects: Vec<Box<str>> = Vec::with_capacity(budget.per.len() + 1);
+    // No server has the empty name.
+    let server = call.server.map_or("", ServerName::as_str);
     for subject in &budget.per {
         match subject {
             BudgetSubject::Principal => subjects.push(call.principal.id.as_str().into()),
@@ -173,11 +175,11 @@ fn key_of(budget: &CallBudget, call: &BudgetedCall<'_>) -> CounterKey {
                 let client = call.principal.claims.client.as_ref().map_or("", ClientId::as_str);
                 subjects.extend([call.principal.id.as_str().into(), client.into()]);
             }
-            BudgetSubject::Server => subjects.push(call.server.as_str().into()),
+            BudgetSubject::Server => subjects.push(server.into()),
             BudgetSubject::Tool => {
                 // What is no tool has one counter for each server: callers choose URIs.
                 let name = if call.kind == ItemKind::Tool { call.name } else { "" };
-                subjects.extend([call.server.as_str().into(), name.into()]);
+                subjects.extend([server.into(), name.into()]);
             }
         }
     }
@@ -216,7 +218,7 @@ mod tests {
         let server = ServerName::parse("up").unwrap();
         let take = |who: &str, bytes, cost, seconds| {
             let principal = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
-            let (server, kind, name) = (&server, ItemKind::Tool, "read");
+            let (server, kind, name) = (Some(&server), ItemKind::Tool, "read");
             let call = BudgetedCall { principal: &principal, server, kind, name, bytes, cost };
             budgets.take(&all, &call, start + Duration::from_secs(seconds))
         };
@@ -243,7 +245,7 @@ mod tests {
         let server = ServerName::parse("up").unwrap();
         let principal = Principal::new(PrincipalId::parse("ana").unwrap(), [].into());
         let take = |kind, name, seconds| {
-            let (principal, server) = (&principal, &server);
+            let (principal, server) = (&principal, Some(&server));
             let call = BudgetedCall { principal, server, kind, name, bytes: 1, cost: 1 };
             budgets.take(&all, &call, start + Duration::from_secs(seconds))
         };

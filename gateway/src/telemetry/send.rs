@@ -119,6 +119,7 @@ impl MetricExport {
     /// Exports the values of this moment.
     async fn export(&self) {
         let times = MetricTimes { started: self.metrics.started(), now: self.clock.now() };
+        self.metrics.count_lists().await;
         let families = self.metrics.snapshot();
         let request = otlp::metrics(&self.resource, &self.scope, families, times);
         // No retry: the values are cumulative, so the next export has everything that a failed one had.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::UpstreamError;
+use super::health::ServerHealth;
 use crate::config::settings::CircuitBreaker;
 use crate::mcp::protocol::method;
 use crate::mcp::wire::Message;
@@ -42,6 +43,8 @@ pub(super) struct BreakerPass {
     slot: Option<u64>,
     /// A timeout is no failure, because the server may legitimately leave the request unanswered.
     excused: bool,
+    /// Where the outcome counts as well, and when the request began; `None` after the outcome was reported.
+    health: Option<(Arc<ServerHealth>, Instant)>,
 }
 
 /// What an error says about the health of a server.
@@ -65,6 +68,11 @@ impl Breaker {
         Arc::clone(&self.until)
     }
 
+    /// Whether the circuit is open at `now`.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        self.until.load(Ordering::Acquire) > self.micros(now)
+    }
+
     /// Checks that the circuit lets a request through at `now`, without taking the probe slot. For callers that have
     /// other work to do before they send.
     ///
@@ -81,7 +89,10 @@ impl Breaker {
     /// Those of [`Self::look`], and [`UpstreamError::CircuitOpen`] if another request has just become the probe.
     pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<BreakerPass, UpstreamError> {
         let until = self.until.load(Ordering::Acquire);
-        let pass = |slot| BreakerPass { breaker: Some(Arc::clone(self)), slot, excused: false };
+        let pass = |slot| {
+            let breaker = Some(Arc::clone(self));
+            BreakerPass { breaker, slot, excused: false, health: None }
+        };
         if until == 0 {
             return Ok(pass(None));
         }
@@ -163,8 +174,18 @@ impl BreakerPass {
         self.excused = true;
     }
 
+    /// The same, with the health of the server to which the outcome is reported from `now` on.
+    pub(super) fn counted(mut self, health: &Arc<ServerHealth>, now: Instant) -> Self {
+        self.health = Some((Arc::clone(health), now));
+        self
+    }
+
     /// Reports that the server has answered.
     pub(super) fn answered(&mut self) {
+        if let Some((health, began)) = self.health.take() {
+            let now = Instant::now();
+            health.answered(now.saturating_duration_since(began), now);
+        }
         if let Some(breaker) = self.breaker.take() {
             breaker.answered(self.slot);
         }
@@ -175,6 +196,9 @@ impl BreakerPass {
         match error.says() {
             HealthSignal::Failed if self.excused && matches!(error, UpstreamError::Timeout(_)) => {}
             HealthSignal::Failed => {
+                if let Some((health, _)) = self.health.take() {
+                    health.failed(Instant::now());
+                }
                 if let Some(breaker) = self.breaker.take() {
                     breaker.failed(self.slot, Instant::now());
                 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use policy::definition::offer::ItemKind;
+use policy::definition::offer::{Catalog, ItemKind};
 use policy::engine::pipeline::Permit;
 use tokio::time::Instant;
 
@@ -409,6 +409,13 @@ impl Upstream {
             self.same.retain(|_, listing| listing.strong_count() > 0);
         }
         listing
+    }
+
+    /// The definitions of a kind as last read without a caller; `None` if they never were.
+    #[must_use]
+    pub fn last_catalog(&self, kind: ItemKind) -> Option<Arc<Catalog>> {
+        let held = self.shared.slot(kind).held.load();
+        held.as_ref().map(|held| Arc::clone(held.listing.catalog()))
     }
 
     /// Whether the server has a tool or prompt called `name`, as last read without a caller. `None` if that is not

@@ -23,6 +23,8 @@ use crate::base::sha256::sha256;
 use crate::base::share::Share;
 use crate::config::overrides::{DefinitionEdits, Overrides};
 use crate::config::settings::Limits;
+use crate::mcp::model_text::model_tokens;
+use crate::mcp::short_definition::shorten;
 use crate::mcp::tool_naming::Naming;
 use crate::mcp::wire;
 
@@ -30,6 +32,9 @@ use crate::mcp::wire;
 const VIEWS: usize = 64;
 /// The maximum size of these views in bytes, beside the latest one.
 const VIEWED: usize = 4 * 1024 * 1024;
+/// The maximum number of budgets for which a rendered view keeps its definitions with shorter descriptions. They are no
+/// longer than the view, but for their marks.
+const SHORT_LISTS: usize = 2;
 /// Estimated number of copies of the list's text in memory, beside the parsed pages.
 const COPIES: usize = 2;
 /// Estimated overhead in bytes of a definition, beside its text.
@@ -120,9 +125,60 @@ pub struct RenderedView {
     items: Box<[RenderedItem]>,
     /// Digests of the definitions as they are written, in their order.
     digests: OnceLock<Box<[[u8; 32]]>>,
+    /// How many tokens each definition takes in the context of a model.
+    tokens: OnceLock<Box<[usize]>>,
+    /// The same definitions with shorter descriptions, for different budgets; the latest one last.
+    short: Mutex<Vec<Arc<ShortList>>>,
     /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
     /// a JSON Pointer.
     unused: Vec<String>,
+}
+
+/// The definitions of a [`RenderedView`] with descriptions within a budget of tokens.
+#[derive(Debug)]
+pub struct ShortList {
+    /// The most tokens that the descriptions of one tool have together.
+    budget: usize,
+    /// The definitions as JSON, separated by commas.
+    offers: Bytes,
+    /// Where each of them is, in the order of the view.
+    places: Box<[Range<usize>]>,
+    /// How many tokens each definition takes in the context of a model.
+    tokens: OnceLock<Box<[usize]>>,
+}
+
+impl ShortList {
+    /// The definitions as JSON, separated by commas.
+    #[must_use]
+    pub const fn offers(&self) -> &Bytes {
+        &self.offers
+    }
+
+    /// The JSON of the definition with this index in the view.
+    #[must_use]
+    pub fn definition(&self, index: usize) -> Bytes {
+        self.places.get(index).map_or_else(Bytes::new, |place| part(&self.offers, place))
+    }
+
+    /// How many tokens each definition takes in the context of a model. Computed once, and not for threads that serve
+    /// clients.
+    #[must_use]
+    pub fn tokens(&self) -> &[usize] {
+        self.tokens.get_or_init(|| {
+            self.places.iter().map(|place| tokens_of(part(&self.offers, place))).collect()
+        })
+    }
+}
+
+/// A part of a JSON text. INVARIANT: the place is one of the text; both were written together.
+fn part(text: &Bytes, place: &Range<usize>) -> Bytes {
+    if place.end <= text.len() { text.slice(place.clone()) } else { Bytes::new() }
+}
+
+/// How many tokens a definition takes in the context of a model.
+fn tokens_of(definition: Bytes) -> usize {
+    // INVARIANT: the definition was written from a document within these bounds.
+    Document::parse(definition, &JsonBounds::ANSWER).map_or(0, |one| model_tokens(one.root()))
 }
 
 /// A definition in a [`RenderedView`].
@@ -172,12 +228,51 @@ impl RenderedView {
     /// The JSON of one of its definitions.
     #[must_use]
     pub fn definition(&self, item: &RenderedItem) -> Bytes {
-        // INVARIANT: the place is one of these bytes; both were written together.
-        if item.place.end <= self.offers.len() {
-            self.offers.slice(item.place.clone())
-        } else {
-            Bytes::new()
+        part(&self.offers, &item.place)
+    }
+
+    /// How many tokens each definition takes in the context of a model. Computed once, and not for threads that serve
+    /// clients.
+    #[must_use]
+    pub fn tokens(&self) -> &[usize] {
+        let tokens = |item: &RenderedItem| tokens_of(self.definition(item));
+        self.tokens.get_or_init(|| self.items.iter().map(tokens).collect())
+    }
+
+    /// The definitions within this budget of tokens, if they were computed before.
+    #[must_use]
+    pub fn known_short(&self, budget: usize) -> Option<Arc<ShortList>> {
+        let short = self.short.lock().unwrap_or_else(PoisonError::into_inner);
+        short.iter().find(|known| known.budget == budget).cloned()
+    }
+
+    /// The definitions with descriptions within this budget of tokens: [`shorten`]. Not for threads that serve clients.
+    #[must_use]
+    pub fn short(&self, budget: usize) -> Arc<ShortList> {
+        if let Some(known) = self.known_short(budget) {
+            return known;
         }
+        let (mut out, mut places) = (Vec::new(), Vec::with_capacity(self.items.len()));
+        for item in &self.items {
+            let definition = self.definition(item);
+            let document = Document::parse(definition.clone(), &JsonBounds::ANSWER);
+            // INVARIANT: the definition was written from a document within these bounds.
+            let short = document.ok().and_then(|one| shorten(one.root(), budget));
+            if !places.is_empty() {
+                out.push(b',');
+            }
+            let start = out.len();
+            out.extend_from_slice(short.as_deref().unwrap_or(&definition));
+            places.push(start..out.len());
+        }
+        let (offers, places, tokens) = (out.into(), places.into(), OnceLock::new());
+        let made = Arc::new(ShortList { budget, offers, places, tokens });
+        let mut short = self.short.lock().unwrap_or_else(PoisonError::into_inner);
+        if short.len() >= SHORT_LISTS {
+            short.remove(0);
+        }
+        short.push(Arc::clone(&made));
+        made
     }
 
     /// The digests of the definitions, if they were computed before.
@@ -313,8 +408,16 @@ impl Listing {
         overrides: &Overrides,
     ) -> Arc<RenderedView> {
         let (offers, items, unused) = write(&view, self.catalog.server(), &naming, overrides);
-        let (items, digests) = (items.into(), OnceLock::new());
-        let written = Arc::new(RenderedView { view, naming, offers, items, digests, unused });
+        let written = Arc::new(RenderedView {
+            view,
+            naming,
+            offers,
+            items: items.into(),
+            digests: OnceLock::new(),
+            tokens: OnceLock::new(),
+            short: Mutex::default(),
+            unused,
+        });
         self.views.rcu(|views| {
             // The oldest views are dropped first; they can be rendered again.
             let mut bytes = written.offers.len();

@@ -37,6 +37,12 @@ impl ListenedItems {
         self.kinds.is_empty() && self.resources.is_empty()
     }
 
+    /// The changes of one list.
+    #[must_use]
+    pub fn of_list(kind: ItemKind) -> Self {
+        Self { kinds: vec![kind], ..Self::default() }
+    }
+
     /// The URIs of the resources.
     #[must_use]
     pub fn resources(&self) -> &[Box<str>] {

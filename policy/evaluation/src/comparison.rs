@@ -169,22 +169,25 @@ struct Differ<'a> {
 }
 
 impl Differ<'_> {
-    fn note(
-        &mut self,
-        tool: &ToolName,
-        kind: ChangeKind,
-        at: &str,
-        (falls, note): (bool, impl Into<String>),
-    ) {
+    /// Adds a difference by which the evaluation falls.
+    fn fall(&mut self, tool: &ToolName, kind: ChangeKind, at: &str, note: impl Into<String>) {
+        self.note(tool, kind, at, note);
+        if let Some(difference) = self.found.last_mut() {
+            difference.falls = true;
+        }
+    }
+
+    /// Adds a difference by which it does not fall.
+    fn note(&mut self, tool: &ToolName, kind: ChangeKind, at: &str, note: impl Into<String>) {
         let (tool, at, note) = (tool.clone(), at.to_owned(), note.into());
-        self.found.push(DefinitionDifference { tool, kind, at, note, falls });
+        self.found.push(DefinitionDifference { tool, kind, at, note, falls: false });
     }
 
     fn all(&mut self) {
         let (former, now) = (self.before.definitions, self.after.definitions);
         for old in &former.tools {
             let Some(new) = now.find(&old.name) else {
-                self.note(&old.name, ChangeKind::Removed, "", (true, "the tool is gone"));
+                self.fall(&old.name, ChangeKind::Removed, "", "the tool is gone");
                 continue;
             };
             if old.offer.digest().is_some() && old.offer.digest() == new.offer.digest() {
@@ -200,9 +203,9 @@ impl Differ<'_> {
         for new in &now.tools {
             if !seen.insert(&new.name) {
                 let note = "several definitions have this name";
-                self.note(&new.name, ChangeKind::Added, "", (true, note));
+                self.fall(&new.name, ChangeKind::Added, "", note);
             } else if former.find(&new.name).is_none() {
-                self.note(&new.name, ChangeKind::Added, "", (false, "the tool is new"));
+                self.note(&new.name, ChangeKind::Added, "", "the tool is new");
             }
         }
         self.selection();
@@ -215,16 +218,16 @@ impl Differ<'_> {
         for (path, former) in &before {
             let at = format!("/inputSchema{path}");
             let Some(now) = after.get(path) else {
-                self.note(
+                self.fall(
                     &old.name,
                     ChangeKind::Arguments,
                     &at,
-                    (true, "the argument is gone, or has another name"),
+                    "the argument is gone, or has another name",
                 );
                 continue;
             };
             for note in argument_changes(former, now) {
-                self.note(&old.name, ChangeKind::Arguments, &at, (true, note));
+                self.fall(&old.name, ChangeKind::Arguments, &at, note);
             }
             self.argument_text(&old.name, &at, &former.description, &now.description);
         }
@@ -234,7 +237,10 @@ impl Differ<'_> {
                 true => "an argument that has to be given is new",
                 false => "an argument is new",
             };
-            self.note(&old.name, ChangeKind::Arguments, &at, (now.is_required, note));
+            match now.is_required {
+                true => self.fall(&old.name, ChangeKind::Arguments, &at, note),
+                false => self.note(&old.name, ChangeKind::Arguments, &at, note),
+            }
         }
     }
 
@@ -263,7 +269,10 @@ impl Differ<'_> {
                     && within.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             });
             if !is_known {
-                self.note(&old.name, kind, &change.at, (falls, change.what));
+                match falls {
+                    true => self.fall(&old.name, kind, &change.at, change.what),
+                    false => self.note(&old.name, kind, &change.at, change.what),
+                }
             }
         }
     }
@@ -275,7 +284,10 @@ impl Differ<'_> {
         for remark in new.remarks.iter().filter(|one| !known.contains(&(one.rule, &*one.at))) {
             let falls = remark.severity >= Severity::Medium;
             let note = format!("`{}` ({}) is new", remark.rule, remark.severity.as_str());
-            self.note(&new.name, ChangeKind::Finding, &remark.at, (falls, note));
+            match falls {
+                true => self.fall(&new.name, ChangeKind::Finding, &remark.at, note),
+                false => self.note(&new.name, ChangeKind::Finding, &remark.at, note),
+            }
         }
     }
 
@@ -289,7 +301,7 @@ impl Differ<'_> {
         let now = nearest(new, self.after.definitions);
         if now >= RESEMBLANCE && now - nearest(old, self.before.definitions) > APPROACH {
             let note = format!("it resembles another tool now ({now:.2})");
-            self.note(&new.name, ChangeKind::Text, "", (true, note));
+            self.fall(&new.name, ChangeKind::Text, "", note);
         }
     }
 
@@ -300,7 +312,7 @@ impl Differ<'_> {
             let lost = former.margin - now.margin;
             if lost > MARGIN && self.has_changed(tool) {
                 let note = format!("its requests lead to it less clearly (by {lost:.2})");
-                self.note(tool, ChangeKind::Selection, "", (true, note));
+                self.fall(tool, ChangeKind::Selection, "", note);
             }
         }
         let results = self.before.evaluation.results.iter().zip(&self.after.evaluation.results);
@@ -319,11 +331,11 @@ impl Differ<'_> {
         }
         for (tool, count) in lost {
             let note = format!("requests that led to it lead elsewhere: {}", number(count));
-            self.note(tool, ChangeKind::Selection, "", (true, note));
+            self.fall(tool, ChangeKind::Selection, "", note);
         }
         for (tool, count) in captured {
             let note = format!("requests of other tools lead to it: {}", number(count));
-            self.note(tool, ChangeKind::Capture, "", (true, note));
+            self.fall(tool, ChangeKind::Capture, "", note);
         }
     }
 

@@ -8,7 +8,7 @@ use policy_core::base::work::WorkBudget;
 use policy_core::schema::declared::undeclared;
 use selector::fusion::{Signals, Strategy, Weights};
 use selector::index::{MAX_LIMIT, Search};
-use selector::ranking::{Hit, Ranking};
+use selector::ranking::{Hit, Ranking, ToolIndex};
 
 use crate::example::{Example, ExpectedOutcome};
 use crate::ratio::Ratio;
@@ -55,6 +55,29 @@ impl CallJudge for NoJudge {
     }
 }
 
+/// Orders the first tools that a search finds, as a language model would.
+pub trait CandidateOrder {
+    /// How many tools it is shown.
+    fn candidates(&self) -> usize;
+
+    /// Which of the candidates fit a request, by their places, the best one first. Empty for the selector's own order.
+    fn order(&self, request: &str, candidates: &[&EvaluatedTool]) -> Vec<usize>;
+}
+
+/// Leaves tools in the selector's order.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectorOrder;
+
+impl CandidateOrder for SelectorOrder {
+    fn candidates(&self) -> usize {
+        0
+    }
+
+    fn order(&self, _: &str, _: &[&EvaluatedTool]) -> Vec<usize> {
+        Vec::new()
+    }
+}
+
 /// Evaluates definitions by examples. `limit` is the number of tools that a search shows.
 #[must_use]
 pub fn evaluate(
@@ -63,7 +86,19 @@ pub fn evaluate(
     limit: usize,
     judge: &dyn CallJudge,
 ) -> Evaluation {
-    let run = EvaluationRun { definitions, examples, judge, weights: Weights::default() };
+    evaluate_ordered(definitions, examples, limit, judge, &SelectorOrder)
+}
+
+/// Like [`evaluate`], with the first tools of each search in another order.
+#[must_use]
+pub fn evaluate_ordered(
+    definitions: &Definitions,
+    examples: &Examples,
+    limit: usize,
+    judge: &dyn CallJudge,
+    order: &dyn CandidateOrder,
+) -> Evaluation {
+    let run = EvaluationRun { definitions, examples, judge, order, weights: Weights::default() };
     let results: Vec<_> = examples.all.iter().map(|one| run.one(one)).collect();
     let last = definitions.tools.len();
     let mut of_tools: BTreeMap<&ToolName, Vec<&ExampleResult>> = BTreeMap::new();
@@ -108,6 +143,7 @@ struct EvaluationRun<'a> {
     definitions: &'a Definitions,
     examples: &'a Examples,
     judge: &'a dyn CallJudge,
+    order: &'a dyn CandidateOrder,
     weights: Weights,
 }
 
@@ -149,11 +185,12 @@ impl EvaluationRun<'_> {
     /// The place of the expected tools, and of those that are forbidden.
     fn selected(&self, one: &PreparedExample) -> ExampleResult {
         let PreparedExample { example, .. } = one;
-        let few = self.ranking(one, FEW);
+        let order = self.order(one);
+        let few = self.ranking(one, FEW, &order);
         let is_there = |hits: &[Hit]| hits.iter().any(|hit| self.is_one_of(hit, &example.expected));
         let ranking = match is_there(&few.hits) {
             true => few,
-            false => self.ranking(one, MAX_LIMIT),
+            false => self.ranking(one, MAX_LIMIT, &order),
         };
         let hits = &ranking.hits;
         let place = hits.iter().position(|hit| self.is_one_of(hit, &example.expected));
@@ -170,9 +207,29 @@ impl EvaluationRun<'_> {
         }
     }
 
-    fn ranking(&self, one: &PreparedExample, limit: usize) -> Ranking {
+    fn ranking(&self, one: &PreparedExample, limit: usize, order: &[ToolIndex]) -> Ranking {
+        let limit = limit.max(self.order.candidates());
         let search = Search { strategy: Strategy::Fused, limit, weights: &self.weights };
-        self.definitions.index.search(&one.query, &search, |_| true, |_| Signals::default())
+        let index = &self.definitions.index;
+        let ranking = index.search(&one.query, &search, |_| true, |_| Signals::default());
+        if order.is_empty() { ranking } else { index.judged(ranking, &search, order) }
+    }
+
+    /// The tools that come first in another order than that of the selector.
+    fn order(&self, one: &PreparedExample) -> Vec<ToolIndex> {
+        let most = self.order.candidates();
+        if most == 0 {
+            return Vec::new();
+        }
+        let ranking = self.ranking(one, most, &[]);
+        let hits = ranking.hits.iter().take(most);
+        let found = hits.filter_map(|hit| {
+            let tool = self.definitions.tools.get(usize::try_from(hit.tool.0).ok()?)?;
+            Some((hit.tool, &**tool))
+        });
+        let (places, tools): (Vec<_>, Vec<_>) = found.unzip();
+        let order = self.order.order(&one.example.query, &tools);
+        order.into_iter().filter_map(|place| places.get(place).copied()).collect()
     }
 
     fn name(&self, hit: &Hit) -> Option<&ToolName> {

@@ -1,7 +1,7 @@
 //! Which figures suffice.
 
 use crate::ratio::number;
-use crate::result::Evaluation;
+use crate::result::{Evaluation, Figures};
 use crate::suite::Definitions;
 
 /// A figure that has a threshold, and that a change of definitions may lower by a tolerance.
@@ -103,7 +103,13 @@ impl Measure {
     /// Its value in an evaluation of these definitions.
     #[must_use]
     pub fn value(self, evaluation: &Evaluation, definitions: &Definitions) -> f64 {
-        let figures = &evaluation.figures;
+        let grave = definitions.tools.iter().filter(|tool| tool.is_grave()).count();
+        self.of(&evaluation.figures, grave)
+    }
+
+    /// Its value among these figures, which may be those of one tool, with this number of grave definitions.
+    #[must_use]
+    pub fn of(self, figures: &Figures, grave: usize) -> f64 {
         match self {
             Self::Top1 => figures.first.share(),
             Self::Recall => figures.within.share(),
@@ -112,10 +118,7 @@ impl Measure {
             Self::ForbiddenTools => figures.unforbidden.share(),
             Self::ForbiddenArguments => figures.refused.share(),
             Self::Policy => figures.outcomes.share(),
-            Self::GraveFindings => {
-                let grave = definitions.tools.iter().filter(|tool| tool.is_grave());
-                number(grave.count())
-            }
+            Self::GraveFindings => number(grave),
         }
     }
 }

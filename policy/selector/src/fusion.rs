@@ -1,5 +1,16 @@
 //! How the scores of a tool become one.
 
+/// The scores of a tool for a request, as they are added up: relative to the best tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RelativeScores {
+    /// Shared words.
+    pub words: f32,
+    /// Similar words.
+    pub similar_words: f32,
+    /// The cosine between the directions.
+    pub direction: f32,
+}
+
 /// Which scores rank the tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
@@ -43,8 +54,10 @@ pub struct Weights {
     pub history: f32,
     /// What is lost if [`Signals::available`] is 0.
     pub available: f32,
-    /// How much [`Signals::judged`] counts.
+    /// How much [`Signals::judged`] counts. The default is more than scores differ by, so that the judge's order stands.
     pub judged: f32,
+    /// How much [`Scores::embedding`] counts, as far as it is above the mean of the tools that the caller may use.
+    pub embedding: f32,
     /// Two tools are close if their fused scores differ by less.
     pub close: f32,
 }
@@ -57,7 +70,8 @@ impl Default for Weights {
             semantic: 0.6,
             history: 0.15,
             available: 0.3,
-            judged: 0.5,
+            judged: 20.0,
+            embedding: 1.0,
             close: 0.03,
         }
     }
@@ -72,6 +86,9 @@ pub struct Scores {
     pub soft: f32,
     /// The cosine between the directions, between -1 and 1.
     pub semantic: f32,
+    /// The cosine between the embeddings that a service made of the request and of the definition, between -1 and 1; `None`
+    /// if one of them is missing.
+    pub embedding: Option<f32>,
 }
 
 /// What the scores of words are divided by: the geometric mean of the best score among the tools that the caller may
@@ -81,15 +98,53 @@ pub struct Scores {
 pub(crate) struct Best {
     lexical: f32,
     soft: f32,
+    usual: UsualEmbedding,
 }
 
 impl Best {
-    pub(crate) fn of(weight: f32, scores: impl Iterator<Item = Scores>) -> Self {
+    pub(crate) fn of(
+        weight: f32,
+        usual: UsualEmbedding,
+        scores: impl Iterator<Item = Scores>,
+    ) -> Self {
         let best = scores.fold(Self::default(), |best, one| Self {
             lexical: best.lexical.max(one.lexical),
             soft: best.soft.max(one.soft),
+            usual,
         });
-        Self { lexical: (best.lexical * weight).sqrt(), soft: (best.soft * weight).sqrt() }
+        Self { lexical: (best.lexical * weight).sqrt(), soft: (best.soft * weight).sqrt(), usual }
+    }
+
+    /// The scores as they are added up.
+    pub(crate) fn relative(self, scores: Scores) -> RelativeScores {
+        let relative = |score: f32, best: f32| if best > 0.0 { score / best } else { 0.0 };
+        RelativeScores {
+            words: relative(scores.lexical, self.lexical),
+            similar_words: relative(scores.soft, self.soft),
+            direction: scores.semantic,
+        }
+    }
+}
+
+/// The mean cosine between the embeddings of a request and of the tools that the caller may use. Services differ in what
+/// cosine two texts have that have nothing in common; what counts is by how much a tool is above the others. A tool
+/// without an embedding stands where the mean of the others does, and so neither gains nor loses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UsualEmbedding(f32);
+
+impl UsualEmbedding {
+    pub(crate) fn of(scores: impl Iterator<Item = Scores>) -> Self {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for cosine in scores.filter_map(|one| one.embedding) {
+            sum += cosine;
+            count += 1.0;
+        }
+        Self(if count > 0.0 { sum / count } else { 0.0 })
+    }
+
+    /// By how much the embedding of a tool is closer than usual.
+    pub(crate) fn above(self, scores: Scores) -> f32 {
+        scores.embedding.map_or(0.0, |cosine| cosine - self.0)
     }
 }
 
@@ -101,14 +156,15 @@ pub(crate) fn fuse(
     signals: Signals,
     best: Best,
 ) -> f32 {
-    let relative = |score: f32, best: f32| if best > 0.0 { score / best } else { 0.0 };
+    let relative = best.relative(scores);
     match strategy {
         Strategy::Lexical => scores.lexical,
         Strategy::Semantic => scores.semantic,
         Strategy::Fused => {
-            weights.lexical * relative(scores.lexical, best.lexical)
-                + weights.soft * relative(scores.soft, best.soft)
-                + weights.semantic * scores.semantic
+            weights.lexical * relative.words
+                + weights.soft * relative.similar_words
+                + weights.semantic * relative.direction
+                + weights.embedding * best.usual.above(scores)
                 + weights.history * unit(signals.history)
                 - weights.available * (1.0 - unit(signals.available))
                 + weights.judged * unit(signals.judged)

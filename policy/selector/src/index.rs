@@ -6,7 +6,9 @@ mod score;
 use std::collections::BTreeMap;
 
 use crate::bag::directing;
-use crate::fusion::{Best, Scores, Signals, Strategy, Weights, fuse};
+use crate::fusion::{
+    Best, RelativeScores, Scores, Signals, Strategy, UsualEmbedding, Weights, fuse,
+};
 use crate::model::{Model, identity};
 use crate::query::Query;
 use crate::ranking::{Hit, Ranking, ToolIndex};
@@ -30,6 +32,9 @@ const LONGEST: f32 = 4.0;
 const SATURATION: f32 = 0.6;
 /// A tool that shares no word with the query is found if its direction is at least this close.
 const LEAST_COSINE: f32 = 0.2;
+
+/// A tool that shares no word with the query is found too if its embedding is closer than usual by at least this.
+const LEAST_ABOVE: f32 = 0.15;
 
 /// A tool as the index keeps it. It depends on the definition alone, so that it can be kept while others change.
 #[derive(Clone, Debug)]
@@ -178,6 +183,47 @@ impl Index {
             + self.directions.len() * direction
     }
 
+    /// The scores of words of all tools that a query is about, among those that are allowed, relative to the best of them as
+    /// a search adds them up.
+    pub fn relative_scores(
+        &self,
+        query: &Query,
+        allowed: impl Fn(ToolIndex) -> bool,
+    ) -> Vec<(ToolIndex, RelativeScores)> {
+        if query.terms.is_empty() {
+            return Vec::new();
+        }
+        let scoring = Scoring::of(self, query);
+        let (found, best) = self.found(&scoring, query, Strategy::Fused, allowed, |_| None);
+        found.into_iter().map(|(tool, scores)| (tool, best.relative(scores))).collect()
+    }
+
+    /// The tools that a query is about with their scores, in the order of the index, and what the scores are compared
+    /// with.
+    fn found(
+        &self,
+        scoring: &Scoring<'_>,
+        query: &Query,
+        strategy: Strategy,
+        allowed: impl Fn(ToolIndex) -> bool,
+        embedding: impl Fn(ToolIndex) -> Option<f32>,
+    ) -> (Vec<(ToolIndex, Scores)>, Best) {
+        let tools = (0..).zip(&self.directions).map(|(place, one)| (ToolIndex(place), one));
+        let scored = tools.filter(|(tool, _)| allowed(*tool)).map(|(tool, direction)| {
+            let (lexical, soft) = scoring.of_tool(tool);
+            let semantic = direction.cosine(&query.direction);
+            let embedding = embedding(tool).filter(|cosine| cosine.is_finite());
+            (tool, Scores { lexical, soft, semantic, embedding })
+        });
+        let scored: Vec<_> = scored.collect();
+        let usual = UsualEmbedding::of(scored.iter().map(|(_, scores)| *scores));
+        let is_found =
+            |(_, scores): &(ToolIndex, Scores)| is_found(strategy, *scores, usual.above(*scores));
+        let found: Vec<_> = scored.into_iter().filter(is_found).collect();
+        let best = Best::of(query.weight(), usual, found.iter().map(|(_, scores)| *scores));
+        (found, best)
+    }
+
     /// The tools that a query is about, among those that are allowed. What is not allowed moves neither the scores nor
     /// the ranks of the others: the answer is that of an index without it.
     pub fn search(
@@ -187,35 +233,36 @@ impl Index {
         allowed: impl Fn(ToolIndex) -> bool,
         signals: impl Fn(ToolIndex) -> Signals,
     ) -> Ranking {
+        self.search_embedded(query, search, allowed, signals, |_| None)
+    }
+
+    /// Like [`Self::search`], with the cosine between the embeddings of the query and of each tool, where there is one.
+    pub fn search_embedded(
+        &self,
+        query: &Query,
+        search: &Search<'_>,
+        allowed: impl Fn(ToolIndex) -> bool,
+        signals: impl Fn(ToolIndex) -> Signals,
+        embedding: impl Fn(ToolIndex) -> Option<f32>,
+    ) -> Ranking {
         if query.terms.is_empty() {
             return Ranking::default();
         }
         let scoring = Scoring::of(self, query);
-        let tools = (0..).zip(&self.directions).map(|(place, one)| (ToolIndex(place), one));
-        let found = tools.filter(|(tool, _)| allowed(*tool)).map(|(tool, direction)| {
-            let (lexical, soft) = scoring.of_tool(tool);
-            let semantic = direction.cosine(&query.direction);
-            (tool, Scores { lexical, soft, semantic })
-        });
-        let found: Vec<_> =
-            found.filter(|(_, scores)| is_found(search.strategy, *scores)).collect();
-        let best = Best::of(query.weight(), found.iter().map(|(_, scores)| *scores));
+        let (found, best) = self.found(&scoring, query, search.strategy, allowed, embedding);
         let scored = found.into_iter().map(|(tool, scores)| {
             let score = fuse(search.strategy, search.weights, scores, signals(tool), best);
             Hit { tool, score, scores, matches: Vec::new() }
         });
         let mut hits: Vec<_> = scored.collect();
-        let order = |one: &Hit, other: &Hit| {
-            other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool))
-        };
         let shown = search.limit.min(MAX_LIMIT);
         // Whether the first ones are close does not depend on how many are asked for.
         let kept = shown.max(crate::ranking::MAX_CLOSE);
         if hits.len() > kept {
-            hits.select_nth_unstable_by(kept, order);
+            hits.select_nth_unstable_by(kept, by_score);
             hits.truncate(kept);
         }
-        hits.sort_by(order);
+        hits.sort_by(by_score);
         let ambiguity = match search.strategy {
             Strategy::Fused => self.ambiguity(&hits, search.weights.close),
             Strategy::Lexical | Strategy::Semantic => None,
@@ -224,15 +271,41 @@ impl Index {
         hits.iter_mut().for_each(|hit| hit.matches = scoring.matches(hit.tool));
         Ranking { hits, ambiguity }
     }
+
+    /// The same answer after a judge has said which of its tools fit, the best one first: the answer of a search in which
+    /// these had their places in [`Signals::judged`]. It has the tools that it had, and no other.
+    #[must_use]
+    pub fn judged(&self, ranking: Ranking, search: &Search<'_>, order: &[ToolIndex]) -> Ranking {
+        let (mut hits, named) = (ranking.hits, order.len());
+        for hit in &mut hits {
+            let place = order.iter().position(|tool| *tool == hit.tool);
+            let judged = place.map_or(0.0, |place| part(named.saturating_sub(place), named));
+            hit.score += search.weights.judged * judged;
+        }
+        hits.sort_by(by_score);
+        let ambiguity = self.ambiguity(&hits, search.weights.close);
+        hits.truncate(search.limit.min(MAX_LIMIT));
+        Ranking { hits, ambiguity }
+    }
+}
+
+/// The order of an answer: the best score first, and tools with the same score in the order of the index.
+fn by_score(one: &Hit, other: &Hit) -> std::cmp::Ordering {
+    other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an answer has few tools")]
+fn part(of: usize, all: usize) -> f32 {
+    of as f32 / all.max(1) as f32
 }
 
 /// Whether a tool with these scores is an answer at all.
-fn is_found(strategy: Strategy, scores: Scores) -> bool {
+fn is_found(strategy: Strategy, scores: Scores, above: f32) -> bool {
     let similar = scores.semantic >= LEAST_COSINE;
     match strategy {
         Strategy::Lexical => scores.lexical > 0.0,
         Strategy::Semantic => similar,
-        Strategy::Fused => similar || scores.soft > 0.0,
+        Strategy::Fused => similar || scores.soft > 0.0 || above >= LEAST_ABOVE,
     }
 }
 

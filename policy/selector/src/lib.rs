@@ -18,7 +18,9 @@
 //! - [`bag`]: the words of a text with what each of them counts
 //! - [`vector`]: the direction of a text
 //! - [`query`]: a request in words
+//! - [`history`]: what similar requests led to
 //! - [`fusion`]: how scores become one
+//! - [`learning`]: which weights would have been better
 //! - [`ranking`]: the answer to a query
 //! - [`index`]: the tools, and the search among them
 #![warn(missing_docs)]
@@ -30,6 +32,8 @@ pub mod model;
 pub mod bag;
 pub mod vector;
 pub mod query;
+pub mod history;
 pub mod fusion;
+pub mod learning;
 pub mod ranking;
 pub mod index;

@@ -164,7 +164,8 @@ fn settled(subject: DigestSubject, definition: Value<'_>, volatile: &[Box<str>])
         DigestSubject::Offer(_)
         | DigestSubject::Server
         | DigestSubject::Set
-        | DigestSubject::Exception => SchemaPart::Data,
+        | DigestSubject::Exception
+        | DigestSubject::Evaluation => SchemaPart::Data,
     };
     writer.value(definition, part).ok()?;
     Some(Digest::of_alike(subject, &writer.out))

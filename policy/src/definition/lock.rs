@@ -63,6 +63,54 @@ impl AcceptedFinding {
     }
 }
 
+/// What an evaluation of a tool's definition by examples came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EvaluationResult {
+    /// Every threshold was reached.
+    Passed,
+    /// A threshold was not reached, or a change made the definition worse.
+    Failed,
+}
+
+impl EvaluationResult {
+    /// Name in the lockfile.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// An evaluation of the definition that it is stored beside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedEvaluation {
+    /// What it came to.
+    pub result: EvaluationResult,
+    /// The digest of its inputs, thresholds and result, as `portcullis eval` prints it: `sha256:` and 64 hexadecimal
+    /// digits.
+    pub digest: Box<str>,
+    /// Time when it was recorded, in RFC 3339 format.
+    pub at: Box<str>,
+}
+
+impl RecordedEvaluation {
+    /// The digest of the record, for the definition with the digest `definition`.
+    #[must_use]
+    pub fn digest(&self, definition: Digest) -> Digest {
+        let definition = definition.to_string();
+        let members = [
+            ("at", &*self.at),
+            ("definition", &*definition),
+            ("digest", &*self.digest),
+            ("result", self.result.as_str()),
+        ];
+        Digest::of_texts(DigestSubject::Evaluation, &members)
+    }
+}
+
 /// One version of a definition. Several can be locked at once while servers are upgraded.
 #[derive(Clone, Debug)]
 pub struct LockedVersion {
@@ -78,6 +126,8 @@ pub struct LockedVersion {
     pub reason: Option<Box<str>>,
     /// Accepted findings. INVARIANT: empty unless the version is approved.
     pub exceptions: Vec<AcceptedFinding>,
+    /// The recorded evaluation of the version. INVARIANT: `None` unless it is the definition of a tool.
+    pub evaluation: Option<RecordedEvaluation>,
     /// The complete definition as JSON.
     pub definition: Fragment,
     /// Digest of the definition for comparison regardless of order, computed on first use.
@@ -85,17 +135,17 @@ pub struct LockedVersion {
 }
 
 impl LockedVersion {
-    /// A version without author, time, reason or exceptions. INVARIANT: `digest` is that of `definition`.
+    /// A version without author, time, reason, exceptions or evaluation. INVARIANT: `digest` is that of `definition`.
     #[must_use]
     pub fn new(digest: Digest, state: ApprovalState, definition: Fragment) -> Self {
-        let (by, at, reason, exceptions) = (None, None, None, Vec::new());
         Self {
             digest,
             state,
-            by,
-            at,
-            reason,
-            exceptions,
+            by: None,
+            at: None,
+            reason: None,
+            exceptions: Vec::new(),
+            evaluation: None,
             definition,
             alike: EquivalenceDigest::default(),
         }
@@ -120,7 +170,7 @@ impl LockedServer {
         self.offers.get(&(kind, Box::from(name))).map_or(&[], Vec::as_slice)
     }
 
-    /// The digest of all approved versions and their exceptions.
+    /// The digest of all approved versions, their exceptions and their evaluations.
     #[must_use]
     pub fn set(&self) -> Digest {
         let server = self.server.iter().map(|version| ("", version));
@@ -130,7 +180,9 @@ impl LockedServer {
         let approved = server.chain(offers).filter(|(_, one)| one.state == ApprovalState::Approved);
         let members = approved.flat_map(|(name, version)| {
             let exceptions = version.exceptions.iter().map(|one| one.digest(version.digest));
-            std::iter::once(version.digest).chain(exceptions).map(move |digest| (name, digest))
+            let evaluation = version.evaluation.as_ref().map(|one| one.digest(version.digest));
+            let digests = std::iter::once(version.digest).chain(exceptions).chain(evaluation);
+            digests.map(move |digest| (name, digest))
         });
         Digest::of_set(members)
     }

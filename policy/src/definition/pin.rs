@@ -24,10 +24,12 @@ pub enum DigestSubject {
     Set,
     /// An accepted finding in one definition.
     Exception,
+    /// The recorded evaluation of one definition.
+    Evaluation,
 }
 
 impl DigestSubject {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Offer(ItemKind::Tool),
         Self::Offer(ItemKind::Prompt),
         Self::Offer(ItemKind::Resource),
@@ -36,6 +38,7 @@ impl DigestSubject {
         Self::Server,
         Self::Set,
         Self::Exception,
+        Self::Evaluation,
     ];
 
     /// Name in the text of a digest.
@@ -46,6 +49,7 @@ impl DigestSubject {
             Self::Server => "server",
             Self::Set => "set",
             Self::Exception => "exception",
+            Self::Evaluation => "evaluation",
         }
     }
 }

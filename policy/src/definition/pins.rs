@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::definition::alike::{Regeneration, VolatileMembers, volatile_defaults};
 use crate::definition::lock::{
-    AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+    AcceptedFinding, ApprovalState, EvaluationResult, LockedServer, LockedVersion, Lockfile,
 };
 use crate::definition::offer::{CatalogItem, ItemKind};
 use crate::definition::pin::{Digest, DigestSubject};
@@ -56,6 +56,10 @@ pub enum PinViolation {
     Quarantined,
     /// The server is not the one that was approved.
     Identity,
+    /// The definition is approved, but no evaluation of it is recorded.
+    Unevaluated,
+    /// The definition is approved, but its evaluation failed.
+    EvaluationFailed,
 }
 
 impl PinViolation {
@@ -71,6 +75,8 @@ impl PinViolation {
             Self::Inconsistent => "definition-inconsistent",
             Self::Quarantined => "server-quarantined",
             Self::Identity => "server-identity",
+            Self::Unevaluated => "evaluation-missing",
+            Self::EvaluationFailed => "evaluation-failed",
         }
     }
 
@@ -86,6 +92,8 @@ impl PinViolation {
             Self::Inconsistent => "its server defines it now this way and now that",
             Self::Quarantined => "its server is quarantined",
             Self::Identity => "its server is not the one that was approved",
+            Self::Unevaluated => "no evaluation of it is recorded",
+            Self::EvaluationFailed => "its evaluation failed",
         }
     }
 }
@@ -109,6 +117,27 @@ pub enum ResourcePins {
     ByTemplate,
     /// All resources of the server.
     Dynamic,
+}
+
+/// Whether the definition of a tool needs a recorded evaluation besides its approval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvaluationNeed {
+    /// An approval is enough.
+    #[default]
+    None,
+    /// The lockfile must record an evaluation of this version that passed.
+    Passed,
+}
+
+impl EvaluationNeed {
+    /// Why this version of a tool's definition may not be used although it is approved; `None` if it may.
+    fn unmet(self, version: &LockedVersion) -> Option<PinViolation> {
+        match (self, version.evaluation.as_ref().map(|one| one.result)) {
+            (Self::None, _) | (Self::Passed, Some(EvaluationResult::Passed)) => None,
+            (Self::Passed, Some(EvaluationResult::Failed)) => Some(PinViolation::EvaluationFailed),
+            (Self::Passed, None) => Some(PinViolation::Unevaluated),
+        }
+    }
 }
 
 /// Whether a result of the server gave the caller a link to the resource.
@@ -166,6 +195,8 @@ pub struct Pins {
     pub quarantined: BTreeSet<Box<str>>,
     /// Servers whose identity differs from the approved one.
     pub identity_mismatches: BTreeSet<Box<str>>,
+    /// Whether definitions of tools need a recorded evaluation.
+    pub evaluation: EvaluationNeed,
     /// Values that may differ between lists.
     pub volatile: Arc<VolatileMembers>,
     /// Which resources may be used without their own approval, by server; the default for servers without an entry.
@@ -427,7 +458,18 @@ impl Pins {
                     return self.unfit_made(server, name, linked);
                 }
             },
-            ItemKind::Tool | ItemKind::Prompt | ItemKind::Template | ItemKind::Skill => {
+            ItemKind::Tool => {
+                let versions = self.versions(server, kind, name);
+                let mut unmet = versions.iter().filter(|version| is_approved(version));
+                return match unmet.next() {
+                    None => Some(PinViolation::NotApproved),
+                    Some(first) => self
+                        .evaluation
+                        .unmet(first)
+                        .filter(|_| unmet.all(|other| self.evaluation.unmet(other).is_some())),
+                };
+            }
+            ItemKind::Prompt | ItemKind::Template | ItemKind::Skill => {
                 self.versions(server, kind, name).iter().any(is_approved)
             }
         };
@@ -567,24 +609,33 @@ impl Pins {
     ) -> Option<PinViolation> {
         let known = versions.iter().find(|version| version.digest == digest);
         match known.map(|version| version.state) {
-            Some(ApprovalState::Approved) => return None,
+            Some(ApprovalState::Approved) => return known.and_then(|one| self.unmet(offer, one)),
             Some(ApprovalState::Revoked) => return Some(PinViolation::Revoked),
             Some(ApprovalState::Pending) | None
                 if self.accepted.contains_key(&(server.into(), digest)) =>
             {
-                return None;
+                let is_open =
+                    self.evaluation == EvaluationNeed::None || offer.kind() != ItemKind::Tool;
+                return (!is_open).then_some(PinViolation::Unevaluated);
             }
             Some(ApprovalState::Pending) | None => {}
         }
-        let alike: Vec<_> = self.like(server, versions, offer).map(|v| v.state).collect();
-        if alike.contains(&ApprovalState::Revoked) {
+        let alike: Vec<_> = self.like(server, versions, offer).collect();
+        if alike.iter().any(|version| version.state == ApprovalState::Revoked) {
             return Some(PinViolation::Revoked);
         }
-        if alike.contains(&ApprovalState::Approved) {
-            return None;
+        let mut approved = alike.iter().filter(|version| version.state == ApprovalState::Approved);
+        if let Some(first) = approved.next() {
+            let unmet = self.unmet(offer, first);
+            return unmet.filter(|_| approved.all(|other| self.unmet(offer, other).is_some()));
         }
         let approved = versions.iter().any(|version| version.state == ApprovalState::Approved);
         Some(if approved { PinViolation::Changed } else { PinViolation::NotApproved })
+    }
+
+    /// Why an approved version that `offer` equals may not be used: it needs an evaluation.
+    fn unmet(&self, offer: &CatalogItem, version: &LockedVersion) -> Option<PinViolation> {
+        if offer.kind() == ItemKind::Tool { self.evaluation.unmet(version) } else { None }
     }
 
     /// The versions that equal `offer` regardless of order and volatile values.
@@ -618,9 +669,10 @@ mod tests {
     use detection::inspect::Detector;
     use json::{Document, Fragment, JsonBounds};
 
-    use super::{AcceptedChange, LinkStatus, PinViolation, Pins, ResourcePins};
+    use super::{AcceptedChange, EvaluationNeed, LinkStatus, PinViolation, Pins, ResourcePins};
     use crate::definition::lock::{
-        AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+        AcceptedFinding, ApprovalState, EvaluationResult, LockedServer, LockedVersion, Lockfile,
+        RecordedEvaluation,
     };
     use crate::definition::offer::{CatalogItem, ItemKind};
     use std::sync::Arc;
@@ -670,6 +722,36 @@ mod tests {
         assert_eq!(check(&approved, &same), Some(PinViolation::Quarantined));
         approved.identity_mismatches.insert("up".into());
         assert_eq!(check(&approved, &same), Some(PinViolation::Identity));
+    }
+
+    #[test]
+    fn what_needs_an_evaluation_is_withheld_without_one() {
+        let (v1, v2) = (r#"{"name":"a","description":"x"}"#, r#"{"name":"a","description":"y"}"#);
+        let offer = |text: &str| CatalogItem::for_tests(ItemKind::Tool, text);
+        let (own, other) = (offer(v1), offer(v2));
+        let mut pins = pins(ApprovalState::Approved, v1);
+        pins.evaluation = EvaluationNeed::Passed;
+        let unfit = |pins: &Pins, offer| pins.unfit("up", ItemKind::Tool, "a", Some(offer));
+        let unlisted = |pins: &Pins| pins.unfit_unlisted("up", ItemKind::Tool, "a", LinkStatus::No);
+        let record = |pins: &mut Pins, result| {
+            let locked = Arc::make_mut(&mut pins.lock).servers.get_mut("up").unwrap();
+            let version = locked.offers.values_mut().flatten().next().unwrap();
+            let (digest, at) = ("sha256:".into(), "2026-01-01T00:00:00Z".into());
+            version.evaluation = Some(RecordedEvaluation { result, digest, at });
+        };
+        assert_eq!(unfit(&pins, &own), Some(PinViolation::Unevaluated));
+        assert_eq!(unlisted(&pins), Some(PinViolation::Unevaluated));
+        record(&mut pins, EvaluationResult::Failed);
+        assert_eq!(unfit(&pins, &own), Some(PinViolation::EvaluationFailed));
+        assert_eq!(unlisted(&pins), Some(PinViolation::EvaluationFailed));
+        record(&mut pins, EvaluationResult::Passed);
+        assert_eq!((unfit(&pins, &own), unlisted(&pins)), (None, None));
+        // An evaluation is of one definition, however a change of it is treated.
+        assert_eq!(unfit(&pins, &other), Some(PinViolation::Changed));
+        pins.accepted.insert(("up".into(), other.digest().unwrap()), AcceptedChange::default());
+        assert_eq!(unfit(&pins, &other), Some(PinViolation::Unevaluated));
+        pins.evaluation = EvaluationNeed::None;
+        assert_eq!(unfit(&pins, &other), None);
     }
 
     const FLAG: &str = r#"{"name":"a","inputSchema":{"required":["x","y"],"default":"1"}}"#;

@@ -96,7 +96,7 @@ impl ValueReading {
 /// All values of a message were visited, or the message has too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ValueExtent {
-    /// All.
+    /// All values were visited.
     Complete,
     /// Not all: the message has more values than are looked at, or the visitor has stopped.
     Partial,

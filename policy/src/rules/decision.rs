@@ -134,6 +134,8 @@ impl Reason {
         Self::Pin(PinViolation::Inconsistent) => PinViolation::Inconsistent.code(),
         Self::Pin(PinViolation::Quarantined) => PinViolation::Quarantined.code(),
         Self::Pin(PinViolation::Identity) => PinViolation::Identity.code(),
+        Self::Pin(PinViolation::Unevaluated) => PinViolation::Unevaluated.code(),
+        Self::Pin(PinViolation::EvaluationFailed) => PinViolation::EvaluationFailed.code(),
     }
 
     /// The rule that decided, if one did.

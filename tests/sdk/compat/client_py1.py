@@ -166,6 +166,17 @@ async def list_changed():
         return "grown" in [tool.name for tool in (await session.list_tools()).tools]
 
 
+async def loads():
+    """With `discovery.loads`: the client is told that its list has what it has found, and calls it."""
+    async with connect() as (session, seen):
+        before = [tool.name for tool in (await session.list_tools()).tools]
+        await session.call_tool("find_tools", {"query": "read a text file", "limit": 1})
+        await asyncio.wait_for(seen.tools_changed.wait(), 10)
+        after = [tool.name for tool in (await session.list_tools()).tools]
+        result = await session.call_tool("read_file", {"path": "a"})
+        return ["read_file" in before, "read_file" in after, result.content[0].text]
+
+
 async def updated():
     async with connect() as (session, seen):
         await session.subscribe_resource(BOARD)
@@ -244,6 +255,7 @@ CHECK = {
     "log": (log, [("info", "i"), ("error", "e")]),
     "cancel": (cancel, ["started", "cancelled"]),
     "list_changed": (list_changed, True),
+    "loads": (loads, [False, True, '{"path":"a"}']),
     "updated": (updated, "note://board"),
     "resources": (resources, True),
     "read": (read, "board"),

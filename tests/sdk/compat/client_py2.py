@@ -173,6 +173,23 @@ async def list_changed():
         return "grown" in [tool.name for tool in (await client.list_tools()).tools]
 
 
+async def loads():
+    """With `discovery.loads`: the client is told that its list has what it has found, and calls it."""
+    async with connect() as (client, seen):
+        before = [tool.name for tool in (await client.list_tools()).tools]
+        wanted = {"query": "read a text file", "limit": 1}
+        if MODERN:
+            async with client.listen(tools_list_changed=True) as changes:
+                await client.call_tool("find_tools", wanted)
+                await asyncio.wait_for(anext(changes), 10)
+        else:
+            await client.call_tool("find_tools", wanted)
+            await asyncio.wait_for(seen.tools_changed.wait(), 10)
+        after = [tool.name for tool in (await client.list_tools()).tools]
+        result = await client.call_tool("read_file", {"path": "a"})
+        return ["read_file" in before, "read_file" in after, result.content[0].text]
+
+
 async def updated():
     async with connect() as (client, seen):
         if MODERN:
@@ -255,6 +272,7 @@ CHECK = {
     "log": (log, [("info", "i"), ("error", "e")]),
     "cancel": (cancel, ["started", "cancelled"]),
     "list_changed": (list_changed, True),
+    "loads": (loads, [False, True, '{"path":"a"}']),
     "updated": (updated, "note://board"),
     "resources": (resources, True),
     "read": (read, "board"),

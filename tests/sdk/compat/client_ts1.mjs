@@ -150,6 +150,19 @@ const check = {
       }),
     { told: true, listed: true },
   ],
+  // With `discovery.loads`: the client is told that its list has what it has found, and calls it.
+  loads: [
+    () =>
+      connected(async (client, seen) => {
+        const has = async () => (await client.listTools()).tools.some((tool) => tool.name === "read_file");
+        const before = await has();
+        await client.callTool({ name: "find_tools", arguments: { query: "read a text file", limit: 1 } });
+        const told = await until(() => seen.toolsChanged);
+        const after = await has();
+        return [before, told, after, text(await client.callTool({ name: "read_file", arguments: { path: "a" } }))];
+      }),
+    [false, true, true, '{"path":"a"}'],
+  ],
   updated: [
     () =>
       connected(async (client, seen) => {

@@ -19,6 +19,7 @@ use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::wire::{Id, Object};
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::ExchangeEnd;
+use crate::metrics::selection_outcome::SelectionOutcome;
 
 /// A record at the moment when a line of it is written.
 pub(super) struct ExchangeLine<'a> {
@@ -107,6 +108,9 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         foreign(line, key, of.record.http_method.filter(|_| of.record.method.is_none()));
     }),
     ("id", |of, line, key| plain(line, key, &of.record.texts().id)),
+    ("judged", |of, line, key| {
+        foreign(line, key, of.record.judged.map(SelectionOutcome::as_str));
+    }),
     ("listener", |of, line, key| foreign(line, key, Some(&of.record.listener))),
     ("mended", |of, line, key| {
         let mended = of.record.through.as_ref().map_or(&[][..], |through| &through.mended);
@@ -133,6 +137,10 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
     }),
     ("protocolVersion", |of, line, key| {
         foreign(line, key, of.record.version.map(ProtocolVersion::as_str));
+    }),
+    ("query", |of, line, key| {
+        let search = of.record.search.as_ref().filter(|_| of.end.is_some());
+        of.record.named(line, key, search.map(|search| search.query.as_str()));
     }),
     ("reason", |of, line, key| {
         if let Some(ending) = of.ending() {
@@ -187,6 +195,12 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         foreign(line, key, of.claims().and_then(|claims| claims.token.as_deref()));
     }),
     (ItemKind::Tool.as_str(), |of, line, key| of.item(line, key, ItemKind::Tool)),
+    ("tools", |of, line, key| {
+        if let Some(search) = of.record.search.as_ref().filter(|_| of.end.is_some()) {
+            let tools = search.tools.iter().map(|name| of.record.shown(name).into_owned());
+            list(line.ours(key), tools);
+        }
+    }),
     ("trace", |of, line, key| plain(line, key, of.record.texts().trace.as_bytes())),
     ("withheld", |of, line, key| {
         if of.end.is_some() && !of.record.hidden_items.is_empty() {

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 125] = [
+const REASONS: [&str; 127] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -27,6 +27,8 @@ const REASONS: [&str; 125] = [
     "definition-not-canonical",
     "server-quarantined",
     "server-identity",
+    "evaluation-missing",
+    "evaluation-failed",
     "non-canonical-uri",
     "approval-required",
     "approval-denied",

@@ -213,6 +213,9 @@ fn tool(one: &EvaluatedTool, outcome: &EvalOutcome) -> Value {
         "recall": figures.map(|figures| shares(figures.within)),
         "meanRank": figures.map(|figures| figures.mean_rank),
         "findings": remarks.collect::<Vec<_>>(),
+        "evaluation": outcome.tools.get(&one.name).map(|verdict| {
+            json!({ "result": verdict.result.as_str(), "failed": verdict.failed, "digest": verdict.digest })
+        }),
     })
 }
 

@@ -5,6 +5,7 @@ mod asking;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use detection::inspect::{self, AcceptedDetectors, Detector, Finding};
@@ -12,6 +13,7 @@ use gateway::config::settings::{Settings, UNREADABLE, nearest};
 use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::{Digest, DigestSubject};
+use policy::definition::pins::{LinkStatus, PinViolation};
 use policy::engine::pipeline::Policy;
 use policy::rules::decision::Mode;
 use policy_core::base::work::WorkBudget;
@@ -100,20 +102,7 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     let (mut lock, former) = locked(&settings)?;
     // The identity of a server and its definitions are approved separately.
     let only_identity = approve.identity && named.is_of_all();
-    let states: &[ApprovalState] = if approve.revoked {
-        &[ApprovalState::Revoked]
-    } else {
-        &[ApprovalState::Pending, ApprovalState::Approved]
-    };
-    let mut candidates = if only_identity { Vec::new() } else { candidates(&lock, &named, states) };
-    if !approve.keep {
-        without_replaced(&mut candidates);
-    }
-    if approve.revoked {
-        is_one(&candidates).map_err(|why| complain(&why))?;
-    } else if candidates.is_empty() {
-        not_revoked(&lock, &named)?;
-    }
+    let candidates = chosen(approve, &lock, &named)?;
     let consents = if is_asked {
         asking::consents(&settings.policy, &candidates, approve.reason.as_deref())
     } else {
@@ -135,6 +124,7 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     let at = now();
     let approval = Approval { by: by.as_deref(), at: &at, keep: approve.keep };
     apply(&mut lock, &consents, approval)?;
+    done.extend(unevaluated(&settings, &lock, &consents));
     if let (true, Some(name)) = (approve.identity, &named.server) {
         match identify(&settings, &mut lock, name)? {
             IdentityApproval::Changed => count += 1,
@@ -154,6 +144,50 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
         }
     }
     ended
+}
+
+/// The definitions that may be approved, which the command line names.
+fn chosen<'a>(
+    approve: &ApproveArgs,
+    lock: &'a Lockfile,
+    named: &PinSelector,
+) -> Result<Vec<ApprovalCandidate<'a>>, ExitCode> {
+    // The identity of a server and its definitions are approved separately.
+    if approve.identity && named.is_of_all() {
+        return Ok(Vec::new());
+    }
+    let states: &[ApprovalState] = if approve.revoked {
+        &[ApprovalState::Revoked]
+    } else {
+        &[ApprovalState::Pending, ApprovalState::Approved]
+    };
+    let mut candidates = candidates(lock, named, states);
+    if !approve.keep {
+        without_replaced(&mut candidates);
+    }
+    if approve.revoked {
+        is_one(&candidates).map_err(|why| complain(&why))?;
+    } else if candidates.is_empty() {
+        not_revoked(lock, named)?;
+    }
+    Ok(candidates)
+}
+
+/// Says which of the approved tools stay withheld because they need an evaluation.
+fn unevaluated(settings: &Settings, lock: &Lockfile, consents: &[Consent]) -> Option<String> {
+    let pins = settings.pins.approving(Arc::new(lock.clone()));
+    let unmet = consents.iter().filter(|one| {
+        let Some((ItemKind::Tool, name)) = &one.offer else { return false };
+        let unfit = pins.unfit_unlisted(&one.server, ItemKind::Tool, name, LinkStatus::No);
+        matches!(unfit, Some(PinViolation::Unevaluated | PinViolation::EvaluationFailed))
+    });
+    let count = unmet.count();
+    (count > 0).then(|| {
+        format!(
+            "note: `pins.requireEvaluation` withholds {count} of them until `portcullis eval FOLDER -c FILE --record` \
+             records that they passed"
+        )
+    })
 }
 
 /// Whether any candidate was left unapproved. If so, reports how many, and how to refuse one for good.

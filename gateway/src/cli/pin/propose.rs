@@ -13,7 +13,7 @@ use policy::definition::drift::visible;
 use policy::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::definition::pin::Digest;
-use policy::definition::pins::{PinViolation, Pins, ResourcePins};
+use policy::definition::pins::{EvaluationNeed, PinViolation, Pins, ResourcePins};
 
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
@@ -52,7 +52,9 @@ pub(super) fn propose(which: &SurveyArgs) -> Result<ExitCode, ExitCode> {
     // A resource that may be created at run time is proposed as well, because only a listed resource can be revoked.
     let pinned = |server: &ServerSettings| (server.name.as_str().into(), ResourcePins::Pinned);
     let resources = Arc::new(settings.servers.iter().map(pinned).collect());
-    let pins = Pins { resources, ..settings.pins.approving(Arc::new(lock.clone())) };
+    // Whether a version was evaluated says nothing about whether it is known.
+    let evaluation = EvaluationNeed::None;
+    let pins = Pins { resources, evaluation, ..settings.pins.approving(Arc::new(lock.clone())) };
     let mut proposal = Proposal {
         settings: &settings,
         lock,

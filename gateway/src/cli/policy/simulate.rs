@@ -310,7 +310,7 @@ fn is_of_rules(reason: &str) -> bool {
 }
 
 /// The caller of a record, according to the configuration.
-enum RecordedCaller {
+pub(in crate::cli) enum RecordedCaller {
     /// A principal with all of its claims.
     Known(Box<Principal>),
     /// A principal whose record was cut, so that some of its claims are missing.
@@ -321,7 +321,7 @@ enum RecordedCaller {
 
 /// Finds the caller by its name in the configuration, or rebuilds it from the claims in the record if a token or a
 /// certificate proved them.
-fn caller(record: Value<'_>, settings: &Settings) -> RecordedCaller {
+pub(in crate::cli) fn caller(record: Value<'_>, settings: &Settings) -> RecordedCaller {
     let Some(id) = text(record, "principal") else { return RecordedCaller::Nobody };
     let scheme = text(record, "scheme");
     let known = settings.identity.principals().into_iter().find(|known| known.id.as_str() == id);

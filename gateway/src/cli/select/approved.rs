@@ -1,21 +1,25 @@
 //! The tools that the lockfile of a configuration approves, as one caller would see them.
 
-use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use gateway::base::error_chain::ErrorChain;
+use gateway::config::settings::Settings;
 use gateway::config::settings::cases::CallerDescription;
 use gateway::control::dry_run::DryRun;
+use gateway::mcp::tool_signature::ToolSignature;
 use policy::definition::offer::ItemKind;
 use selector::tool::ToolText;
 
 use super::rows::ToolRow;
-use crate::cli::{complain, settings};
+use crate::cli::complain;
 
 /// The tools that are shown to `principal`, or that any caller could be shown if none is given, with the ids
 /// `SERVER/NAME`.
-pub(super) fn tools(config: &Path, principal: Option<&str>) -> Result<Vec<ToolRow>, ExitCode> {
-    let mut settings = settings(config)?;
+pub(super) fn tools(
+    mut settings: Settings,
+    principal: Option<&str>,
+) -> Result<Vec<ToolRow>, ExitCode> {
     let caller = principal.map(|id| {
         let described = CallerDescription { id: id.to_owned(), ..CallerDescription::default() };
         described.principal(&settings).map_err(|error| complain(&format!("`--principal`: {error}")))
@@ -35,6 +39,7 @@ pub(super) fn tools(config: &Path, principal: Option<&str>) -> Result<Vec<ToolRo
     )| ToolRow {
         id: format!("{server}/{}", offer.name().as_str()),
         text: ToolText::read(server.as_str(), offer.definition()),
+        signature: Arc::new(ToolSignature::read(offer.definition())),
     };
     Ok(shown.map(row).collect())
 }

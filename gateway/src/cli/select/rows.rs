@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use gateway::mcp::tool_signature::ToolSignature;
 use json::{Document, JsonBounds, Value};
 use selector::query::MAX_QUERY_BYTES;
 use selector::tool::ToolText;
@@ -19,9 +20,12 @@ const MAX_LINES: usize = 1_000_000;
 pub(super) struct ToolRow {
     pub(super) id: String,
     pub(super) text: ToolText,
+    /// What services are sent of it.
+    pub(super) signature: Arc<ToolSignature>,
 }
 
 /// A request of a file.
+#[derive(Clone, Debug)]
 pub(super) struct RequestRow {
     /// As the line has it: a string or a number.
     pub(super) id: serde_json::Value,
@@ -38,11 +42,12 @@ pub(super) fn tools(file: &Path) -> Result<Vec<ToolRow>, String> {
         }
         let server = if row.get("server").is_some() { text(row, "server")? } else { String::new() };
         let tool = row.get("tool").filter(|tool| tool.is_object());
-        let text = ToolText::read(&server, tool.ok_or("`tool` is not an object")?);
+        let tool = tool.ok_or("`tool` is not an object")?;
+        let text = ToolText::read(&server, tool);
         if text.name.is_empty() {
             return Err("the tool has no `name`".to_owned());
         }
-        Ok(ToolRow { id, text })
+        Ok(ToolRow { id, text, signature: Arc::new(ToolSignature::read(tool)) })
     })
 }
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::problem::ConfigProblem;
 use super::shape::SchemaCheck;
 use super::yaml::YamlNode;
-use super::{ConfigProblems, Settings, shape, yaml};
+use super::{ConfigProblems, IdentitySettings, ImpliedScopes, Settings, shape, yaml};
 
 /// Test cases for a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -147,14 +147,37 @@ pub struct CallerDescription {
     pub proof: ProofOfPossession,
 }
 
+/// The callers that a configuration knows, from whom a description of a caller begins.
+#[derive(Clone, Debug, Default)]
+pub struct KnownCallers {
+    principals: Vec<Principal>,
+    implied: ImpliedScopes,
+}
+
+impl KnownCallers {
+    /// The callers of a section `identity`.
+    #[must_use]
+    pub fn of(identity: &IdentitySettings) -> Self {
+        Self { principals: identity.principals(), implied: identity.implied.clone() }
+    }
+}
+
 impl CallerDescription {
     /// The principal as `settings` list it, with the values given here in place of theirs.
     ///
     /// # Errors
     /// If a name is invalid.
     pub fn principal(&self, settings: &Settings) -> Result<Principal, NameError> {
+        self.principal_among(&KnownCallers::of(&settings.identity))
+    }
+
+    /// The same among the callers of a configuration.
+    ///
+    /// # Errors
+    /// If a name is invalid.
+    pub fn principal_among(&self, callers: &KnownCallers) -> Result<Principal, NameError> {
         let id = PrincipalId::parse(&self.id)?;
-        let known = settings.identity.principals().into_iter().find(|known| known.id == id);
+        let known = callers.principals.iter().find(|known| known.id == id).cloned();
         let mut principal = known.unwrap_or_else(|| Principal::new(id, BTreeSet::new()));
         if !self.groups.is_empty() {
             let groups = self.groups.iter().map(|name| GroupName::parse(name));
@@ -167,7 +190,7 @@ impl CallerDescription {
         if !self.scopes.is_empty() {
             let scopes = self.scopes.iter().map(|scope| Scope::parse(scope));
             let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
-            principal.claims.scopes = settings.identity.implied.closure(scopes);
+            principal.claims.scopes = callers.implied.closure(scopes);
         }
         if let Some(client) = &self.client {
             principal.claims.client = Some(ClientId::parse(client)?);

@@ -27,8 +27,8 @@ use super::yaml::YamlNode;
 use super::{
     ApprovalSettings, AuditSettings, CallerLimits, GatewayResources, IdentitySettings, Limits,
     ListenerSettings, LoadPurpose, LogSettings, OpsListener, PinSettings, Program, RouteSettings,
-    SecretRef, ServerSettings, ServerTransport, Settings, TelemetrySettings, TerminalUse,
-    WebhookSettings, revoked,
+    SecretRef, SelectionSettings, ServerSettings, ServerTransport, Settings, TelemetrySettings,
+    TerminalUse, WebhookSettings, revoked,
 };
 
 /// How long a session is valid if the configuration does not say.
@@ -111,6 +111,7 @@ pub(super) fn settings(
             approval_webhook: compiled.approval_webhook,
             budgets,
             repeated_calls,
+            selection: compiled.selection,
             decoys,
             pins,
             sections: sections(&json),
@@ -151,6 +152,7 @@ struct CompiledSections {
     limits: Limits,
     callers: Vec<CallerLimits>,
     selftest: Option<SelftestSettings>,
+    selection: SelectionSettings,
     pins: PinSettings,
     revocations: Option<PathBuf>,
 }
@@ -234,6 +236,7 @@ impl SettingsCompiler<'_> {
         let limits = self.limits(&raw.limits);
         let callers = self.callers(&raw.limits.callers, &limits, &identity);
         let selftest = self.selftest(raw.selftest, key);
+        let selection = self.selection(raw.selection);
         let pins = self.pins(&raw.pins, folder, &servers);
         let revocations = raw.revocations.file.map(|file| self.revocations(&folder.join(file)));
         CompiledSections {
@@ -253,6 +256,7 @@ impl SettingsCompiler<'_> {
             limits,
             callers,
             selftest,
+            selection,
             pins,
             revocations,
         }

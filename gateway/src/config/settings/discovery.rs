@@ -1,5 +1,6 @@
 //! Compiles the `discovery` section of a route.
 
+use policy::definition::registry::RateLimit;
 use policy_core::subject::pattern::Pattern;
 
 use super::compiler::SettingsCompiler;
@@ -12,6 +13,12 @@ const USUAL_FOUND_TOOLS: usize = 10;
 /// Most patterns in `always`, and their longest one in bytes.
 const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN_BYTES: usize = 256;
+/// Most tools that a list has because they were found, and how many if nothing says how many.
+const MAX_LOADED_TOOLS: usize = 200;
+const USUAL_LOADED_TOOLS: usize = 50;
+
+/// Most tokens that the descriptions of one tool can be allowed.
+const MAX_DESCRIPTION_TOKENS: usize = 10_000;
 
 /// Which tools of the servers the list of a route with discovery has.
 #[derive(Clone, Debug)]
@@ -29,13 +36,21 @@ pub struct DiscoverySettings {
     pub listed: ListedTools,
     /// How many tools an answer has if its caller asks for no number.
     pub limit: usize,
+    /// How many tools the list of one caller has because it has found them; `None` if finding changes no list.
+    pub loads: Option<usize>,
+    /// How often one caller may find and describe tools; `None` for as often as it wants.
+    pub rate: Option<RateLimit>,
+    /// The most tokens that the descriptions of a tool have together in the list; `None` if they are shown as they are.
+    pub description_tokens: Option<usize>,
 }
 
 impl SettingsCompiler<'_> {
     /// The discovery of a route; `None` if it is off.
     pub(super) fn discovery(&mut self, at: &str, raw: RawDiscovery) -> Option<DiscoverySettings> {
-        let RawDiscovery { mode, always, limit } = raw;
+        let loads = self.loads(at, &raw);
+        let RawDiscovery { mode, always, limit, rate, description_tokens, .. } = raw;
         let limit = limit.unwrap_or(USUAL_FOUND_TOOLS);
+        let rate = self.call_rate(at, rate.as_deref());
         if !(1..=MAX_FOUND_TOOLS).contains(&limit) {
             let message = format!("`find_tools` cannot answer {limit} tools");
             let help = format!("write a number from 1 to {MAX_FOUND_TOOLS}");
@@ -55,6 +70,7 @@ impl SettingsCompiler<'_> {
                 self.report(&format!("{at}/always/{n}"), "no tool can have this name", help);
             }
         }
+        self.description_tokens(&format!("{at}/descriptionTokens"), mode, description_tokens);
         let listed = match mode {
             RawDiscoveryMode::Off => return None,
             RawDiscoveryMode::Both => ListedTools::All,
@@ -62,6 +78,40 @@ impl SettingsCompiler<'_> {
                 ListedTools::Only(always.iter().map(|text| Pattern::new(text)).collect())
             }
         };
-        Some(DiscoverySettings { listed, limit })
+        Some(DiscoverySettings { listed, limit, loads, rate, description_tokens })
+    }
+
+    /// How many found tools a list has; `None` if no list follows what was found.
+    fn loads(&mut self, at: &str, raw: &RawDiscovery) -> Option<usize> {
+        if raw.loads && raw.mode != RawDiscoveryMode::Search {
+            let message =
+                "this has no effect: only with the mode `search` tools are missing in lists";
+            self.report(&format!("{at}/loads"), message, "set `mode: search`, or remove it");
+        }
+        let at = format!("{at}/loadLimit");
+        let limit = raw.load_limit.unwrap_or(USUAL_LOADED_TOOLS);
+        if !(1..=MAX_LOADED_TOOLS).contains(&limit) {
+            let message = format!("a list cannot have {limit} tools that were found");
+            self.report(&at, message, format!("write a number from 1 to {MAX_LOADED_TOOLS}"));
+        } else if raw.load_limit.is_some() && !raw.loads {
+            let message = "this has no effect: no list follows what was found";
+            self.report(&at, message, "set `loads: true`, or remove it");
+        }
+        raw.loads.then_some(limit)
+    }
+
+    /// Reports a budget that is none, or that has no tool which shows the rest.
+    fn description_tokens(&mut self, at: &str, mode: RawDiscoveryMode, tokens: Option<usize>) {
+        let Some(tokens) = tokens else { return };
+        if !(1..=MAX_DESCRIPTION_TOKENS).contains(&tokens) {
+            let message = format!("the descriptions of a tool cannot have {tokens} tokens");
+            let help = format!("write a number from 1 to {MAX_DESCRIPTION_TOKENS}");
+            self.report(at, message, help);
+        }
+        if mode == RawDiscoveryMode::Off {
+            let message =
+                "what descriptions lose could not be read: the route has no `describe_tool`";
+            self.report(at, message, "set `mode: search` or `mode: both`, or remove it");
+        }
     }
 }

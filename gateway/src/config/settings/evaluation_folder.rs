@@ -12,6 +12,8 @@ use evaluation::example::Example;
 use evaluation::suite::ArgumentDemands;
 use evaluation::tool::ToolName;
 use json::{Document, Fragment, JsonBounds, Value};
+use policy::definition::lock::{ApprovalState, Lockfile};
+use policy::definition::offer::ItemKind;
 use policy::rules::constraint::{ArgumentLimits, Constraint};
 use policy::rules::decision::Mode;
 use serde::Deserialize;
@@ -189,7 +191,7 @@ impl FolderReader<'_> {
                 false => Some(RawDemands::default()),
             };
             let Some(demands) = demands else { continue };
-            if let Some(name) = self.definition(stem, ends.contains(&SCHEMA), &demands) {
+            if let Some(name) = self.definition(stem, ends, &demands) {
                 self.compiled(&self.path(stem, POLICY), &name, demands);
                 names.insert(stem, name);
             }
@@ -272,16 +274,11 @@ impl FolderReader<'_> {
     }
 
     /// Reads a definition, or takes that of the lockfile, and returns its name.
-    fn definition(
-        &mut self,
-        stem: &str,
-        has_schema: bool,
-        demands: &RawDemands,
-    ) -> Option<ToolName> {
+    fn definition(&mut self, stem: &str, ends: &[&str], demands: &RawDemands) -> Option<ToolName> {
         let file = self.path(stem, SCHEMA);
         let tool = demands.tool.clone().unwrap_or_else(|| stem.into());
         let server = demands.server.clone().or_else(|| self.context.server.clone());
-        if !has_schema {
+        if !ends.contains(&SCHEMA) {
             let known = self.known(server.as_deref(), &tool).map(GivenDefinition::name);
             if known.is_none() {
                 let help = "write the definition of the tool to it, or approve the tool and name the configuration with `-c`";
@@ -394,18 +391,27 @@ fn place_of(root: &YamlNode, error: &str) -> Range<usize> {
     named.map(|name| root.key_place("", name)).or(constraints).unwrap_or(root.span.clone())
 }
 
-/// The definitions of tools in a lockfile that are approved.
-pub fn approved(lock: &policy::definition::lock::Lockfile) -> Vec<GivenDefinition> {
-    use policy::definition::lock::ApprovalState;
-    use policy::definition::offer::ItemKind;
+/// Which version of a tool's definition in a lockfile is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockedChoice {
+    /// The approved version; none if there is none.
+    Approved,
+    /// The proposed one, or else the approved one.
+    Proposed,
+}
+
+/// The definitions of tools in a lockfile: one version of each tool.
+pub fn locked_definitions(lock: &Lockfile, choice: LockedChoice) -> Vec<GivenDefinition> {
     let mut found = Vec::new();
     for (server, locked) in &lock.servers {
         let tools = locked.offers.iter().filter(|((kind, _), _)| *kind == ItemKind::Tool);
         for (_, versions) in tools {
-            let is_approved = |version: &&policy::definition::lock::LockedVersion| {
-                version.state == ApprovalState::Approved
+            let last = |state: ApprovalState| versions.iter().rfind(|one| one.state == state);
+            let proposed = match choice {
+                LockedChoice::Approved => None,
+                LockedChoice::Proposed => last(ApprovalState::Pending),
             };
-            let version = versions.iter().rfind(is_approved);
+            let version = proposed.or_else(|| last(ApprovalState::Approved));
             let definition = version.map(|version| Fragment::document(&version.definition));
             let given =
                 definition.map(|document| GivenDefinition { server: server.clone(), document });

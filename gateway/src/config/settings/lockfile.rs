@@ -17,7 +17,8 @@ use detection::inspect::Detector;
 use json::pointer::escaped;
 use json::{Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii};
 use policy::definition::lock::{
-    AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+    AcceptedFinding, ApprovalState, EvaluationResult, LockedServer, LockedVersion, Lockfile,
+    RecordedEvaluation,
 };
 use policy::definition::offer::ItemKind;
 use policy::definition::pin::{Digest, DigestSubject};
@@ -137,7 +138,16 @@ struct RawVersion {
     reason: Option<Box<str>>,
     #[serde(default)]
     exceptions: Vec<RawException>,
+    evaluation: Option<RawEvaluation>,
     definition: Box<str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawEvaluation {
+    result: EvaluationResult,
+    digest: Box<str>,
+    at: Box<str>,
 }
 
 #[derive(Deserialize)]
@@ -291,9 +301,24 @@ fn version(
         return Err("the definition is of another name");
     }
     let exceptions = exceptions(raw.state, raw.exceptions)?;
+    if raw.evaluation.is_some() && subject != DigestSubject::Offer(ItemKind::Tool) {
+        return Err("it has an evaluation and is not a tool");
+    }
+    let evaluation = raw.evaluation.map(evaluation).transpose()?;
     let RawVersion { by, at, reason, .. } = raw;
     let version = LockedVersion::new(found, raw.state, definition);
-    Ok(LockedVersion { by, at, reason, exceptions, ..version })
+    Ok(LockedVersion { by, at, reason, exceptions, evaluation, ..version })
+}
+
+/// Parses the evaluation of one definition.
+fn evaluation(raw: RawEvaluation) -> Result<RecordedEvaluation, &'static str> {
+    let RawEvaluation { result, digest, at } = raw;
+    let hexadecimal = digest.strip_prefix("sha256:").unwrap_or_default();
+    let is_lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if hexadecimal.len() != 64 || !hexadecimal.bytes().all(is_lower) {
+        return Err("the digest of its evaluation is no `sha256:` with 64 hexadecimal digits");
+    }
+    Ok(RecordedEvaluation { result, digest, at })
 }
 
 /// Parses the exceptions of one definition. A finding that is unknown or that nobody may accept is refused: a line
@@ -385,6 +410,12 @@ fn entry(out: &mut String, indent: &str, version: &LockedVersion) {
         writeln!(out, "{indent}    - finding: {}", finding.name()).unwrap_or_default();
         for (key, value) in [("by", by), ("at", at), ("reason", reason)] {
             writeln!(out, "{indent}      {key}: {}", scalar(value)).unwrap_or_default();
+        }
+    }
+    if let Some(RecordedEvaluation { result, digest, at }) = &version.evaluation {
+        writeln!(out, "{indent}  evaluation:").unwrap_or_default();
+        for (key, value) in [("result", result.as_str()), ("digest", digest), ("at", at)] {
+            writeln!(out, "{indent}    {key}: {}", scalar(value)).unwrap_or_default();
         }
     }
     writeln!(out, "{indent}  definition: |").unwrap_or_default();

@@ -11,7 +11,7 @@ use policy::definition::alike::VolatileMembers;
 use policy::definition::drift::Risk;
 use policy::definition::lock::Lockfile;
 use policy::definition::offer::ItemKind;
-use policy::definition::pins::{Pins, ResourcePins};
+use policy::definition::pins::{EvaluationNeed, Pins, ResourcePins};
 use policy::rules::decision::Mode;
 
 use super::ServerSettings;
@@ -41,6 +41,8 @@ pub struct PinSettings {
     pub approvers: Approvers,
     /// By server, which resources may be read without an approval of their own.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
+    /// Whether definitions of tools need a recorded evaluation.
+    pub evaluation: EvaluationNeed,
     /// Values that may differ in every list.
     pub volatile: Arc<VolatileMembers>,
     /// Whether commands such as `pin approve` can read this configuration.
@@ -71,7 +73,7 @@ impl PinSettings {
     #[must_use]
     pub fn approving(&self, lock: Arc<Lockfile>) -> Pins {
         let (resources, volatile) = (Arc::clone(&self.resources), Arc::clone(&self.volatile));
-        Pins { lock, resources, volatile, ..Pins::default() }
+        Pins { lock, resources, volatile, evaluation: self.evaluation, ..Pins::default() }
     }
 
     /// Adds the `resources` setting of each server.
@@ -137,6 +139,14 @@ impl SettingsCompiler<'_> {
             let help = "remove one of the two: what is trusted at first sight is signed by nobody";
             self.report("/pins/trustOnFirstUse", "`keys` ask for signatures", help);
         }
+        if raw.trust_on_first_use && raw.require_evaluation {
+            let help = "remove one of the two: nothing evaluates what is trusted at first sight";
+            self.report(
+                "/pins/trustOnFirstUse",
+                "`requireEvaluation` would withhold every tool",
+                help,
+            );
+        }
         for (name, action) in [("new", raw.drift.new), ("inconsistent", raw.drift.inconsistent)] {
             if matches!(action, DriftAction::Accept | DriftAction::Alert) {
                 let help = "write `hold` or `quarantineServer`; for development there is `trustOnFirstUse`";
@@ -152,6 +162,10 @@ impl SettingsCompiler<'_> {
             recheck: self.time("/pins/recheck", raw.recheck.as_deref()).unwrap_or(RECHECK),
             approvers: Approvers { keys, needed },
             resources: Arc::default(),
+            evaluation: match raw.require_evaluation {
+                true => EvaluationNeed::Passed,
+                false => EvaluationNeed::None,
+            },
             volatile: Arc::new(self.volatile(&raw.volatile, servers)),
             verbs: ConfigSource::CanRead,
             drift: raw.drift,

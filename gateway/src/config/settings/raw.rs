@@ -16,9 +16,11 @@ mod identity;
 mod credential;
 mod listener;
 mod log;
+mod model_services;
 mod pins;
 mod registry;
 mod sandbox;
+mod selection;
 mod telemetry;
 
 use detection::content::PersonalKind;
@@ -53,10 +55,15 @@ pub(super) use listener::{
 };
 pub use log::LogFormat;
 pub(super) use log::RawLog;
+pub(super) use model_services::{RawEmbeddings, RawJudge};
 pub use pins::DriftAction;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
 pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
+pub use selection::{HistorySharing, RequestRecording};
+pub(super) use selection::{
+    RawHistoryMode, RawSelection, RawSelectionHistory, RawSelectionWeights,
+};
 pub use telemetry::{OtlpProtocol, OtlpSignal};
 pub(super) use telemetry::{RawClientTraces, RawOtlp, RawTelemetry};
 
@@ -90,6 +97,9 @@ pub(super) struct RawSettings {
     pub(super) budgets: Vec<RawBudget>,
     /// When a caller is refused that makes the same call again and again. Without it identical calls are not counted.
     pub(super) repeated_calls: Option<RawRepeatedCalls>,
+    /// How `find_tools` and `portcullis select` rank the tools of a caller, on every route with discovery.
+    #[serde(default)]
+    pub(super) selection: RawSelection,
     /// Traps for attackers: tools that no server has, and values that nobody has a reason to send.
     #[serde(default)]
     pub(super) decoys: RawDecoys,

@@ -242,7 +242,8 @@ impl SettingsCompiler<'_> {
         Some(text.into())
     }
 
-    fn call_rate(&mut self, at: &str, text: Option<&str>) -> Option<RateLimit> {
+    /// The rate at `at`; reports a text that is none.
+    pub(super) fn call_rate(&mut self, at: &str, text: Option<&str>) -> Option<RateLimit> {
         let text = text?;
         let rate = rate(text);
         if rate.is_none() {

@@ -149,8 +149,8 @@ impl SettingsCompiler<'_> {
         }
     }
 
-    /// Compiles the `circuitBreaker` of a server.
-    fn breaker(&mut self, at: &str, raw: &RawCircuitBreaker) -> CircuitBreaker {
+    /// Compiles the `circuitBreaker` of a server or service.
+    pub(super) fn breaker(&mut self, at: &str, raw: &RawCircuitBreaker) -> CircuitBreaker {
         let at = format!("{at}/circuitBreaker/openFor");
         // INVARIANT: the schema requires at least 1.
         let failures = raw.failures.and_then(NonZeroU32::new).unwrap_or(FAILURES);

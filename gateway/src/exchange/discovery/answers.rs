@@ -3,7 +3,7 @@
 use json::write_string;
 use policy_core::subject::name::ServerName;
 
-use crate::exchange::tool_signature::{ToolSignature, word};
+use crate::mcp::tool_signature::{ToolSignature, word};
 use policy::definition::registry::ToolEffect;
 
 use crate::mcp::discovery_tools::DiscoveryTool;

@@ -27,16 +27,16 @@ impl Differ<'_> {
         let model = self.examples.model();
         let (before, after) = (&old.text.description, &new.text.description);
         if let Some(note) = lost(model, before, after, KEPT) {
-            self.note(&old.name, ChangeKind::Text, "/description", (true, note));
+            self.fall(&old.name, ChangeKind::Text, "/description", note);
         }
         if let Some(note) = lost(model, &old.text.title, &new.text.title, KEPT_OF_ARGUMENT) {
-            self.note(&old.name, ChangeKind::Text, "/title", (true, note));
+            self.fall(&old.name, ChangeKind::Text, "/title", note);
         }
         let (before, after) = (WeighedText::new(model, before), WeighedText::new(model, after));
         let fresh = after.beside(model, &before);
         if let Some(other) = self.lender(old, &fresh) {
             let note = format!("it has words of the description of {other} now");
-            self.note(&old.name, ChangeKind::Text, "/description", (true, note));
+            self.fall(&old.name, ChangeKind::Text, "/description", note);
         }
     }
 
@@ -61,7 +61,7 @@ impl Differ<'_> {
     /// Compares the description of an argument.
     pub(super) fn argument_text(&mut self, tool: &ToolName, at: &str, before: &str, after: &str) {
         if let Some(note) = lost(self.examples.model(), before, after, KEPT_OF_ARGUMENT) {
-            self.note(tool, ChangeKind::Text, at, (true, note));
+            self.fall(tool, ChangeKind::Text, at, note);
         }
     }
 }

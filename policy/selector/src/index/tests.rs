@@ -204,6 +204,63 @@ fn a_tool_that_is_not_available_is_ranked_below_one_that_is() {
 }
 
 #[test]
+fn a_judge_orders_what_was_found_and_names_nothing_else() {
+    let (index, weights) = (index(&ordinary()), Weights::default());
+    let query =
+        Query::new(Model::built_in(), "delete, read, list, send or open a file, message or ticket");
+    let wide = Search { strategy: Strategy::Fused, limit: 10, weights: &weights };
+    let found = index.search(&query, &wide, |_| true, |_| Signals::default());
+    let tools = |ranking: &Ranking| ranking.hits.iter().map(|hit| hit.tool).collect::<Vec<_>>();
+    let usual = tools(&found);
+    let count = usual.len();
+    assert!(count > 7, "{usual:?}");
+    let all: Vec<_> = (0..25).map(ToolIndex).collect();
+    let absent: Vec<_> = all.iter().copied().filter(|tool| !usual.contains(tool)).collect();
+    let reversed: Vec<_> = usual.iter().rev().copied().collect();
+    assert_eq!(tools(&index.judged(found.clone(), &wide, &reversed)), reversed);
+    assert_eq!(tools(&index.judged(found.clone(), &wide, &absent)), usual);
+    assert_eq!(index.judged(found.clone(), &wide, &[]), found);
+    let narrow = Search { limit: 3, ..wide };
+    let judged = index.judged(found.clone(), &narrow, &[usual[7], absent[0], usual[2]]);
+    assert_eq!(tools(&judged), [usual[7], usual[2], usual[0]]);
+    assert_eq!(judged.ambiguity, None, "the judge prefers one");
+    // It is the search with the places as signals.
+    let place = |tool: ToolIndex| match reversed.iter().position(|one| *one == tool) {
+        Some(place) => part(count - place, count),
+        None => 0.0,
+    };
+    let signals = |tool| Signals { judged: place(tool), ..Signals::default() };
+    let searched = index.search(&query, &wide, |_| true, signals);
+    assert_eq!(searched, index.judged(found, &wide, &reversed));
+}
+
+#[test]
+fn an_embedding_counts_by_how_much_it_is_closer_than_those_of_the_others() {
+    let (index, weights) = (index(&ordinary()), Weights::default());
+    let query = Query::new(Model::built_in(), "get rid of this document");
+    let search = Search { strategy: Strategy::Fused, limit: 25, weights: &weights };
+    let with = |embedding: &dyn Fn(ToolIndex) -> Option<f32>| {
+        index.search_embedded(&query, &search, |_| true, |_| Signals::default(), embedding)
+    };
+    let tools = |ranking: &Ranking| ranking.hits.iter().map(|hit| hit.tool).collect::<Vec<_>>();
+    let usual = with(&|_| None);
+    // What all have in common, and what is no number, counts nothing.
+    assert_eq!(tools(&with(&|_| Some(0.7))), tools(&usual));
+    assert_eq!(tools(&with(&|_| Some(f32::NAN))), tools(&usual));
+    let song = ToolIndex(23);
+    assert!(!tools(&usual).contains(&song));
+    let found = with(&|tool| Some(if tool == song { 0.9 } else { 0.1 }));
+    assert!(tools(&found).contains(&song), "it shares no word, and its embedding is close");
+    // A tool without an embedding neither gains nor loses.
+    let first = usual.hits[0].tool;
+    let lacking = with(&|tool| (tool != first).then_some(0.5));
+    assert_eq!(tools(&lacking)[0], first);
+    assert_eq!(lacking.hits[0].scores.embedding, None);
+    let only = with(&|tool| (tool == first).then_some(-0.5));
+    assert_eq!(tools(&only), tools(&usual));
+}
+
+#[test]
 fn tools_that_are_close_are_told_apart_by_what_they_differ_in() {
     let tools = [
         tool(&("crm-eu", "find_customer", "Find a customer.", &["name"])),

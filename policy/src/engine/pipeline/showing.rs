@@ -529,6 +529,20 @@ impl Policy {
 }
 
 impl Policy {
+    /// A definition as callers see it who may use it: without what is removed, and with the operator's description; `None`
+    /// if that is the server's own. Whether it is shown at all is not asked.
+    #[must_use]
+    pub fn shown_definition(
+        &self,
+        facts: &Facts,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Option<Arc<Document>> {
+        let excused = Self::excused(facts, server, offer);
+        let cleaned = self.cleaned(offer, excused).ok().flatten();
+        self.described(server, offer, cleaned.as_deref()).or(cleaned)
+    }
+
     /// A definition with the operator's description in place of the server's, if the registry has one.
     fn described(
         &self,

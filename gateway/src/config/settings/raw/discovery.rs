@@ -29,4 +29,17 @@ pub(in crate::config::settings) struct RawDiscovery {
     pub(in crate::config::settings) always: Vec<String>,
     /// How many tools `find_tools` answers if its caller asks for no number, at most 50. Default 10.
     pub(in crate::config::settings) limit: Option<usize>,
+    /// Whether tools that `find_tools` or `describe_tool` has shown to a caller stand in the list of this caller from then
+    /// on, with the mode `search`. The caller is told that its list has changed. Default false.
+    pub(in crate::config::settings) loads: bool,
+    /// How many tools the list of one caller has because they were found, at most 200. Those that were found first go.
+    /// Default 50.
+    pub(in crate::config::settings) load_limit: Option<usize>,
+    /// How often one caller may call `find_tools` and `describe_tool` together, such as `60/m`. Without it, only budgets
+    /// and `repeatedCalls` bound that.
+    pub(in crate::config::settings) rate: Option<String>,
+    /// How many tokens the descriptions of a tool and of its parameters have together at most in the list. What exceeds that
+    /// is left out behind a sentence, and `describe_tool` shows it: the modes `search` and `both` have it. At most 10000.
+    /// Default: descriptions are shown as they are.
+    pub(in crate::config::settings) description_tokens: Option<usize>,
 }

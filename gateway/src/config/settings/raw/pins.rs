@@ -21,6 +21,9 @@ pub(in crate::config::settings) struct RawPins {
     pub(in crate::config::settings) keys: Vec<RawPinKey>,
     /// How many approvers must have signed the lockfile. Default 1.
     pub(in crate::config::settings) min_approvers: Option<usize>,
+    /// Withhold approved tools of which the lockfile records no evaluation that passed, as `portcullis eval --record`
+    /// writes it.
+    pub(in crate::config::settings) require_evaluation: bool,
     /// What happens to a changed definition, by the class of the change.
     pub(in crate::config::settings) drift: RawDrift,
     /// Values in definitions that differ at every start of their server. They are shown as they come and count as

@@ -50,7 +50,7 @@ pub enum OtlpProtocol {
     #[default]
     #[serde(rename = "http")]
     Http,
-    /// gRPC.
+    /// OTLP over gRPC.
     #[serde(rename = "grpc")]
     Grpc,
 }

@@ -7,6 +7,8 @@
 use json::{Value, write_ascii};
 use policy_core::base::hidden::Hidden;
 
+use crate::mcp::sentences::sentence_ends;
+
 /// Most parameters of a line.
 const MAX_PARAMETERS: usize = 16;
 /// Longest description in characters.
@@ -17,21 +19,24 @@ const MAX_WORD: usize = 64;
 const MAX_ALTERNATIVES: usize = 5;
 /// How deep types are read: arrays of arrays.
 const MAX_DEPTH: usize = 3;
+/// Longest beginning that is not taken for a sentence, in bytes.
+const SHORT_BEGINNING: usize = 12;
 /// Stands for what was cut.
 const CUT: &str = "…";
 
 /// A tool as one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ToolSignature {
+pub struct ToolSignature {
     /// The name with the parameters: `read(path: string, lines?: integer)`.
-    pub(super) call: String,
+    pub call: String,
     /// The first sentence of the description, or nothing.
-    pub(super) description: String,
+    pub description: String,
 }
 
 impl ToolSignature {
     /// The signature of a definition.
-    pub(super) fn read(tool: Value<'_>) -> Self {
+    #[must_use]
+    pub fn read(tool: Value<'_>) -> Self {
         let text = |key: &str| tool.get(key).and_then(Value::as_str).unwrap_or_default();
         let parameters = parameters(tool.get("inputSchema"));
         let call = format!("{}({})", word(&text("name"), usize::MAX), parameters.join(", "));
@@ -109,7 +114,8 @@ fn alternatives(all: impl Iterator<Item = String>) -> String {
 }
 
 /// A name as it is, if it can be read as nothing else; else as a JSON string. A longer one is cut.
-pub(super) fn word(name: &str, most: usize) -> String {
+#[must_use]
+pub fn word(name: &str, most: usize) -> String {
     let cut: String = name.chars().take(most).collect();
     let is_plain = |c: char| {
         (c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '$' | '@' | '+'))
@@ -127,17 +133,18 @@ pub(super) fn word(name: &str, most: usize) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The first sentence of a text, on one line.
+/// The first sentence of a text with those that limit it, on one line.
 fn first_sentence(text: &str) -> String {
+    let text = text.trim();
+    let ends = sentence_ends(text);
+    // A short beginning is a heading more often than a sentence.
+    let end = ends.iter().find(|end| **end > SHORT_BEGINNING).or(ends.last());
+    let sentence = end.and_then(|end| text.get(..*end)).unwrap_or(text);
     let mut out = String::new();
-    let mut chars = text.trim().chars().peekable();
     let mut count = 0;
-    while let Some(c) = chars.next() {
+    for c in sentence.chars() {
         if count == MAX_DESCRIPTION {
             out.push_str(CUT);
-            break;
-        }
-        if c == '\n' && chars.peek() == Some(&'\n') {
             break;
         }
         let is_blank = c.is_whitespace() || c.is_control();
@@ -146,11 +153,6 @@ fn first_sentence(text: &str) -> String {
         }
         out.push(if is_blank { ' ' } else { c });
         count += 1;
-        let ends = matches!(c, '.' | '!' | '?') && chars.peek().is_none_or(|c| c.is_whitespace());
-        // A short beginning is an abbreviation more often than a sentence.
-        if c == '。' || ends && count > 12 {
-            break;
-        }
     }
     out.trim_end().to_owned()
 }
@@ -179,6 +181,10 @@ mod tests {
         assert_eq!(read.call, expected);
         assert_eq!(read.description, "Reads a text file.");
         assert_eq!(signature("{\"name\":\"x\"}").call, "x()");
+        let limited = signature(
+            r#"{"name":"x","description":"Deletes files, e.g. Old ones. Never those of others.\n\nIt is slow."}"#,
+        );
+        assert_eq!(limited.description, "Deletes files, e.g. Old ones. Never those of others.");
     }
 
     #[test]
