@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use e2e::client::{Client, get, until};
-use e2e::gateway::{ANA, Config, Folder, Gateway, printed};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, printed};
 use e2e::server::{Call, Server, answer, greeting, ok, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -309,6 +309,49 @@ for line in sys.stdin:
             (!first.iter().any(|pid| children.contains(pid))).then_some(())
         });
         assert_eq!(readiness(&gateway), 200);
+    }
+}
+
+#[test]
+fn a_program_that_hangs_and_reads_nothing_is_ended_and_another_is_started() {
+    let folder = Folder::new();
+    let program = folder.path().join("hanging.py");
+    fs::write(
+        &program,
+        r#"import json, sys, time
+known = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "old", "version": "1"}},
+    "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ["work", "hang"]]},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("params", {}).get("name") == "hang":
+        time.sleep(600)
+    if "id" in message:
+        found = known.get(message.get("method"))
+        answer = {"result": found} if found else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"#,
+    )
+    .unwrap();
+    let servers = format!("- {{name: up, command: python3, args: ['{}']}}", program.display());
+    for era in ERAS {
+        let gateway = Config::with(&servers, "[up]").limits("responseTimeout: 1s").start();
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        assert_eq!(bob.call("work", &json!({})).text(), "done", "{era:?}");
+        let first = gateway.children();
+        assert_eq!(ana.call("hang", &json!({})).code(), -32603, "{era:?}");
+        assert_eq!(gateway.last()["reason"], "upstream-timeout", "{era:?}");
+        // The calls of another caller, which have room in the pipe to it, show that it hangs.
+        eventually("another program", || (bob.call("work", &json!({})).code() == 0).then_some(()));
+        gateway.says("calls timed out one after the other, and the server sent nothing");
+        measured(&gateway, "portcullis_upstream_channels_stalled_total{server=\"up\"}", 1);
+        eventually("the end of the first program", || {
+            let children = gateway.children();
+            (!first.iter().any(|pid| children.contains(pid))).then_some(())
+        });
+        assert_eq!(readiness(&gateway), 200, "{era:?}");
     }
 }
 

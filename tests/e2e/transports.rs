@@ -147,7 +147,7 @@ fn over_standard_input_a_credential_is_needed_too() {
 #[test]
 fn a_modern_client_cancels_over_standard_input() {
     let (hung, hangs) = std::sync::mpsc::channel();
-    let hung = std::sync::Mutex::new(hung);
+    let hung = Mutex::new(hung);
     let server = Server::with(Era::Modern, json!([tool("work")]), move |_, stream| {
         let mut buffer = [0];
         // The server never answers; it sees when nobody waits any more.

@@ -168,6 +168,58 @@ fn who_watches_a_resource_is_told_again_after_the_stream_of_its_server_was_lost(
     }
 }
 
+/// A legacy server that keeps its streams for the test to close, and knows no session any more once `is_lost`.
+fn forgetting(streams: &Arc<Mutex<Vec<TcpStream>>>, is_lost: &Arc<AtomicBool>) -> Server {
+    let (streams, is_lost) = (Arc::clone(streams), Arc::clone(is_lost));
+    Server::start(move |call: &Call, stream| {
+        let bytes = match call.method() {
+            "server/discover" => answer("400 Bad Request", "text/plain", "no"),
+            "initialize" => with_header(
+                &call.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "resources": { "subscribe": true } },
+                    "serverInfo": { "name": "fake", "version": "1" },
+                })),
+                "mcp-session-id: s\r\n",
+            ),
+            _ if is_lost.load(Ordering::SeqCst) => answer("404 Not Found", "text/plain", "no"),
+            "" if call.head.starts_with("GET") => {
+                let is_open = stream.write_all(HEAD.as_bytes()).is_ok();
+                streams.lock().unwrap().push(stream.try_clone().unwrap());
+                // Until the test closes it.
+                drop(stream.read(&mut [0]));
+                return is_open && !is_lost.load(Ordering::SeqCst);
+            }
+            "resources/list" => {
+                call.result(&json!({ "resources": [{ "uri": OPEN, "name": "open" }] }))
+            }
+            _ if call.body["id"].is_null() => {
+                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+            }
+            _ => call.result(&json!({})),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn who_watches_a_resource_of_a_server_that_forgot_its_session_is_told_so() {
+    for client in ERAS {
+        let (streams, is_lost) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let server = forgetting(&streams, &is_lost);
+        let gateway = Config::of(&server.url()).policy(RULES).start();
+        let mut stream = watch(&gateway, client);
+        eventually("the stream of the server", || {
+            (!streams.lock().unwrap().is_empty()).then_some(())
+        });
+        is_lost.store(true, Ordering::SeqCst);
+        for lost in streams.lock().unwrap().drain(..) {
+            drop(lost.shutdown(Shutdown::Both));
+        }
+        // The end of the stream, after which the client listens again.
+        until(&mut stream, "\r\n0\r\n");
+    }
+}
+
 #[test]
 fn a_listener_names_no_more_resources_than_may_be_whether_or_not_it_may_have_them() {
     for era in ERAS {
