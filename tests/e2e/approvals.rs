@@ -463,7 +463,9 @@ fn a_file_that_cannot_be_written_for_a_while_stops_these_calls_alone_and_approve
         let (file, pipe) = (folder.path().join("approvals"), folder.path().join("audit.pipe"));
         // The limit on files does not hold for a pipe, so records can be written.
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let mut reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        // It reads until the tests end.
+        thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
         let mut config = config(&server, &folder, &format!(", file: '{}'", file.display()));
         config.audit = Some(pipe);
         let mut gateway = config.start();
@@ -510,7 +512,7 @@ fn a_file_that_cannot_be_written_for_a_while_stops_these_calls_alone_and_approve
         assert_eq!(server.tool_calls().len(), 2, "{era:?}: nothing is approved");
         let denied = operator(&gateway, "POST", &format!("/approvals/{third}/deny"), "");
         assert_eq!((denied.status, &*reason(&call.join().unwrap())), (200, "approval-denied"));
-        drop((gateway, reader));
+        drop(gateway);
     }
 }
 

@@ -216,7 +216,7 @@ fn who_watches_a_resource_of_a_server_that_forgot_its_session_is_told_so() {
             drop(lost.shutdown(Shutdown::Both));
         }
         // The end of the stream, after which the client listens again.
-        until(&mut stream, "\r\n0\r\n");
+        until(&mut stream, "0\r\n\r\n");
     }
 }
 
