@@ -21,6 +21,7 @@ pub mod file;
 mod checkpoint_file;
 mod agreement;
 mod ledger;
+mod ledger_lock;
 
 use std::fmt;
 use std::fs::File;
@@ -28,7 +29,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -57,6 +58,7 @@ pub use deliver::{Delivery, DeliveryTarget, deliver};
 pub use file::{FileSink, ResumePolicy, ResumedChain, can_be_continued, examine};
 pub use ledger::{CheckpointPolicy, Ledger, SinkSlot};
 use ledger::{LossAction, LostFile, RequiredRoom, UnsyncedData};
+use ledger_lock::{LedgerGuard, LedgerLock, Since};
 pub use otlp::RecordExporter;
 pub use record::{
     ApprovalEvent, CERTIFICATE, DefinitionSubject, FOREIGN, NAMES, OAUTH, Record, RecordId,
@@ -71,6 +73,10 @@ const DIGEST: &[u8] = b"hmac-sha256:";
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which the journal flushes, signs and checks for expired files.
 const TEND_INTERVAL: Duration = Duration::from_secs(1);
+/// Time after which a write that has not returned counts as stalled: requests are refused then, and readiness fails.
+const WRITE_STALL: Duration = Duration::from_secs(5);
+/// Time after which a sync that has not returned counts as failed. A disk that is busy takes a while.
+const SYNC_STALL: Duration = Duration::from_secs(10);
 /// Interval between attempts to write what is left when the gateway stops.
 const STOP_RETRY: Duration = Duration::from_millis(100);
 /// Number of these intervals between checks for expired files.
@@ -156,6 +162,9 @@ pub enum AuditError {
     /// Checkpoints cannot be signed or written.
     #[error("checkpoints cannot be made: {0}")]
     Checkpoint(Box<str>),
+    /// A write by another thread has not returned.
+    #[error("an earlier write to the audit log has not returned for {} s", WRITE_STALL.as_secs())]
+    Stalled,
     /// The operating system gives no random bytes.
     #[error("the operating system gave no random bytes")]
     Random,
@@ -165,7 +174,7 @@ pub enum AuditError {
 pub struct Journal {
     /// A chain has one order, so it has one lock. It is the only lock that all requests share, and it is held for the
     /// hash of a leaf, on average one node above it, and one `write` for each sink.
-    ledger: Mutex<Ledger>,
+    ledger: LedgerLock<Ledger>,
     chain: Box<str>,
     /// Spools whose lack of room blocks calls.
     waited: Vec<Spool>,
@@ -178,6 +187,10 @@ pub struct Journal {
     volume: SpaceProbe,
     /// Files with data that is not yet synced, by sink name. The thread that holds the lock syncs them.
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
+    /// Since when a sync has been under way.
+    sync_began: Since,
+    /// The last sync has failed.
+    unsynced: AtomicBool,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     config_digest: ArcSwap<Box<str>>,
@@ -330,10 +343,16 @@ impl Journal {
             waited: that(SpoolOverflow::Block),
             needed: that(SpoolOverflow::Deny),
             spools: spools.into_iter().map(|(_, spool)| spool).collect(),
-            ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints, checkpoint_file.is_some())),
+            ledger: LedgerLock::new(
+                Ledger::new(chain, sinks, checkpoints, checkpoint_file.is_some()),
+                Arc::clone(&clock),
+                WRITE_STALL,
+            ),
             checkpoint_file: None,
             volume,
             syncing: Mutex::default(),
+            sync_began: Since::new(Arc::clone(&clock)),
+            unsynced: AtomicBool::new(false),
             clock,
             metrics,
             config_digest: ArcSwap::from_pointee(config_digest.into()),
@@ -566,7 +585,7 @@ impl Journal {
     fn has_room_beside_calls(&self) -> bool {
         !self.scarce.load(Ordering::Relaxed)
             && (self.needed.iter().all(Spool::has_room_beside_calls)
-                || self.ledger().room(CALL).is_err())
+                || self.ledger.lock_in_time().is_none_or(|ledger| ledger.room(CALL).is_err()))
     }
 
     /// Writes the summaries of refused requests.
@@ -790,7 +809,7 @@ impl Journal {
     fn write_line(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger.lock_in_time().ok_or(AuditError::Stalled)?;
         let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         let turned = ledger.turn(|| self.clock.now());
         let room = reserve.map_or(Ok(()), |room| ledger.room(room));
@@ -853,14 +872,43 @@ impl Journal {
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ledger(&self) -> LedgerGuard<'_, Ledger> {
+        self.ledger.lock()
     }
 
-    /// Whether records are accepted; probes a sink that has failed.
+    /// Whether records are accepted and kept; probes a sink that has failed.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        !self.failing.load(Ordering::Acquire) || self.probe().is_ok()
+        self.impediment().is_none()
+    }
+
+    /// Why records are not accepted or not kept, as a clause; probes a sink that has failed.
+    #[must_use]
+    pub fn impediment(&self) -> Option<&'static str> {
+        if self.ledger.is_stalled() {
+            return Some("a write does not return");
+        }
+        if self.failing.load(Ordering::Acquire) && self.probe().is_err() {
+            return Some("failing");
+        }
+        self.sync_impediment()
+    }
+
+    /// Why records that were written may not be on the disk.
+    fn sync_impediment(&self) -> Option<&'static str> {
+        if self.sync_began.lasts(SYNC_STALL) {
+            return Some("a sync does not return");
+        }
+        self.unsynced.load(Ordering::Acquire).then_some("a sync has failed")
+    }
+
+    /// What holds the log up, without a probe: a write or a sync that does not return, or a sync that has failed. Sets the
+    /// metrics of both.
+    pub fn stall(&self) -> Option<&'static str> {
+        let (write, sync) = (self.ledger.is_stalled(), self.sync_impediment());
+        self.metrics.audit_write_stalled.store(u64::from(write), Ordering::Relaxed);
+        self.metrics.audit_sync_failing.store(u64::from(sync.is_some()), Ordering::Relaxed);
+        if write { Some("a write does not return") } else { sync }
     }
 
     /// Runs the journal's periodic work (flush, sign, remove expired files) until the gateway stops.
@@ -1032,11 +1080,14 @@ impl Journal {
                 owed.push((sink, file));
             }
         }
+        self.sync_began.begin();
         owed.retain(|(sink, file)| {
             let Err(cause) = file.sync_data() else { return false };
             self.log_failure(self.count_write(Err(AuditError::Sink { sink: sink.clone(), cause })));
             true
         });
+        self.sync_began.end();
+        self.unsynced.store(!owed.is_empty(), Ordering::Release);
         if let Some(file) = &self.checkpoint_file {
             // What is still in the spool was sent in an earlier interval.
             let mut late = file.spool().held();
@@ -1191,3 +1242,6 @@ impl Drop for Open {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -334,6 +334,8 @@ pub struct Metrics {
     approvals: [Counter; ApprovalStep::ALL.len()],
     /// Questions about calls that wait for an answer.
     pub approvals_waiting: AtomicU64,
+    /// 1 if approvals can be kept, else 0.
+    pub approvals_usable: AtomicU64,
     /// Decoys that callers touched, by kind.
     decoys: [Counter; DecoyKind::ALL.len()],
     /// Calls of the tools of discovery.
@@ -366,6 +368,8 @@ pub struct Metrics {
     pub connections: AtomicU64,
     /// Connections that were refused because the limit on all connections, or on those of one address, was reached.
     pub connections_refused: Counter,
+    /// Failed attempts to accept a connection.
+    pub accept_failures: Counter,
     /// Connections whose TLS handshake failed.
     pub handshakes_failed: Counter,
     /// HTTP/2 connections that were closed because the client exceeded the flood limits.
@@ -416,6 +420,10 @@ pub struct Metrics {
     pub audit_records: Counter,
     /// Audit records that could not be written.
     pub audit_failures: Counter,
+    /// 1 while a write to the audit log does not return, else 0.
+    pub audit_write_stalled: AtomicU64,
+    /// 1 while a sync of the audit log does not return or has failed, else 0.
+    pub audit_sync_failing: AtomicU64,
     /// Requests of unauthenticated callers that were recorded in a summary.
     pub audit_summarised: Counter,
     /// Audit files that were removed, replaced or truncated while in use.
@@ -483,6 +491,7 @@ impl Metrics {
             credentials: std::array::from_fn(|_| Counter::default()),
             approvals: Default::default(),
             approvals_waiting: AtomicU64::new(0),
+            approvals_usable: AtomicU64::new(1),
             decoys: Default::default(),
             discovery: Default::default(),
             selection_history: Default::default(),
@@ -500,6 +509,7 @@ impl Metrics {
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             connections_refused: Counter::default(),
+            accept_failures: Counter::default(),
             handshakes_failed: Counter::default(),
             http2_floods: Counter::default(),
             streams_cut: Counter::default(),
@@ -525,6 +535,8 @@ impl Metrics {
             list_tokens: ListTokens::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
+            audit_write_stalled: AtomicU64::new(0),
+            audit_sync_failing: AtomicU64::new(0),
             audit_summarised: Counter::default(),
             audit_files_lost: Counter::default(),
             audit_foreign: Counter::default(),

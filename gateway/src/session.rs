@@ -21,7 +21,7 @@ pub mod state;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy_core::subject::name::PrincipalId;
 use policy_core::subject::principal::Principal;
@@ -92,7 +92,7 @@ pub struct Sessions {
     /// Shares of `ended`, by principal.
     shares: Arc<Shares<Holder>>,
     /// By principal, a time: all sessions that would have expired by then have ended.
-    before: BoundedMap<PrincipalId, Option<SystemTime>>,
+    before: BoundedMap<PrincipalId, Option<EndedBefore>>,
 }
 
 /// A session that was ended before it expired.
@@ -100,7 +100,18 @@ struct EndedSession {
     principal: PrincipalId,
     /// When it would have expired.
     expires: SystemTime,
+    /// When it would have expired at the latest if nobody had set the time of day.
+    until: Instant,
     _share: Share<Holder>,
+}
+
+/// Sessions of one principal that were ended together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct EndedBefore {
+    /// All that would have expired by then.
+    expires: SystemTime,
+    /// When they would have expired at the latest if nobody had set the time of day.
+    until: Instant,
 }
 
 impl fmt::Debug for Sessions {
@@ -184,7 +195,11 @@ impl Sessions {
     /// The expiry time by which all sessions of `principal` were ended together; `None` if none were.
     fn ended_before(&self, principal: &Principal) -> Option<SystemTime> {
         // Avoids the lookup in the usual case.
-        if self.before.length() == 0 { None } else { self.before.get(&principal.id).flatten() }
+        if self.before.length() == 0 {
+            None
+        } else {
+            self.before.get(&principal.id).flatten().map(|before| before.expires)
+        }
     }
 
     /// The age of a session.
@@ -221,12 +236,18 @@ impl Sessions {
             return false;
         };
         let (principal, expires) = (principal.id.clone(), session.expires);
-        self.ended.insert(session.key, EndedSession { principal, expires, _share: share }).is_ok()
+        let until = self.latest();
+        let ended = EndedSession { principal, expires, until, _share: share };
+        self.ended.insert(session.key, ended).is_ok()
     }
 
     /// Ends all sessions of `principal` that would have expired by `expires`.
     fn end_all(&self, principal: &Principal, expires: SystemTime) {
-        self.before.update(principal.id.clone(), |before| before.max(Some(expires)));
+        let until = self.latest();
+        self.before.update(principal.id.clone(), |before| {
+            let expires = before.map_or(expires, |before: EndedBefore| before.expires.max(expires));
+            Some(EndedBefore { expires, until })
+        });
         self.ended.retain(|_, ended| ended.principal != principal.id || ended.expires > expires);
         tracing::warn!(
             event = "session.all_ended", principal = %principal.id,
@@ -234,11 +255,20 @@ impl Sessions {
         );
     }
 
-    /// Forgets ended sessions that would have expired by now.
+    /// When a session that is open now has expired by the monotonic clock.
+    fn latest(&self) -> Instant {
+        self.clock.instant() + self.lifetime
+    }
+
+    /// Forgets ended sessions that would have expired by now, by both clocks: the time of day may be set ahead for a while
+    /// and back again.
     pub fn sweep(&self) {
-        let now = self.clock.now();
-        self.ended.retain(|_, ended| ended.expires > now);
-        self.before.retain(|_, before| before.is_some_and(|before| before > now));
+        let (now, instant) = (self.clock.now(), self.clock.instant());
+        let is_over = |expires, until| expires <= now && until <= instant;
+        self.ended.retain(|_, ended| !is_over(ended.expires, ended.until));
+        self.before.retain(|_, before| {
+            before.is_some_and(|before| !is_over(before.expires, before.until))
+        });
     }
 }
 
@@ -304,12 +334,13 @@ mod tests {
     use crate::session::disclosed_client::DisclosedClient;
     use policy_core::subject::name::PrincipalId;
     use policy_core::subject::principal::Principal;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, LazyLock};
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+    /// The time in seconds, and how many of them the time of day was set ahead.
     #[derive(Debug, Default)]
-    struct Hand(AtomicU64);
+    struct Hand(AtomicU64, AtomicU64);
 
     impl Clock for Hand {
         fn now(&self) -> SystemTime {
@@ -317,7 +348,10 @@ mod tests {
         }
 
         fn instant(&self) -> Instant {
-            crate::base::clock::SystemClock.instant()
+            static START: LazyLock<Instant> =
+                LazyLock::new(|| crate::base::clock::SystemClock.instant());
+            let ahead = self.1.load(Ordering::Relaxed);
+            *START + Duration::from_secs(self.0.load(Ordering::Relaxed) - ahead)
         }
     }
 
@@ -377,6 +411,28 @@ mod tests {
         sessions.sweep();
         assert_eq!((sessions.ended.length(), sessions.before.length()), (0, 0));
         assert_eq!(sessions.shares.taken(), 0);
+    }
+
+    #[test]
+    fn what_has_ended_stays_so_though_the_clock_is_set_ahead_and_back() {
+        let clock: Arc<Hand> = Arc::default();
+        let sessions = sessions(&[], &clock);
+        let (ana, bob) = (who("ana"), who("bob"));
+        let ended = |who: &Arc<Principal>| {
+            let id = sealed(&sessions, who);
+            sessions.end(&sessions.open(&id, who, "/mcp").unwrap(), who);
+            id
+        };
+        let one = ended(&bob);
+        let many: Vec<_> = (0..20).map(|_| ended(&ana)).collect();
+        let ahead = 30 * 86_400;
+        clock.0.store(ahead, Ordering::Relaxed);
+        clock.1.store(ahead, Ordering::Relaxed);
+        sessions.sweep();
+        clock.0.store(0, Ordering::Relaxed);
+        clock.1.store(0, Ordering::Relaxed);
+        assert!(sessions.open(&one, &bob, "/mcp").is_err());
+        assert!(many.iter().all(|id| sessions.open(id, &ana, "/mcp").is_err()));
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use e2e::client::{Answer, Client, raw};
+use e2e::client::{Answer, Client, get, raw};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, json_of, printed};
 use e2e::server::{Call, Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -452,6 +453,66 @@ fn questions_and_approvals_in_a_file_survive_a_gateway_that_is_killed() {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         let said = printed(&config.refused());
         assert!(said.contains("other users can change the file of approvals"), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_for_a_while_stops_these_calls_alone_and_approves_nothing_later() {
+    for era in ERAS {
+        let (server, folder) = (server(era), Folder::new());
+        let (file, pipe) = (folder.path().join("approvals"), folder.path().join("audit.pipe"));
+        // The limit on files does not hold for a pipe, so records can be written.
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        // It reads until the tests end.
+        thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+        let mut config = config(&server, &folder, &format!(", file: '{}'", file.display()));
+        config.audit = Some(pipe);
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        let call = calling(&ana, &to("bob"));
+        let first = question(&gateway);
+        gateway.limit_files(Some(0));
+        assert_eq!(approve(&gateway, &first), 503, "{era:?}");
+        assert_eq!(reason(&call.join().unwrap()), "approval-limit", "{era:?}");
+        assert_eq!(reason(&ana.call("send", &to("bob"))), "approval-limit", "{era:?}");
+        gateway.says("approval.unkept");
+        assert_eq!(gateway.metric_now("portcullis_approvals_usable"), 0);
+        let ready = get(gateway.ops.unwrap(), "/readyz?verbose");
+        let is_told = ready.body.contains("approvals: their file cannot be written");
+        assert!(ready.status == 200 && is_told, "{era:?}: {ready:?}");
+        assert!(ana.call("read", &json!({})).denial().is_none(), "other calls are made");
+        assert_eq!(server.tool_calls().len(), 1, "{era:?}");
+
+        gateway.limit_files(None);
+        thread::scope(|scope| {
+            let again = scope.spawn(|| {
+                eventually("a call that is asked about", || {
+                    let answer = ana.call("send", &to("bob"));
+                    let refused =
+                        answer.denial().is_some_and(|it| it["reason"] == "approval-limit");
+                    (!refused).then_some(answer)
+                })
+            });
+            let second = question(&gateway);
+            assert_ne!(second, first, "{era:?}");
+            assert_eq!(approve(&gateway, &second), 200, "{era:?}");
+            assert!(again.join().unwrap().denial().is_none(), "{era:?}");
+        });
+        gateway.says("approval.kept_again");
+        assert_eq!(gateway.metric_now("portcullis_approvals_usable"), 1);
+        assert_eq!(server.tool_calls().len(), 2, "{era:?}");
+        gateway.kill();
+
+        let gateway = config.start();
+        assert_eq!(approve(&gateway, &first), 404, "{era:?}");
+        let ana = gateway.client(era, ANA);
+        let call = calling(&ana, &to("bob"));
+        let third = question(&gateway);
+        assert_eq!(server.tool_calls().len(), 2, "{era:?}: nothing is approved");
+        let denied = operator(&gateway, "POST", &format!("/approvals/{third}/deny"), "");
+        assert_eq!((denied.status, &*reason(&call.join().unwrap())), (200, "approval-denied"));
+        drop(gateway);
     }
 }
 
@@ -959,7 +1020,7 @@ fn what_is_said_of_a_policy_before_it_decides_knows_of_approvals() {
     let (code, simulated) = said(&careful, &simulate);
     assert_eq!(code, Some(0), "{simulated}");
     // The records of an approval are found by its id, and say what became of it.
-    let mut query = std::process::Command::new(e2e::gateway::binary());
+    let mut query = Command::new(e2e::gateway::binary());
     query.args(["audit", "query", &log, "--id", &id]);
     let found = String::from_utf8(e2e::gateway::fed(query, "").stdout).unwrap();
     for step in ["asked", "approved"] {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Command, Stdio};
 
 use e2e::client::{get, post, raw};
-use e2e::gateway::{ANA, Config, Folder, binary, printed};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, printed};
 use e2e::server::{Server, greeting};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -259,6 +259,36 @@ fn a_log_that_cannot_be_written_is_named_with_what_to_do_before_a_start_and_at_i
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
     let (code, text) = said("validate");
     assert!(code == Some(0) && !text.contains("cannot be written"), "{text}");
+}
+
+#[test]
+fn a_log_that_cannot_be_rotated_goes_on_in_its_file_and_that_is_told() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (file, place) = (folder.path().join("gateway.yaml"), folder.path().join("log"));
+        let log = place.join("audit.jsonl");
+        fs::create_dir(&place).unwrap();
+        let mut config = Config::of(&server.url());
+        config.sink = "rotate: {maxSize: 64KiB}".to_owned();
+        config.write(&file, &log);
+        let mut command = unprivileged();
+        command.args(["run", "-c"]).arg(&file);
+        let gateway = Gateway::spawn(command, folder, log);
+        let mode = |mode: u32| {
+            fs::set_permissions(&place, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(0o555);
+        let ana = gateway.client(era, ANA);
+        eventually("a rotation that fails", || {
+            assert!(ana.call("read", &json!({})).json()["result"].is_object(), "{era:?}");
+            gateway.said().contains("audit.rotation_failed").then_some(())
+        });
+        assert!(ana.call("read", &json!({})).json()["result"].is_object(), "{era:?}");
+        assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200, "{era:?}");
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "{era:?}");
+        mode(0o755);
+    }
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn the_two_examples_everything_starts_from() {
 #[test]
 fn every_test_that_the_documentation_names_is_there() {
     let mut count = 0;
-    for page in ["docs/authorization.md", "docs/pins.md", "docs/threats.md"] {
+    for page in ["docs/authorization.md", "docs/pins.md", "docs/resilience.md", "docs/threats.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let named = |name: &&str| name.contains("::") && *name != "FILE::TEST";
         for name in text.split('`').skip(1).step_by(2).filter(named) {

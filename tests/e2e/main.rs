@@ -85,6 +85,7 @@ mod providers;
 mod reload;
 mod results;
 mod resuming;
+mod resilience;
 mod streaming;
 mod possession;
 mod revoking;

@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
 
 use e2e::client::{post, raw};
 use e2e::gateway::{ANA, BOB, Config, Folder, binary, root};
@@ -146,7 +147,7 @@ fn over_standard_input_a_credential_is_needed_too() {
 #[test]
 fn a_modern_client_cancels_over_standard_input() {
     let (hung, hangs) = std::sync::mpsc::channel();
-    let hung = std::sync::Mutex::new(hung);
+    let hung = Mutex::new(hung);
     let server = Server::with(Era::Modern, json!([tool("work")]), move |_, stream| {
         let mut buffer = [0];
         // The server never answers; it sees when nobody waits any more.
@@ -330,6 +331,65 @@ fn an_old_client_that_does_not_read_is_cut_off_when_its_share_of_memory_is_taken
         let said = raw(gateway.address, &message(&gateway, &endpoint, &call_of(1, "work")));
         assert_eq!(said.status, 202);
         assert!(data(&mut stream).contains("long "));
+    }
+}
+
+/// A server of the old transport whose stream ends when its tool `lose` is called.
+fn losing_its_stream() -> Server {
+    let kept = Mutex::new(None::<TcpStream>);
+    Server::start(move |call, stream| {
+        let event = |stream: &mut TcpStream, text: &str| {
+            write!(stream, "{:x}\r\n{text}\r\n", text.len()).is_ok()
+        };
+        let mut kept = kept.lock().unwrap();
+        if call.head.starts_with("GET") {
+            *kept = Some(stream.try_clone().unwrap());
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+            return stream.write_all(head.as_bytes()).is_ok()
+                && event(stream, "event: endpoint\r\ndata: /message\r\n\r\n");
+        }
+        let kept = kept.as_mut().unwrap();
+        let result = match (call.method(), call.tool()) {
+            ("initialize", _) => {
+                json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "old", "version": "1" } })
+            }
+            ("tools/list", _) => json!({ "tools": [tool("lose"), tool("work")] }),
+            ("tools/call", "lose") => {
+                drop(kept.shutdown(Shutdown::Both));
+                Value::Null
+            }
+            _ => json!({ "content": [{ "type": "text", "text": "done" }] }),
+        };
+        let id = &call.body["id"];
+        if !id.is_null() && !result.is_null() {
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+            if !event(kept, &format!("data: {answer}\r\n\r\n")) {
+                return false;
+            }
+        }
+        stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").is_ok()
+    })
+}
+
+#[test]
+fn a_call_ends_with_the_stream_of_a_server_of_the_old_transport_and_the_next_has_another() {
+    for era in ERAS {
+        let server = losing_its_stream();
+        let servers = format!(
+            "- {{name: up, url: '{}', transport: httpSse, protocol: legacy}}",
+            server.url()
+        );
+        let gateway = Config::with(&servers, "[up]").start();
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("work", &json!({})).text(), "done", "{era:?}");
+        assert_eq!(ana.call("lose", &json!({})).code(), -32603, "{era:?}");
+        assert_eq!(gateway.last()["reason"], "upstream-process", "{era:?}");
+        gateway.says("stream.broken");
+        e2e::eventually("another stream", || {
+            (ana.call("work", &json!({})).code() == 0).then_some(())
+        });
     }
 }
 

@@ -1,14 +1,15 @@
 //! Who is told that a resource changes: who may read it, whatever the server says.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::sync::Mutex;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use e2e::client::until;
 use e2e::gateway::{ANA, Config, Gateway};
 use e2e::server::{Call, Server, answer, with_header};
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 const RULES: &str = "rules:\n- {id: some, effect: allow, principals: ['group:dev'], servers: ['*'], \
@@ -36,12 +37,34 @@ fn tell(stream: &mut TcpStream, id: &Value) -> bool {
 /// A server that agrees to whatever it is asked to tell, and tells more than that once it is let.
 pub(crate) fn telling(era: Era, go: Receiver<()>) -> Server {
     let go = Mutex::new(go);
+    watched(era, move |stream, id| {
+        go.lock().unwrap().recv().is_ok() && tell(stream, id) && stream.read(&mut [0]).is_err()
+    })
+}
+
+/// A server that keeps the streams on which it tells, so that the test can close them, and tells something as soon as
+/// one is opened after that.
+fn losing(era: Era, streams: &Arc<Mutex<Vec<TcpStream>>>, is_lost: &Arc<AtomicBool>) -> Server {
+    let (streams, is_lost) = (Arc::clone(streams), Arc::clone(is_lost));
+    watched(era, move |stream, id| {
+        streams.lock().unwrap().push(stream.try_clone().unwrap());
+        if is_lost.load(Ordering::SeqCst) && !tell(stream, id) {
+            return false;
+        }
+        // Until the test or the gateway closes it.
+        drop(stream.read(&mut [0]));
+        false
+    })
+}
+
+/// A server that agrees to whatever it is asked to tell; `told` does so on each stream.
+fn watched(
+    era: Era,
+    told: impl Fn(&mut TcpStream, &Value) -> bool + Send + Sync + 'static,
+) -> Server {
     let capabilities = json!({ "resources": { "subscribe": true } });
     let resources = json!([{ "uri": OPEN, "name": "open" }, { "uri": CLOSED, "name": "closed" }]);
     Server::start(move |call: &Call, stream| {
-        let told = |stream: &mut TcpStream, id: &Value| {
-            go.lock().unwrap().recv().is_ok() && tell(stream, id) && stream.read(&mut [0]).is_err()
-        };
         let bytes = match (call.method(), era) {
             ("server/discover", Era::Modern) => call.result(&json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"],
@@ -123,6 +146,77 @@ fn only_who_may_read_a_resource_is_told_that_it_changes() {
         for call in server.calls() {
             assert!(!call.body.to_string().contains(CLOSED), "{call:?}");
         }
+    }
+}
+
+#[test]
+fn who_watches_a_resource_is_told_again_after_the_stream_of_its_server_was_lost() {
+    for (client, server_era) in ERAS.into_iter().flat_map(|era| ERAS.map(|other| (era, other))) {
+        let (streams, is_lost) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let server = losing(server_era, &streams, &is_lost);
+        let gateway = Config::of(&server.url()).policy(RULES).start();
+        let mut stream = watch(&gateway, client);
+        eventually("the stream of the server", || {
+            (!streams.lock().unwrap().is_empty()).then_some(())
+        });
+        is_lost.store(true, Ordering::SeqCst);
+        for lost in streams.lock().unwrap().drain(..) {
+            drop(lost.shutdown(Shutdown::Both));
+        }
+        let seen = until(&mut stream, OPEN);
+        assert!(!seen.contains(CLOSED), "{client:?} to {server_era:?}: {seen}");
+    }
+}
+
+/// A legacy server that keeps its streams for the test to close, and knows no session any more once `is_lost`.
+fn forgetting(streams: &Arc<Mutex<Vec<TcpStream>>>, is_lost: &Arc<AtomicBool>) -> Server {
+    let (streams, is_lost) = (Arc::clone(streams), Arc::clone(is_lost));
+    Server::start(move |call: &Call, stream| {
+        let bytes = match call.method() {
+            "server/discover" => answer("400 Bad Request", "text/plain", "no"),
+            "initialize" => with_header(
+                &call.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "resources": { "subscribe": true } },
+                    "serverInfo": { "name": "fake", "version": "1" },
+                })),
+                "mcp-session-id: s\r\n",
+            ),
+            _ if is_lost.load(Ordering::SeqCst) => answer("404 Not Found", "text/plain", "no"),
+            "" if call.head.starts_with("GET") => {
+                let is_open = stream.write_all(HEAD.as_bytes()).is_ok();
+                streams.lock().unwrap().push(stream.try_clone().unwrap());
+                // Until the test closes it.
+                drop(stream.read(&mut [0]));
+                return is_open && !is_lost.load(Ordering::SeqCst);
+            }
+            "resources/list" => {
+                call.result(&json!({ "resources": [{ "uri": OPEN, "name": "open" }] }))
+            }
+            _ if call.body["id"].is_null() => {
+                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+            }
+            _ => call.result(&json!({})),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn who_watches_a_resource_of_a_server_that_forgot_its_session_is_told_so() {
+    for client in ERAS {
+        let (streams, is_lost) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let server = forgetting(&streams, &is_lost);
+        let gateway = Config::of(&server.url()).policy(RULES).start();
+        let mut stream = watch(&gateway, client);
+        eventually("the stream of the server", || {
+            (!streams.lock().unwrap().is_empty()).then_some(())
+        });
+        is_lost.store(true, Ordering::SeqCst);
+        for lost in streams.lock().unwrap().drain(..) {
+            drop(lost.shutdown(Shutdown::Both));
+        }
+        // The end of the stream, after which the client listens again.
+        until(&mut stream, "0\r\n\r\n");
     }
 }
 

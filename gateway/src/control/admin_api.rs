@@ -10,6 +10,7 @@ mod selection;
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aws_lc_rs::{constant_time, digest};
@@ -214,15 +215,15 @@ async fn readyz(
     RawQuery(query): RawQuery,
 ) -> (StatusCode, String) {
     let stopping = api.tasks.is_waning();
-    let recording = api.journal.is_working();
+    let impediment = api.journal.impediment();
     let hindrance = api.tester.hindrance();
     // New clients cannot be served without another file or thread.
     let provided = api.beats.lacking().is_none();
-    let good = !stopping && recording && provided && hindrance.is_none();
+    let good = !stopping && impediment.is_none() && provided && hindrance.is_none();
     let mut body = String::from(if good { "ok\n" } else { "not ready\n" });
     if query.as_deref() == Some("verbose") {
         let word = |good| if good { "ok" } else { "failing" };
-        writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
+        writeln!(body, "audit: {}", impediment.unwrap_or("ok")).unwrap_or_default();
         writeln!(body, "files and threads: {}", word(provided)).unwrap_or_default();
         writeln!(body, "stopping: {stopping}").unwrap_or_default();
         if api.live.now().gateway.policy.facts().revoked().everything {
@@ -230,6 +231,11 @@ async fn readyz(
         }
         if let Some(hindrance) = &hindrance {
             writeln!(body, "selftest: {hindrance}").unwrap_or_default();
+        }
+        if api.metrics.approvals_usable.load(Ordering::Relaxed) == 0 {
+            body.push_str(
+                "approvals: their file cannot be written, so no call that needs one is made\n",
+            );
         }
         for server in api.metrics.unreached() {
             writeln!(body, "server {server}: not reached").unwrap_or_default();

@@ -285,7 +285,7 @@ fn shown_listeners(
 /// Logs when a worker stalls or recovers, and when files or threads are exhausted or available again.
 async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
     let mut turn = tokio::time::interval(WATCH);
-    let (mut known, mut lacked) = (BTreeSet::new(), None);
+    let (mut known, mut lacked, mut held_up) = (BTreeSet::new(), None, None);
     loop {
         tokio::select! {
             _ = turn.tick() => {}
@@ -323,7 +323,24 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
             tracing::warn!(event = "worker.recovered", worker, "worker recovered");
         }
         known = stalled;
+        held_up = log_stall(held_up, lasting.journal.stall());
     }
+}
+
+/// Logs when the audit log is held up and when it goes on; returns what holds it up now.
+fn log_stall(before: Option<&'static str>, now: Option<&'static str>) -> Option<&'static str> {
+    match (before, now) {
+        (before, Some(what)) if before != now => tracing::error!(
+            event = "audit.stalled",
+            what,
+            "the audit log is held up, and readiness fails until it is not"
+        ),
+        (Some(_), None) => {
+            tracing::warn!(event = "audit.resumed", "the audit log is not held up any more");
+        }
+        _ => {}
+    }
+    now
 }
 
 /// Removes expired state at an interval.

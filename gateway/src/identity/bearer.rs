@@ -18,7 +18,7 @@ use json::Value;
 use policy_core::subject::principal::Principal;
 
 use super::claims::{self, ClaimsSource, Confirmation};
-use super::dpop::{DpopError, DpopVerifier, ProofContext};
+use super::dpop::{DpopError, DpopVerifier, ProofContext, ProofTime};
 use super::introspection_limiter::{IntrospectionHolder, IntrospectionLimiter};
 use super::issuer::{KeyLookup, KeyRing};
 use super::{AuthnRequest, TokenError};
@@ -89,11 +89,12 @@ impl TokenMemory {
         }
     }
 
-    fn sweep(&self, now: SystemTime) {
+    fn sweep(&self, at: ProofTime) {
+        let now = at.now;
         self.tokens.retain(|_, known| known.until > now);
         self.inactive.retain(|_, known| known.until > now);
         self.known_active.retain(|_, until| *until > now);
-        self.proofs.sweep(now);
+        self.proofs.sweep(at);
     }
 }
 
@@ -420,7 +421,8 @@ impl TokenValidator {
         let url = format!("{}{}", resource.public, asked.path);
         let (method, nonce) = (asked.method, resource.nonce);
         let about = ProofContext { method, url: &url, token, key, nonce };
-        self.memory.proofs.accept(proof, about, now).map_err(|error| match error {
+        let at = ProofTime { now, instant: self.clock.instant() };
+        self.memory.proofs.accept(proof, about, at).map_err(|error| match error {
             DpopError::Nonce => TokenError::Nonce,
             DpopError::Full => TokenError::Busy,
             DpopError::Differs(_) => self.refuse_as_differing(resource, TokenError::Dpop(error)),
@@ -639,7 +641,8 @@ impl TokenValidator {
     async fn sweep(&self) {
         loop {
             tokio::time::sleep(SWEEP).await;
-            self.memory.sweep(self.clock.now());
+            let (now, instant) = (self.clock.now(), self.clock.instant());
+            self.memory.sweep(ProofTime { now, instant });
         }
     }
 

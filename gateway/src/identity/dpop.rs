@@ -2,7 +2,7 @@
 //! AV-60).
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -64,10 +64,29 @@ pub(super) struct ProofContext<'a> {
     pub(super) nonce: bool,
 }
 
+/// The time at which a proof is used, in both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProofTime {
+    /// The time of day, which decides whether a proof is fresh.
+    pub(super) now: SystemTime,
+    /// The monotonic time, which also decides for how long a proof is remembered: the time of day may be set ahead for a
+    /// while and back again.
+    pub(super) instant: Instant,
+}
+
+/// For how long a used proof is remembered.
+#[derive(Clone, Copy, Debug)]
+struct UsedProof {
+    /// Until when it would be valid.
+    valid: SystemTime,
+    /// When it would have expired at the latest if nobody had set the time of day.
+    until: Instant,
+}
+
 /// Remembers used proofs, to prevent replay.
 pub(super) struct DpopVerifier {
-    /// Time until which each used proof would be valid, by the digest of its key and id.
-    used: BoundedMap<[u8; 32], SystemTime>,
+    /// The used proofs, by the digest of the key and id of each.
+    used: BoundedMap<[u8; 32], UsedProof>,
     /// Number of proofs of each key, and since when, so that no key takes all the room.
     shares: BoundedMap<[u8; 32], Option<(usize, SystemTime)>>,
     share: usize,
@@ -92,8 +111,9 @@ impl DpopVerifier {
         &self,
         text: &str,
         about: ProofContext<'_>,
-        now: SystemTime,
+        at: ProofTime,
     ) -> Result<Option<[u8; 32]>, DpopError> {
+        let now = at.now;
         let read = Jws::read_with_key(text).map_err(|_wrong| DpopError::Shape)?;
         let key = read.jwk.as_ref().ok_or(DpopError::Shape)?;
         if read.typ.as_deref() != Some("dpop+jwt") {
@@ -135,7 +155,8 @@ impl DpopVerifier {
         if !self.has_share(key.thumbprint(), now) {
             return Err(DpopError::Full);
         }
-        match self.used.insert(entry, made + WINDOW) {
+        let used = UsedProof { valid: made + WINDOW, until: at.instant + WINDOW * 2 };
+        match self.used.insert(entry, used) {
             Ok(None) => Ok(body),
             Ok(Some(_)) => Err(DpopError::Used),
             Err(_full) => Err(DpopError::Full),
@@ -153,8 +174,9 @@ impl DpopVerifier {
     }
 
     /// Removes proofs that are too old to be used again.
-    pub(super) fn sweep(&self, now: SystemTime) {
-        self.used.retain(|_, until| *until >= now);
+    pub(super) fn sweep(&self, at: ProofTime) {
+        let ProofTime { now, instant } = at;
+        self.used.retain(|_, used| used.valid >= now || used.until >= instant);
         self.shares.retain(|_, share| share.is_some_and(|(_, since)| now <= since + WINDOW * 2));
     }
 
@@ -198,7 +220,10 @@ fn same_url(said: &str, meant: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{DpopError, DpopVerifier, NONCE, ProofContext, SHARES, WINDOW, same_url};
+    use super::{
+        DpopError, DpopVerifier, NONCE, ProofContext, ProofTime, SHARES, WINDOW, same_url,
+    };
+    use crate::base::clock::{Clock as _, SystemClock};
     use crate::crypto::jose::Jws;
     use crate::crypto::sealer::Sealer;
     use aws_lc_rs::digest;
@@ -207,8 +232,8 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use http::Method;
-    use std::sync::Arc;
-    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    use std::sync::{Arc, LazyLock};
+    use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
     const URL: &str = "https://gw.example/mcp";
     const TOKEN: &str = "a-token";
@@ -263,6 +288,14 @@ mod tests {
         }
     }
 
+    /// A time of day, with a monotonic clock that goes as it does.
+    fn at(now: SystemTime) -> ProofTime {
+        static START: LazyLock<Instant> = LazyLock::new(|| SystemClock.instant());
+        // Some tests go back.
+        let since = now.duration_since(base() - Duration::from_secs(3600)).unwrap();
+        ProofTime { now, instant: *START + since }
+    }
+
     fn proofs(limit: usize) -> DpopVerifier {
         DpopVerifier::new(limit, Arc::new(Sealer::new(&[]).unwrap()))
     }
@@ -272,15 +305,29 @@ mod tests {
         let (proofs, holder) = (proofs(1000), Holder::new());
         // The client's clock is as far ahead as allowed, so the proof would be valid for longest.
         let proof = holder.proof("one", base() + WINDOW, None);
-        let accept = |now| proofs.accept(&proof, holder.about(false), now);
+        let accept = |now| proofs.accept(&proof, holder.about(false), at(now));
         assert_eq!(accept(base()), Ok(None));
         for later in [Duration::ZERO, WINDOW, WINDOW * 2] {
-            proofs.sweep(base() + later);
+            proofs.sweep(at(base() + later));
             assert_eq!(accept(base() + later), Err(DpopError::Used), "{later:?}");
         }
         let late = base() + WINDOW * 2 + SECOND;
-        proofs.sweep(late);
+        proofs.sweep(at(late));
         assert_eq!(accept(late), Err(DpopError::Time));
+    }
+
+    #[test]
+    fn a_used_proof_is_remembered_though_the_clock_is_set_ahead_and_back() {
+        let (proofs, holder) = (proofs(1000), Holder::new());
+        let proof = holder.proof("one", base(), None);
+        assert_eq!(proofs.accept(&proof, holder.about(false), at(base())), Ok(None));
+        let ahead = base() + Duration::from_secs(30 * 86_400);
+        // The monotonic clock has not moved as far.
+        proofs.sweep(ProofTime { now: ahead, ..at(base() + SECOND) });
+        let back = at(base() + SECOND * 2);
+        assert_eq!(proofs.accept(&proof, holder.about(false), back), Err(DpopError::Used));
+        proofs.sweep(at(base() + WINDOW * 2 + SECOND));
+        assert_eq!(proofs.used.length(), 0);
     }
 
     /// Browsers write `ext` and `key_ops` as well.
@@ -300,7 +347,7 @@ mod tests {
         {
             holder.more = more;
             let proof = holder.proof(&n.to_string(), base(), None);
-            assert_eq!(proofs.accept(&proof, holder.about(false), base()), expected, "{more}");
+            assert_eq!(proofs.accept(&proof, holder.about(false), at(base())), expected, "{more}");
         }
     }
 
@@ -310,7 +357,7 @@ mod tests {
         let nonce = proofs.nonce(base()).unwrap();
         let accept = |id: &str, now| {
             let proof = holder.proof(id, now, Some(&nonce));
-            proofs.accept(&proof, holder.about(true), now)
+            proofs.accept(&proof, holder.about(true), at(now))
         };
         assert_eq!(accept("at once", base()), Ok(None));
         assert_eq!(accept("at its end", base() + NONCE), Ok(None));
@@ -319,7 +366,7 @@ mod tests {
         assert_eq!(accept("early", base() - WINDOW), Ok(None));
         assert_eq!(accept("too early", base() - WINDOW - SECOND), Err(DpopError::Nonce));
         let without = holder.proof("without", base(), None);
-        assert_eq!(proofs.accept(&without, holder.about(true), base()), Err(DpopError::Nonce));
+        assert_eq!(proofs.accept(&without, holder.about(true), at(base())), Err(DpopError::Nonce));
     }
 
     #[test]
@@ -328,7 +375,7 @@ mod tests {
         let proofs = proofs(share * SHARES);
         let (one, other) = (Holder::new(), Holder::new());
         let accept = |holder: &Holder, id: &str, now| {
-            proofs.accept(&holder.proof(id, now, None), holder.about(false), now)
+            proofs.accept(&holder.proof(id, now, None), holder.about(false), at(now))
         };
         assert_eq!(accept(&one, "0", base()), Ok(None));
         for _ in 0..share {
@@ -340,7 +387,7 @@ mod tests {
         assert_eq!(accept(&one, "more", base()), Err(DpopError::Full));
         assert_eq!(accept(&other, "0", base()), Ok(None));
         let later = base() + WINDOW * 2 + SECOND;
-        proofs.sweep(later);
+        proofs.sweep(at(later));
         assert_eq!(accept(&one, "later", later), Ok(None));
     }
 

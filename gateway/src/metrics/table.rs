@@ -147,6 +147,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Level(|m| &m.approvals_waiting),
     },
     MetricDefinition {
+        name: "portcullis.approvals_usable",
+        unit: "",
+        help: "Whether the file of approvals can be written; otherwise no call that needs an approval is made.",
+        source: MetricSource::Level(|m| &m.approvals_usable),
+    },
+    MetricDefinition {
         name: "portcullis.upstream_retries",
         unit: "",
         help: "Calls that were repeated because the connection to the server failed.",
@@ -533,6 +539,12 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         source: MetricSource::Count(|m| &m.connections_refused),
     },
     MetricDefinition {
+        name: "portcullis.accept_failures",
+        unit: "",
+        help: "Failed attempts to accept a connection, as when no more files can be opened.",
+        source: MetricSource::Count(|m| &m.accept_failures),
+    },
+    MetricDefinition {
         name: "portcullis.tls_handshake_failures",
         unit: "",
         help: "Connections on which no TLS could be agreed on.",
@@ -561,6 +573,19 @@ pub(super) const TABLE: &[MetricDefinition] = &[
         unit: "",
         help: "Audit records that a sink refused.",
         source: MetricSource::Count(|m| &m.audit_failures),
+    },
+    MetricDefinition {
+        name: "portcullis.audit_write_stalled",
+        unit: "",
+        help: "Whether a write to the audit log does not return, so that requests are refused.",
+        source: MetricSource::Level(|m| &m.audit_write_stalled),
+    },
+    MetricDefinition {
+        name: "portcullis.audit_sync_failing",
+        unit: "",
+        help: "Whether a sync of the audit log does not return or has failed, so that records may be lost in a crash \
+               of the machine.",
+        source: MetricSource::Level(|m| &m.audit_sync_failing),
     },
     MetricDefinition {
         name: "portcullis.audit_refusals_summarised",

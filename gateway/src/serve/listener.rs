@@ -37,6 +37,8 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Limits for the log lines about refused connections, failed TLS handshakes and HTTP/2 floods: any client on the
 /// network can cause these.
 static CLOSED: LogLimit = LogLimit::new(1, 5);
+/// Limits the log lines about connections that cannot be accepted: each worker tries again after [`ACCEPT_PAUSE`].
+static UNACCEPTED: LogLimit = LogLimit::new(1, 5);
 static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
 static FLOODED: LogLimit = LogLimit::new(1, 5);
 
@@ -84,10 +86,13 @@ async fn serve(service: McpService, listener: TcpListener) {
                 tasks.spawn(welcome(service.clone(), stream, peer, share));
             }
             Err(error) => {
-                tracing::warn!(
-                    event = "listener.accept_failed", listener = %admission.name, %error,
-                    "a connection could not be accepted"
-                );
+                gateway.metrics.accept_failures.add(1);
+                if let Some(suppressed) = UNACCEPTED.allow(gateway.clock.instant()) {
+                    tracing::warn!(
+                        event = "listener.accept_failed", listener = %admission.name, %error, suppressed,
+                        "a connection could not be accepted"
+                    );
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -173,6 +173,11 @@ pub trait ApprovalStore: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether the last change could not be kept, so that calls that need an approval are not made.
+    fn is_failing(&self) -> bool {
+        false
+    }
+
     /// The question of this call, if it was asked and has not expired.
     fn find(&self, binding: &ApprovalBinding, now: Instant) -> Option<OpenApproval>;
 
@@ -362,10 +367,13 @@ impl Approvals {
             let runtime = Handle::try_current().map(|handle| handle.runtime_flavor());
             runtime.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread)
         };
-        match self.store.waits_for_disk() && is_served() {
+        let changed = match self.store.waits_for_disk() && is_served() {
             true => tokio::task::block_in_place(change),
             false => change(),
-        }
+        };
+        let usable = u64::from(!self.store.is_failing());
+        self.metrics.approvals_usable.store(usable, Ordering::Relaxed);
+        changed
     }
 
     fn answered(&self, id: &ApprovalId, answer: &ApprovalAnswer) -> Result<(), AnswerError> {

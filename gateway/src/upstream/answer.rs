@@ -274,7 +274,11 @@ impl Incoming {
             Self::Channel(answer) => {
                 let until = deadline.min(Instant::now() + patience);
                 let next = timeout_at(until, answer.next()).await;
-                next.map_err(|_late| UpstreamError::Timeout(patience))?.map(Some)
+                let Ok(next) = next else {
+                    answer.timed_out();
+                    return Err(UpstreamError::Timeout(patience));
+                };
+                next.map(Some)
             }
         }
     }

@@ -2,7 +2,7 @@
 //! standard input and output of a program, or the legacy HTTP+SSE transport.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use policy_core::subject::name::ServerName;
@@ -28,6 +28,9 @@ const REQUESTS: usize = 64;
 const REQUESTS_OF_EACH: usize = 4;
 /// Interval of checks whether a stalled channel must be given up.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// How many calls, one after the other, may time out without a word of the server before the channel is given up. The
+/// server has been silent for as many times `limits.responseTimeout` then.
+const SILENT_TIMEOUTS: u32 = 3;
 /// The maximum number of characters of a method name that are logged.
 const MAX_LOGGED_METHOD: usize = 64;
 
@@ -68,6 +71,16 @@ pub(super) struct Channel {
     used: AtomicU64,
     /// When the server last sent a message, in milliseconds after `started`.
     heard: AtomicU64,
+    /// The calls that timed out since then.
+    silence: Mutex<SilentTimeouts>,
+}
+
+/// Calls that timed out one after the other while the server sent nothing.
+#[derive(Debug, Default)]
+struct SilentTimeouts {
+    count: u32,
+    /// When the last of them timed out.
+    last: Option<Instant>,
 }
 
 /// The server setting that allows the request `asked`, for the log. The client must be able to answer it too.
@@ -109,6 +122,8 @@ pub(super) struct ChannelAnswer {
     /// The JSON-RPC id of the request.
     id: i64,
     inbox: RequestInbox,
+    /// When it was sent or queued.
+    asked: Instant,
 }
 
 impl Channel {
@@ -137,6 +152,7 @@ impl Channel {
             ended: OnceLock::new(),
             used: AtomicU64::new(0),
             heard: AtomicU64::new(0),
+            silence: Mutex::default(),
         })
     }
 
@@ -152,7 +168,7 @@ impl Channel {
         let subscribes = outgoing.method == method::LISTEN;
         let awaited = if subscribes { Awaited::End(id) } else { Awaited::Answer(id) };
         self.queue(outgoing, awaited, at_most).await?;
-        Ok(ChannelAnswer { channel: Arc::clone(self), id, inbox })
+        Ok(ChannelAnswer { channel: Arc::clone(self), id, inbox, asked: Instant::now() })
     }
 
     /// Sends a notification or a response. Waits at most `at_most` for room in the send queue.
@@ -262,6 +278,44 @@ impl Channel {
         );
     }
 
+    /// Notes that a call that was sent at `asked` has timed out, and gives the channel up if the server hangs. Messages that
+    /// fit into the pipe are written although nobody reads them, so only the lack of answers shows that.
+    fn timed_out(&self, asked: Instant) {
+        if self.is_over_silence(asked) && !self.over.is_cancelled() {
+            self.lose();
+            self.counts.stalled();
+            let (server, calls) = (self.counts.name(), SILENT_TIMEOUTS);
+            tracing::warn!(
+                event = "channel.stalled",
+                server,
+                calls,
+                "channel closed: calls timed out one after the other, and the server sent nothing"
+            );
+        }
+    }
+
+    /// Counts a call that was sent at `asked` and has timed out. Calls under way at the same time count as one. A call that
+    /// waits for its client, which the server has asked something, may take longer than the silence: the server may be
+    /// waiting for its answer.
+    fn is_over_silence(&self, asked: Instant) -> bool {
+        let (now, heard) = (Instant::now(), self.last_heard());
+        if heard > asked {
+            return false;
+        }
+        let mut silence = self.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        match silence.last {
+            Some(last) if heard < last && asked < last => return false,
+            Some(last) if heard < last => silence.count += 1,
+            Some(_) | None => silence.count = 1,
+        }
+        silence.last = Some(now);
+        let response = self.limits.response_timeout;
+        let is_silent = now.duration_since(heard) >= response * SILENT_TIMEOUTS;
+        let in_time = now.checked_sub(response * 2);
+        let waits = in_time.is_some_and(|begun| self.demux.is_at_work_since(begun));
+        silence.count >= SILENT_TIMEOUTS && is_silent && !waits
+    }
+
     fn last_heard(&self) -> Instant {
         self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
@@ -347,6 +401,11 @@ impl ChannelAnswer {
             }
             () = self.channel.over.cancelled() => Err(UpstreamError::Exited),
         }
+    }
+
+    /// Notes that the server has not answered in time.
+    pub(super) fn timed_out(&self) {
+        self.channel.timed_out(self.asked);
     }
 
     /// Takes the memory budget of the response, to be kept for as long as its content is used.

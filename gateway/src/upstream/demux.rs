@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use json::{self, Fragment, Value};
 use policy_core::subject::name::ServerName;
 use tokio::sync::{broadcast, mpsc};
+use tokio::time::Instant;
 
 use super::request::AcceptedMessages;
 use crate::base::intake::{ResponseAccount, ResponseAccounts};
@@ -112,6 +113,8 @@ struct PendingRequest {
     backlog: Arc<Backlog>,
     /// All of it was written, so the server may be working on it.
     is_sent: bool,
+    /// When it was registered.
+    begun: Instant,
 }
 
 /// The queued messages of one recipient, without the response. All their bytes count against the share of the caller,
@@ -301,6 +304,7 @@ impl Demux {
             caller,
             backlog,
             is_sent: false,
+            begun: Instant::now(),
         };
         waiting.insert(id, request);
         drop(waiting);
@@ -374,6 +378,11 @@ impl Demux {
     /// does one thing at a time does not read its input meanwhile.
     pub(super) fn is_at_work(&self) -> bool {
         self.waiting().values().any(|request| request.is_sent)
+    }
+
+    /// Whether a written request that began before `begun` still waits for its response.
+    pub(super) fn is_at_work_since(&self, begun: Instant) -> bool {
+        self.waiting().values().any(|request| request.is_sent && request.begun < begun)
     }
 
     /// Delivers a message to the request it belongs to, and returns what is left to do.

@@ -325,6 +325,7 @@ impl Upstream {
         let (demux, over) = (Arc::clone(&gateway_session.demux), gateway_session.over.clone());
         demux.attended();
         let (upstream, tasks) = (Arc::clone(self), self.tasks.clone());
+        let (on_behalf, upstream_session) = (on_behalf.clone(), upstream_session.clone());
         self.tasks.spawn_service(async move {
             loop {
                 let message = tokio::select! {
@@ -332,7 +333,13 @@ impl Upstream {
                     () = over.cancelled() => return,
                     () = tasks.halting() => return,
                 };
-                let Ok(message) = message else { return };
+                let Ok(message) = message else {
+                    // A server that was restarted has forgotten the session: whoever listens in it must be told.
+                    if stream.is_offered() {
+                        upstream.lost(&on_behalf, Some(&upstream_session));
+                    }
+                    return;
+                };
                 if let Message::Notification(told) = &message {
                     upstream.heard(told);
                 }

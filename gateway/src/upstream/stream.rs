@@ -52,6 +52,8 @@ pub(super) struct SessionStream {
     garbage: u32,
     /// The server offers no such stream.
     silent: bool,
+    /// It was open once, so the server offers it.
+    is_offered: bool,
     /// Cancelled once it was opened or is known not to exist.
     opened: CancellationToken,
 }
@@ -76,6 +78,7 @@ impl SessionStream {
             begun: None,
             garbage: 0,
             silent: false,
+            is_offered: false,
             opened: CancellationToken::new(),
         })
     }
@@ -171,7 +174,7 @@ impl SessionStream {
             .await;
         self.opened.cancel();
         match opened {
-            Ok(Some(answer)) => self.answer = Some(answer),
+            Ok(Some(answer)) => (self.answer, self.is_offered) = (Some(answer), true),
             // SPEC: 405 means that there is no such stream. Servers without it also answer 400.
             Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
@@ -181,6 +184,11 @@ impl SessionStream {
             }
         }
         Ok(())
+    }
+
+    /// Whether the server has offered the stream. Some servers without one answer as if they did not know the session.
+    pub(super) const fn is_offered(&self) -> bool {
+        self.is_offered
     }
 
     /// Cancelled once the stream was opened or is known not to exist.

@@ -3,19 +3,25 @@
 //! What can be used is in memory, as without a file; the file has the same, and is read once, at the start. An approval is
 //! in the file before a call can use it, and out of it before the call is made: it is never used twice, also if the
 //! process is killed in between.
+//!
+//! After a failed write or sync nobody knows what the file has. An approval is therefore written in two steps: the first
+//! one is not believed at a start, and the second one follows only when the first is known to be on the disk, and the
+//! approval is in force. So an approval that was answered as not recorded cannot be used later. The file is then closed,
+//! and opened again with the next change, when everything in it is replaced by what is in memory.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
-use super::stored::{self, StoredApproval};
+use super::stored::{self, StoredApproval, StoredState};
 use super::{
     AnswerError, ApprovalBinding, ApprovalId, ApprovalQuestion, ApprovalState, ApprovalStore,
     ApprovalVerdict, KeptQuestion, MemoryApprovals, OpenApproval, QuestionLimit, RemovedQuestion,
@@ -28,6 +34,8 @@ use crate::config::settings::ApprovalSettings;
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("approvals/v1");
 /// Most bytes of the file that are kept in memory.
 const CACHE: usize = 1 << 20;
+/// Pause between attempts to open a file again that could not be written.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the file of approvals cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +66,44 @@ pub enum ApprovalFileError {
     Damaged(PathBuf),
 }
 
+/// Why the file does not have a change.
+#[derive(Debug, thiserror::Error)]
+enum UnkeptError {
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] Box<redb::Error>),
+    /// It cannot be opened again after a failure.
+    #[error("it cannot be opened again: {0}")]
+    Open(#[from] ApprovalFileError),
+    /// It was tried a moment ago.
+    #[error("it could not be written a moment ago")]
+    Paused,
+}
+
+impl From<redb::Error> for UnkeptError {
+    fn from(error: redb::Error) -> Self {
+        Self::Write(Box::new(error))
+    }
+}
+
 /// Approvals in memory and in a file.
 #[derive(Debug)]
 pub struct FileApprovals {
     memory: MemoryApprovals,
-    database: Database,
-    /// Held while memory and file are changed, so that the file has the last state.
-    changing: Mutex<()>,
+    path: PathBuf,
+    /// Locked while memory and file are changed, so that the file has the last state.
+    file: Mutex<ApprovalFile>,
+    /// Whether the last write has failed.
+    failing: AtomicBool,
+}
+
+/// The database in the file.
+#[derive(Debug)]
+struct ApprovalFile {
+    /// `None` after a write or sync that failed, until the file is opened again.
+    database: Option<Database>,
+    /// When it was last tried to open it again.
+    tried: Option<Instant>,
 }
 
 impl FileApprovals {
@@ -77,91 +116,167 @@ impl FileApprovals {
         settings: &ApprovalSettings,
         clock: &dyn Clock,
     ) -> Result<Self, ApprovalFileError> {
-        // The database panics about some files that are damaged, for example if an old copy replaced one in use.
-        let read = AssertUnwindSafe(|| Self::read(path, settings, clock));
-        let damaged = |_panic| Err(ApprovalFileError::Damaged(path.into()));
-        panic::catch_unwind(read).unwrap_or_else(damaged)
+        let memory = MemoryApprovals::default();
+        let database = unpanicked(path, || {
+            let database = database(path)?;
+            let unusable = |error| ApprovalFileError::Content(path.into(), Box::new(error));
+            load(&database, &memory, settings, clock).map_err(unusable)?;
+            Ok(database)
+        })?;
+        let file = Mutex::new(ApprovalFile { database: Some(database), tried: None });
+        Ok(Self { memory, path: path.into(), file, failing: AtomicBool::new(false) })
     }
 
-    fn read(
-        path: &Path,
-        settings: &ApprovalSettings,
-        clock: &dyn Clock,
-    ) -> Result<Self, ApprovalFileError> {
-        let unopened = |error| ApprovalFileError::Open(path.into(), error);
-        let opened = opened(path).map_err(unopened)?;
-        if file::is_replaceable_by_all(path) || !is_own(&opened).map_err(unopened)? {
-            return Err(ApprovalFileError::OpenToOthers(path.into()));
+    fn file(&self) -> MutexGuard<'_, ApprovalFile> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the file. After a failure it is closed: what it has is not known any more.
+    fn write(
+        &self,
+        file: &mut ApprovalFile,
+        now: Instant,
+        change: impl FnOnce(&Database) -> Result<(), redb::Error>,
+    ) -> Result<(), UnkeptError> {
+        let written = self.reopened(file, now).and_then(|database| Ok(change(database)?));
+        if written.is_err() {
+            file.database = None;
         }
-        let unusable = |error| match error {
-            redb::Error::DatabaseAlreadyOpen => ApprovalFileError::InUse(path.into()),
-            error => ApprovalFileError::Content(path.into(), Box::new(error)),
-        };
-        let backend = FileBackend::new(opened).map_err(|error| unusable(error.into()))?;
-        let database = Database::builder()
-            .set_cache_size(CACHE)
-            .create_with_backend(backend)
-            .map_err(|error| unusable(error.into()))?;
-        let store =
-            Self { memory: MemoryApprovals::default(), database, changing: Mutex::default() };
-        store.load(settings, clock).map_err(unusable)?;
-        Ok(store)
+        self.failing.store(written.is_err(), Ordering::Release);
+        written
     }
 
-    /// Takes what has not expired into memory, and removes the rest from the file.
-    fn load(&self, settings: &ApprovalSettings, clock: &dyn Clock) -> Result<(), redb::Error> {
-        // There is no table in a new file.
-        let writing = self.database.begin_write()?;
-        writing.open_table(TABLE)?;
-        writing.commit()?;
-        let mut kept = Vec::new();
-        let mut over = Vec::new();
-        let reading = self.database.begin_read()?;
-        for row in reading.open_table(TABLE)?.iter()? {
-            let (id, text) = row?;
-            match stored::read(text.value()) {
-                Some(stored) if clock.now() < stored.question.expires => kept.push(stored),
-                Some(_) => over.push(id.value().to_owned()),
-                None => {
-                    tracing::warn!(
-                        event = "approval.unreadable", approval = %id.value().escape_debug(),
-                        "a question in the file of approvals cannot be read: its call needs another approval"
-                    );
-                    over.push(id.value().to_owned());
-                }
+    /// The database, which is opened again after a failure and then gets what is in memory.
+    fn reopened<'a>(
+        &self,
+        file: &'a mut ApprovalFile,
+        now: Instant,
+    ) -> Result<&'a Database, UnkeptError> {
+        if file.database.is_none() {
+            let is_early = |at| now.saturating_duration_since(at) < REOPEN_INTERVAL;
+            if file.tried.is_some_and(is_early) {
+                return Err(UnkeptError::Paused);
+            }
+            file.tried = Some(now);
+            let opened = unpanicked(&self.path, || {
+                let database = database(&self.path)?;
+                let unusable = |error| ApprovalFileError::Content(self.path.clone(), error);
+                let all = self.memory.all(now);
+                replace(&database, &all).map_err(|error| unusable(Box::new(error)))?;
+                Ok(database)
+            })?;
+            file.database = Some(opened);
+            tracing::info!(
+                event = "approval.kept_again",
+                "the file of approvals can be written again, and has what is in memory"
+            );
+        }
+        file.database.as_ref().ok_or(UnkeptError::Paused)
+    }
+}
+
+/// Runs `opens`. The database panics about some files that are damaged, for example if an old copy replaced one in use.
+fn unpanicked<T>(
+    path: &Path,
+    opens: impl FnOnce() -> Result<T, ApprovalFileError>,
+) -> Result<T, ApprovalFileError> {
+    let damaged = |_panic| Err(ApprovalFileError::Damaged(path.into()));
+    panic::catch_unwind(AssertUnwindSafe(opens)).unwrap_or_else(damaged)
+}
+
+/// Opens the database, or makes it.
+fn database(path: &Path) -> Result<Database, ApprovalFileError> {
+    let unopened = |error| ApprovalFileError::Open(path.into(), error);
+    let opened = opened(path).map_err(unopened)?;
+    if file::is_replaceable_by_all(path) || !is_own(&opened).map_err(unopened)? {
+        return Err(ApprovalFileError::OpenToOthers(path.into()));
+    }
+    let unusable = |error| match error {
+        redb::Error::DatabaseAlreadyOpen => ApprovalFileError::InUse(path.into()),
+        error => ApprovalFileError::Content(path.into(), Box::new(error)),
+    };
+    let backend = FileBackend::new(opened).map_err(|error| unusable(error.into()))?;
+    let database = Database::builder().set_cache_size(CACHE).create_with_backend(backend);
+    database.map_err(|error| unusable(error.into()))
+}
+
+/// Takes what has not expired into memory, and removes the rest from the file.
+fn load(
+    database: &Database,
+    memory: &MemoryApprovals,
+    settings: &ApprovalSettings,
+    clock: &dyn Clock,
+) -> Result<(), redb::Error> {
+    // There is no table in a new file.
+    let writing = database.begin_write()?;
+    writing.open_table(TABLE)?;
+    writing.commit()?;
+    let mut kept = Vec::new();
+    let mut over = Vec::new();
+    let reading = database.begin_read()?;
+    for row in reading.open_table(TABLE)?.iter()? {
+        let (id, text) = row?;
+        match stored::read(text.value()) {
+            Some(stored) if clock.now() < stored.question.expires => kept.push(stored),
+            Some(_) => over.push(id.value().to_owned()),
+            None => {
+                tracing::warn!(
+                    event = "approval.unreadable", approval = %id.value().escape_debug(),
+                    "a question in the file of approvals cannot be read: its call needs another approval"
+                );
+                over.push(id.value().to_owned());
             }
         }
-        self.forget(&over)?;
-        kept.sort_by_key(|stored| stored.question.asked);
-        for StoredApproval { question, state } in kept {
-            let left = question.expires.duration_since(clock.now()).unwrap_or_default();
-            // A clock that was set back does not make an approval last longer.
-            let until = clock.instant() + left.min(settings.timeout);
-            self.memory.restore(question, state, until);
-        }
-        Ok(())
     }
+    forget(database, &over)?;
+    kept.sort_by_key(|stored| stored.question.asked);
+    for StoredApproval { question, state } in kept {
+        let left = question.expires.duration_since(clock.now()).unwrap_or_default();
+        // A clock that was set back does not make an approval last longer.
+        let until = clock.instant() + left.min(settings.timeout);
+        memory.restore(question, state, until);
+    }
+    Ok(())
+}
 
-    fn keep(&self, question: &ApprovalQuestion, state: &ApprovalState) -> Result<(), redb::Error> {
-        let writing = self.database.begin_write()?;
-        let text = stored::written(question, state);
-        writing.open_table(TABLE)?.insert(question.id.as_str(), &*text)?;
-        Ok(writing.commit()?)
+/// Replaces everything in the file. Nothing that was written before is kept, because a part of it may never have
+/// reached the disk.
+fn replace(database: &Database, all: &[OpenApproval]) -> Result<(), redb::Error> {
+    let writing = database.begin_write()?;
+    writing.delete_table(TABLE)?;
+    {
+        let mut table = writing.open_table(TABLE)?;
+        for OpenApproval { question, state, .. } in all {
+            let text = stored::written(question, StoredState::Believed(&state.borrow()));
+            table.insert(question.id.as_str(), &*text)?;
+        }
     }
+    Ok(writing.commit()?)
+}
 
-    fn forget(&self, ids: &[impl AsRef<str>]) -> Result<(), redb::Error> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let writing = self.database.begin_write()?;
-        {
-            let mut table = writing.open_table(TABLE)?;
-            for id in ids {
-                table.remove(id.as_ref())?;
-            }
-        }
-        Ok(writing.commit()?)
+fn keep(
+    database: &Database,
+    question: &ApprovalQuestion,
+    state: StoredState<'_>,
+) -> Result<(), redb::Error> {
+    let writing = database.begin_write()?;
+    let text = stored::written(question, state);
+    writing.open_table(TABLE)?.insert(question.id.as_str(), &*text)?;
+    Ok(writing.commit()?)
+}
+
+fn forget(database: &Database, ids: &[impl AsRef<str>]) -> Result<(), redb::Error> {
+    if ids.is_empty() {
+        return Ok(());
     }
+    let writing = database.begin_write()?;
+    {
+        let mut table = writing.open_table(TABLE)?;
+        for id in ids {
+            table.remove(id.as_ref())?;
+        }
+    }
+    Ok(writing.commit()?)
 }
 
 /// Opens the file, and makes it for its owner alone. A symbolic link is not followed: it could lead to another file.
@@ -185,13 +300,17 @@ fn is_own(file: &File) -> io::Result<bool> {
 }
 
 /// Logs that the file could not be written, and what follows from that.
-fn log_unkept(error: &redb::Error, effect: &'static str) {
+fn log_unkept(error: &UnkeptError, effect: &'static str) {
     tracing::error!(event = "approval.unkept", %error, effect, "the file of approvals cannot be written");
 }
 
 impl ApprovalStore for FileApprovals {
     fn waits_for_disk(&self) -> bool {
         true
+    }
+
+    fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
     }
 
     fn find(&self, binding: &ApprovalBinding, now: Instant) -> Option<OpenApproval> {
@@ -204,13 +323,23 @@ impl ApprovalStore for FileApprovals {
         settings: &ApprovalSettings,
         now: Instant,
     ) -> Result<KeptQuestion, QuestionLimit> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = self.memory.ask(question, settings, now)?;
-        if kept.is_new
-            && let Err(error) = self.keep(&kept.open.question, &ApprovalState::Waiting)
+        let mut file = self.file();
+        // A file that cannot be written takes nothing of the rate of the caller.
+        if self.is_failing()
+            && self.memory.find(&question.binding, now).is_none()
+            && self.write(&mut file, now, |_| Ok(())).is_err()
         {
+            return Err(QuestionLimit::Store);
+        }
+        let kept = self.memory.ask(question, settings, now)?;
+        if !kept.is_new {
+            return Ok(kept);
+        }
+        let asked = &kept.open.question;
+        let waiting = StoredState::Believed(&ApprovalState::Waiting);
+        if let Err(error) = self.write(&mut file, now, |data| keep(data, asked, waiting)) {
             log_unkept(&error, "nobody is asked");
-            self.memory.forget(&kept.open.question.id);
+            self.memory.forget(&asked.id);
             return Err(QuestionLimit::Store);
         }
         Ok(kept)
@@ -230,26 +359,34 @@ impl ApprovalStore for FileApprovals {
         verdict: ApprovalVerdict,
         now: Instant,
     ) -> Result<(), AnswerError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file();
         let open = self.memory.get(id, now).ok_or(AnswerError::Unknown)?;
         if *open.state.borrow() != ApprovalState::Waiting {
             return Err(AnswerError::Answered);
         }
-        if let Err(error) = self.keep(&open.question, &verdict.state()) {
-            log_unkept(&error, "an approval has no effect, and a denial ends with the process");
-            if verdict == ApprovalVerdict::Approve {
-                return Err(AnswerError::Unrecorded);
-            }
+        let mut put = |state: StoredState<'_>| {
+            self.write(&mut file, now, |data| keep(data, &open.question, state))
+        };
+        if verdict == ApprovalVerdict::Approve
+            && let Err(error) = put(StoredState::Approving)
+        {
+            log_unkept(&error, "an approval has no effect");
+            return Err(AnswerError::Unrecorded);
         }
-        self.memory.answer(id, verdict, now)
+        self.memory.answer(id, verdict, now)?;
+        // From here on it is in force, whatever becomes of the file.
+        if let Err(error) = put(StoredState::Believed(&verdict.state())) {
+            log_unkept(&error, "an answer ends with the process");
+        }
+        Ok(())
     }
 
     fn spend(&self, id: &ApprovalId, binding: &ApprovalBinding, now: Instant) -> bool {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file();
         if !self.memory.spend(id, binding, now) {
             return false;
         }
-        let forgotten = self.forget(&[id.as_str()]);
+        let forgotten = self.write(&mut file, now, |data| forget(data, &[id.as_str()]));
         forgotten.inspect_err(|error| log_unkept(error, "the call is not made")).is_ok()
     }
 
@@ -258,11 +395,17 @@ impl ApprovalStore for FileApprovals {
         now: Instant,
         is_withdrawn: &dyn Fn(&ApprovalQuestion) -> bool,
     ) -> Vec<RemovedQuestion> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file();
         let removed = self.memory.remove(now, is_withdrawn);
         let ids: Vec<_> = removed.iter().map(|removed| removed.question.id.as_str()).collect();
-        if let Err(error) = self.forget(&ids) {
-            log_unkept(&error, "a question that was withdrawn is asked again after a restart");
+        if ids.is_empty() && !self.is_failing() {
+            return removed;
+        }
+        match self.write(&mut file, now, |data| forget(data, &ids)) {
+            Ok(()) | Err(UnkeptError::Paused) => {}
+            Err(error) => {
+                log_unkept(&error, "a question that was withdrawn is asked again after a restart");
+            }
         }
         removed
     }
@@ -271,16 +414,24 @@ impl ApprovalStore for FileApprovals {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io;
+    use std::ops::Bound;
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant, SystemTime};
 
+    use redb::backends::FileBackend;
+    use redb::{BackendError, Database, StorageBackend};
+
     use super::super::memory::tests::{SETTINGS, question};
-    use super::{ApprovalFileError, FileApprovals};
+    use super::{ApprovalFileError, CACHE, FileApprovals, REOPEN_INTERVAL, opened};
     use crate::base::clock::Clock;
     use crate::base::random;
-    use crate::session::approvals::{ApprovalState, ApprovalStore as _, ApprovalVerdict};
+    use crate::session::approvals::{
+        AnswerError, ApprovalState, ApprovalStore as _, ApprovalVerdict, QuestionLimit,
+    };
 
     /// A clock that is set by hand.
     #[derive(Debug)]
@@ -362,6 +513,158 @@ mod tests {
         drop(store);
         clock.advance(SETTINGS.timeout + Duration::from_secs(1));
         assert!(folder.open(&clock).unwrap().all(clock.instant()).is_empty());
+    }
+
+    /// A disk that takes everything and then says that it did not: the worst that a failed sync leaves.
+    #[derive(Debug)]
+    struct FailingDisk {
+        file: FileBackend,
+        /// After so many syncs each one fails; 255 for never.
+        good: Arc<AtomicU8>,
+    }
+
+    impl StorageBackend for FailingDisk {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.file.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.file.sync_data()?;
+            let good = self.good.load(Ordering::Relaxed);
+            self.good.store(
+                if good == u8::MAX { good } else { good.saturating_sub(1) },
+                Ordering::Relaxed,
+            );
+            if good == 0 { Err(io::Error::other("told to")) } else { Ok(()) }
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.file.write(offset, data)
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.file.close()
+        }
+
+        fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+            self.file.try_lock_range(start, end)
+        }
+
+        fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+            self.file.unlock_range(start, end)
+        }
+    }
+
+    /// A store whose disk fails after `good` syncs, until its file is opened again.
+    fn on_failing_disk(folder: &Folder, clock: &Hand, good: u8) -> FileApprovals {
+        let store = folder.open(clock).unwrap();
+        drop(store.file().database.take());
+        let backend = FailingDisk {
+            file: FileBackend::new(opened(&store.path).unwrap()).unwrap(),
+            good: Arc::new(AtomicU8::new(u8::MAX)),
+        };
+        let syncs = Arc::clone(&backend.good);
+        let database = Database::builder().set_cache_size(CACHE).create_with_backend(backend);
+        store.file().database = Some(database.unwrap());
+        syncs.store(good, Ordering::Relaxed);
+        store
+    }
+
+    /// A question that was asked, and the time of it.
+    fn asked(store: &FileApprovals, clock: &Hand) -> Arc<super::ApprovalQuestion> {
+        let mut asked = question("ana", "mail", "send");
+        (asked.asked, asked.expires) = (clock.now(), clock.now() + SETTINGS.timeout);
+        store.ask(asked, &SETTINGS, clock.instant()).unwrap().open.question
+    }
+
+    #[test]
+    fn an_approval_that_was_answered_as_not_recorded_is_in_force_neither_now_nor_after_a_restart() {
+        // The process is killed at once, or goes on and opens the file again.
+        for (good, goes_on) in (0..8).flat_map(|good| [(good, false), (good, true)]) {
+            let (folder, clock) = (Folder::new(), Hand::new());
+            let first = asked(&folder.open(&clock).unwrap(), &clock);
+            let store = on_failing_disk(&folder, &clock, good);
+            let answered = store.answer(&first.id, ApprovalVerdict::Approve, clock.instant());
+            if let Err(error) = answered {
+                assert_eq!((error, store.is_failing()), (AnswerError::Unrecorded, true));
+                let state = store.find(&first.binding, clock.instant()).unwrap().state;
+                assert_eq!(*state.borrow(), ApprovalState::Waiting);
+                if goes_on {
+                    store.remove(clock.instant(), &|_| true);
+                    assert!(!store.is_failing());
+                }
+            } else {
+                assert!(good > 0);
+            }
+            drop(store);
+            let store = folder.open(&clock).unwrap();
+            let found = store.find(&first.binding, clock.instant());
+            if answered.is_err() {
+                let state = found.map(|found| found.state.borrow().clone());
+                let wanted = (!goes_on).then_some(ApprovalState::Waiting);
+                assert_eq!(state, wanted, "after {good} syncs");
+            }
+            let is_used = store.spend(&first.id, &first.binding, clock.instant());
+            assert!(!is_used || answered.is_ok(), "after {good} syncs");
+        }
+    }
+
+    #[test]
+    fn an_approval_that_could_not_be_spent_is_not_used_later() {
+        let (folder, clock) = (Folder::new(), Hand::new());
+        let first = asked(&folder.open(&clock).unwrap(), &clock);
+        let store = on_failing_disk(&folder, &clock, u8::MAX);
+        store.answer(&first.id, ApprovalVerdict::Approve, clock.instant()).unwrap();
+        drop(store);
+        let store = on_failing_disk(&folder, &clock, 0);
+        assert!(!store.spend(&first.id, &first.binding, clock.instant()), "the disk fails");
+        assert!(store.is_failing());
+        // The next change finds the disk well, and replaces everything in the file.
+        clock.advance(REOPEN_INTERVAL);
+        store.remove(clock.instant(), &|_| false);
+        assert!(!store.is_failing());
+        drop(store);
+        let store = folder.open(&clock).unwrap();
+        assert!(store.all(clock.instant()).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_tried_again_with_the_next_question() {
+        let (folder, clock) = (Folder::new(), Hand::new());
+        let store = on_failing_disk(&folder, &clock, 0);
+        let ask = |tool: &str| {
+            let mut asked = question("ana", "mail", tool);
+            (asked.asked, asked.expires) = (clock.now(), clock.now() + SETTINGS.timeout);
+            store.ask(asked, &SETTINGS, clock.instant()).map(|kept| kept.open.question)
+        };
+        assert_eq!(ask("a").unwrap_err(), QuestionLimit::Store);
+        let path = folder.0.join("approvals");
+        // Now it cannot be opened again either.
+        let aside = folder.0.join("aside");
+        fs::rename(&path, &aside).unwrap();
+        fs::create_dir(&path).unwrap();
+        for _ in 0..10 {
+            assert_eq!(ask("a").unwrap_err(), QuestionLimit::Store);
+            clock.advance(REOPEN_INTERVAL / 5);
+        }
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        clock.advance(REOPEN_INTERVAL);
+        // The attempts took nothing of the rate.
+        for tool in ["a", "b"] {
+            ask(tool).unwrap();
+        }
+        assert!(!store.is_failing());
+        drop(store);
+        assert_eq!(folder.open(&clock).unwrap().all(clock.instant()).len(), 2);
     }
 
     #[test]

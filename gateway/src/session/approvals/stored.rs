@@ -26,11 +26,27 @@ pub(super) struct StoredApproval {
     pub(super) state: ApprovalState,
 }
 
+/// The state of a question that is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StoredState<'a> {
+    /// The one that it has after a start.
+    Believed(&'a ApprovalState),
+    /// It is being approved, and that may still fail: after a start it waits for an answer.
+    Approving,
+}
+
+/// The name of [`StoredState::Approving`].
+const APPROVING: &str = "approving";
+
 /// Writes a question and its state as one JSON object.
-pub(super) fn written(question: &ApprovalQuestion, state: &ApprovalState) -> Vec<u8> {
+pub(super) fn written(question: &ApprovalQuestion, state: StoredState<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512 + question.bytes());
     let mut object = Object::open(&mut out);
-    object.text("state", state.as_str());
+    let state = match state {
+        StoredState::Believed(state) => state.as_str(),
+        StoredState::Approving => APPROVING,
+    };
+    object.text("state", state);
     object.text("id", question.id.as_str());
     object.text("binding", &question.binding.hex());
     document::named(&mut object, question);
@@ -65,7 +81,7 @@ pub(super) fn read(text: &[u8]) -> Option<StoredApproval> {
     let text = |key: &str| Some(root.get(key)?.as_str()?.into_owned());
     let boxed = |key: &str| Some(text(key)?.into_boxed_str());
     let state = match text("state")?.as_str() {
-        "waiting" => ApprovalState::Waiting,
+        "waiting" | APPROVING => ApprovalState::Waiting,
         "approved" => ApprovalState::Approved,
         "denied" => ApprovalState::Denied,
         _ => return None,
