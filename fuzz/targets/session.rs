@@ -58,7 +58,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let upstream = UpstreamSession { version: ProtocolVersion::V2025June, id: Some("s1".into()) };
     let (version, client) = (ProtocolVersion::V2025November, DisclosedClient::gateway());
     let session = sessions.seal(&who[0], "/mcp", version, &client, &[(0, upstream)]);
-    let state = sealed_request_state(&sealer, (&who[0], "/mcp"), &call[0], now + hour);
+    let state = sealed_request_state(&sealer, &who[0], "/mcp", &call[0], now + hour);
     let (session, state) = (session.expect("a session"), state.expect("a state"));
     World { sealer, sessions, now, who, call, session, state }
 });
@@ -84,7 +84,7 @@ fuzz_target!(|bytes: &[u8]| {
     let is_session =
         |text: &str, who, route| bounded(text.len(), |_| sessions.open(text, who, route).is_ok());
     let is_state = |text: &str, who, route, call| {
-        bounded(text.len(), |_| opens_request_state(sealer, (who, route), call, text, *now))
+        bounded(text.len(), |_| opens_request_state(sealer, who, route, call, text, *now))
     };
     assert!(is_session(session, ana, "/mcp") && is_state(state, ana, "/mcp", call));
     let mut texts = vec![edited(session, bytes), edited(state, bytes)];

@@ -118,6 +118,7 @@ use http_headers::framed;
 use in_flight_call::UpstreamCall;
 pub use oauth_metadata::DescribedRoute;
 pub use route::{Route, RouteDiscovery};
+pub use state::{opens_request_state, sealed_request_state};
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);

@@ -340,7 +340,8 @@ def main():
     maker = Maker(seed)
     out = sys.stdout
     for _ in range(count):
-        out.write(maker.next().hex() + "\n")
+        # An empty line has a meaning of its own to readers.
+        out.write((maker.next() or b" ").hex() + "\n")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,10 @@ fn decided(text: &[u8]) -> Option<(Reading, bool, Option<ItemRequest>)> {
     };
     let headers = headers_for(method.as_deref(), params.as_ref());
     let inbound = read(&headers, message, &mut None).ok()?;
+    // A response to no request is dropped.
+    if kind == "response" && matches!(inbound.ask, ClientOperation::Notice) {
+        return None;
+    }
     let mut reading = Reading::new(kind);
     reading.method = method.as_deref().map_or("-".to_owned(), quoted);
     reading.id = id.map_or("-".to_owned(), |id| written_id(&id));
@@ -177,7 +181,7 @@ fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
-            ' '..='\u{7f}' => out.push(c),
+            ' '..='~' => out.push(c),
             _ => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     write!(out, "\\u{unit:04x}").unwrap();

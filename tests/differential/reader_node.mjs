@@ -15,7 +15,7 @@ const REFUSED = "refused";
 const bits = new DataView(new ArrayBuffer(8));
 
 function quoted(text) {
-  return JSON.stringify(text).replace(/[\u0080-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return JSON.stringify(text).replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 function double(number) {

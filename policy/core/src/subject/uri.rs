@@ -373,7 +373,8 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     match (authority, usual_port(&scheme)) {
         (Some(authority), usual) => {
             out.push_str("//");
-            out.push_str(&host(authority, usual, source, &mut plain)?);
+            let host = host(authority, usual, source, &mut plain)?;
+            out.push_str(&if scheme == "file" { file_host(host, source)? } else { host });
             if scheme == "file" && is_unusual_drive(plain.trim_end_matches('/')) {
                 return Err(UriError::Drive);
             }
@@ -384,7 +385,7 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
         (None, None) if scheme == "file" => out.push_str("//"),
         (None, None) => {}
     }
-    if path.is_empty() && usual_port(&scheme).is_some() {
+    if path.is_empty() && (usual_port(&scheme).is_some() || scheme == "file") {
         out.push('/');
     }
     let path_scheme = if scheme == "file" { PathScheme::File } else { PathScheme::Other };
@@ -524,6 +525,16 @@ fn host(
         return Err(UriError::Host);
     }
     Ok(out.to_ascii_lowercase())
+}
+
+/// The host of a `file:` URI in canonical form. Readers treat it like that of `https:` (WHATWG URL, section 3.5): they
+/// fold its case, convert an address, and encode or fold what is not ASCII.
+fn file_host(host: String, source: UriSource) -> Result<String, UriError> {
+    if source == UriSource::Caller && (host.contains('%') || is_unusual_address(&host)) {
+        return Err(UriError::Host);
+    }
+    // The names of variables have a case.
+    Ok(if host.contains('{') { host } else { host.to_ascii_lowercase() })
 }
 
 /// Whether a host in canonical form ends in a dot, or in a character that IDNA processing maps to a dot (Unicode
@@ -792,7 +803,8 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
         out.push_str(scheme);
         out.push(':');
     }
-    let network = scheme.as_ref().is_some_and(|scheme| usual_port(scheme).is_some());
+    let folds = |scheme: &String| usual_port(scheme).is_some() || scheme == "file";
+    let network = scheme.as_ref().is_some_and(folds);
     let in_query = |at: usize| rest.find('?').is_some_and(|query| query < at);
     let mut chars = rest.char_indices();
     while let Some((at, c)) = chars.next() {
