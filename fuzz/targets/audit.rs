@@ -28,7 +28,8 @@ static LOG: LazyLock<Log> = LazyLock::new(|| {
     let mut text = Vec::new();
     let mut write = |chain: &mut HashChain, members: &str| {
         let schema = audit_log::chain::SCHEMA;
-        let mut line = format!(r#"{{"chain":"0011223344556677",{members},"schema":"{schema}"}}"#).into_bytes();
+        let mut line =
+            format!(r#"{{"chain":"0011223344556677",{members},"schema":"{schema}"}}"#).into_bytes();
         let place = chain.next(&content(&line));
         place.seal(&mut line);
         chain.push(&place);
@@ -90,7 +91,8 @@ fn records(text: &[u8]) -> Option<Vec<Value>> {
 fuzz_target!(|bytes: &[u8]| {
     let Log { text, key, witness } = &*LOG;
     let verify = |text: &[u8]| {
-        let demands = VerifyOptions { keys: vec![key.clone()], uncovered: 1, ..VerifyOptions::default() };
+        let demands =
+            VerifyOptions { keys: vec![key.clone()], uncovered: 1, ..VerifyOptions::default() };
         let mut verifier = LogVerifier::new(demands);
         assert_eq!(verifier.witness(witness), Ok(1));
         bounded(text.len(), |_| verifier.read("log", &mut &text[..])).expect("read from memory");

@@ -51,7 +51,10 @@ static ALONE: LazyLock<Vec<[ContentPolicy; 2]>> = LazyLock::new(|| {
         let canaries = ["canary-7f3a9c21".to_owned()];
         ContentPolicy::new(vec![profile]).with_canaries(&canaries).expect("a canary")
     };
-    DETECTORS.into_iter().map(|detector| ["audit", "block"].map(|how| policy(detector, how))).collect()
+    DETECTORS
+        .into_iter()
+        .map(|detector| ["audit", "block"].map(|how| policy(detector, how)))
+        .collect()
 });
 
 fuzz_target!(|input: (u8, &[u8])| {
@@ -71,6 +74,11 @@ fuzz_target!(|input: (u8, &[u8])| {
     assert_eq!(recorded.findings, look(records).findings);
     // What costs too much is blocked whatever is done about findings.
     if recorded.blocked.is_none() {
-        assert_eq!(recorded.findings.is_empty(), blocked.blocked.is_none(), "{:?}", recorded.findings);
+        assert_eq!(
+            recorded.findings.is_empty(),
+            blocked.blocked.is_none(),
+            "{:?}",
+            recorded.findings
+        );
     }
 });

@@ -68,7 +68,8 @@ fn is_good(header: &str, claims: &str) -> bool {
         return false;
     };
     let typ = header["typ"].as_str().map(str::to_ascii_lowercase);
-    let same_key = ["kty", "crv", "x", "y"].iter().all(|name| header["jwk"][name] == WORLD.key[name]);
+    let same_key =
+        ["kty", "crv", "x", "y"].iter().all(|name| header["jwk"][name] == WORLD.key[name]);
     let text = |name: &str| claims[name].as_str();
     header["alg"] == "ES256"
         && matches!(typ.as_deref(), Some("dpop+jwt" | "application/dpop+jwt"))
@@ -86,8 +87,7 @@ fuzz_target!(|input: &str| {
         assert!(!bounded(input.len(), |_| accepted(input)), "a proof nobody has signed");
         return;
     };
-    let filled =
-        |text: &str| text.replace("$JWK", &WORLD.key.to_string()).replace("$ATH", &ath());
+    let filled = |text: &str| text.replace("$JWK", &WORLD.key.to_string()).replace("$ATH", &ath());
     let (header, claims) = (filled(header), filled(claims));
     let proof = signed(&WORLD.holder, &header, &claims);
     let (text, _signature) = proof.rsplit_once('.').expect("three parts");

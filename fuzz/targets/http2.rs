@@ -53,7 +53,8 @@ fn requests(bytes: &[u8]) -> usize {
         ping_timeout: Duration::from_secs(60),
     };
     let second = Duration::from_secs(1);
-    let terms = ConnectionBounds { bounds, head: 16 * 1024, head_time: second, write_timeout: second };
+    let terms =
+        ConnectionBounds { bounds, head: 16 * 1024, head_time: second, write_timeout: second };
     let means = ServeContext {
         terms,
         tasks: Tasks::default(),
@@ -66,7 +67,7 @@ fn requests(bytes: &[u8]) -> usize {
         let counted = Arc::clone(&count);
         let served = serve(server, Arc::new(means), move |_request| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async { http::Response::new(Body::default()) }
+            async { http::Response::new(Body::empty()) }
         });
         let driven = async {
             let sent = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], bytes].concat();

@@ -52,7 +52,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let now = clock.now();
     let hour = Duration::from_secs(3600);
     let sessions = Sessions::new(Arc::clone(&sealer), hour, &Limits::default(), clock);
-    let who = ["ana", "bo"].map(|id| Principal::new(PrincipalId::parse(id).expect("an id"), [].into()));
+    let who =
+        ["ana", "bo"].map(|id| Principal::new(PrincipalId::parse(id).expect("an id"), [].into()));
     let server = ServerName::parse("up").expect("a name");
     let call = ["add", "sub"].map(|tool| ItemRequest::bare(&server, RequestOperation::Call, tool));
     let upstream = UpstreamSession { version: ProtocolVersion::V2025June, id: Some("s1".into()) };
@@ -80,7 +81,8 @@ fn edited(sealed: &str, bytes: &[u8]) -> String {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let World { sealer, sessions, now, who: [ana, bo], call: [call, other], session, state } = &*WORLD;
+    let World { sealer, sessions, now, who: [ana, bo], call: [call, other], session, state } =
+        &*WORLD;
     let is_session =
         |text: &str, who, route| bounded(text.len(), |_| sessions.open(text, who, route).is_ok());
     let is_state = |text: &str, who, route, call| {

@@ -63,7 +63,14 @@ struct Reading {
 impl Reading {
     fn new(kind: &'static str) -> Self {
         let absent = || "-".to_owned();
-        Self { kind, method: absent(), id: absent(), name: absent(), arguments: absent(), uri: absent() }
+        Self {
+            kind,
+            method: absent(),
+            id: absent(),
+            name: absent(),
+            arguments: absent(),
+            uri: absent(),
+        }
     }
 
     fn line(&self) -> String {
@@ -91,9 +98,12 @@ fn gateway(text: &[u8]) -> String {
 fn decided(text: &[u8]) -> Option<(Reading, bool, Option<ItemRequest>)> {
     let message = wire::decode(Bytes::copy_from_slice(text), &JsonBounds::MESSAGE).ok()?;
     let (kind, id, method, params) = match &message {
-        Message::Request(request) => {
-            ("request", Some(request.id.clone()), Some(request.method.clone()), request.params.clone())
-        }
+        Message::Request(request) => (
+            "request",
+            Some(request.id.clone()),
+            Some(request.method.clone()),
+            request.params.clone(),
+        ),
         Message::Notification(told) => {
             ("notification", None, Some(told.method.clone()), told.params.clone())
         }
@@ -213,8 +223,9 @@ fn canonical(value: Value<'_>) -> String {
             let mut members: Vec<_> = value.members().collect();
             members.sort_by(|(one, _), (other, _)| one.cmp(other));
             let members = members.into_iter();
-            let members: Vec<_> =
-                members.map(|(key, value)| format!("{}:{}", quoted(&key), canonical(value))).collect();
+            let members: Vec<_> = members
+                .map(|(key, value)| format!("{}:{}", quoted(&key), canonical(value)))
+                .collect();
             format!("{{{}}}", members.join(","))
         }
     }

@@ -244,7 +244,8 @@ fn arguments_that_readers_take_for_others_are_refused() {
     ] {
         for (method, name) in [("tools/call", "add"), ("prompts/get", "p")] {
             let params = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
-            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
             let legacy = outcome(&[], &body);
             let with_meta = params.replacen('{', "{META,", 1);
             let version = ("mcp-protocol-version", "2026-07-28");
@@ -255,7 +256,8 @@ fn arguments_that_readers_take_for_others_are_refused() {
             }
         }
     }
-    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","extra":1e400}}"#;
+    let body =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","extra":1e400}}"#;
     assert!(outcome(&[], body).contains("too large for a double"));
 }
 

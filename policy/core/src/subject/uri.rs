@@ -313,6 +313,12 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether a scheme is special (WHATWG URL, section 3.1): readers fold its hosts, give it a path, and escape `'` in its
+/// queries.
+fn is_special(scheme: &str) -> bool {
+    scheme == "file" || usual_port(scheme).is_some()
+}
+
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
@@ -385,14 +391,19 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
         (None, None) if scheme == "file" => out.push_str("//"),
         (None, None) => {}
     }
-    if path.is_empty() && (usual_port(&scheme).is_some() || scheme == "file") {
+    if path.is_empty() && is_special(&scheme) {
         out.push('/');
     }
     let path_scheme = if scheme == "file" { PathScheme::File } else { PathScheme::Other };
     write_path(path, path_scheme, source, &mut out, &mut plain)?;
     if let Some(query) = query.strip_prefix('?') {
         out.push('?');
+        let from = out.len();
         component(query, UriPart::Query, source, &mut out, &mut plain)?;
+        if is_special(&scheme) && query.contains('\'') {
+            let written = out.split_off(from);
+            out.push_str(&written.replace('\'', "%27"));
+        }
     }
     if source == UriSource::Caller && !is_nfc(&plain) {
         return Err(UriError::Form);
@@ -803,8 +814,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
         out.push_str(scheme);
         out.push(':');
     }
-    let folds = |scheme: &String| usual_port(scheme).is_some() || scheme == "file";
-    let network = scheme.as_ref().is_some_and(folds);
+    let is_special = scheme.as_ref().is_some_and(|scheme| is_special(scheme));
     let in_query = |at: usize| rest.find('?').is_some_and(|query| query < at);
     let mut chars = rest.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -830,7 +840,8 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
             }
             '\\' => return Err(UriError::Slash),
             c if c.is_ascii_control() => return Err(UriError::Hidden),
-            c if at < authority && network => out.push(c.to_ascii_lowercase()),
+            c if at < authority && is_special => out.push(c.to_ascii_lowercase()),
+            '\'' if is_special && in_query(at) => out.push_str("%27"),
             // Brackets are literal only in an IP address of a host.
             '[' | ']' if at < authority => out.push(c),
             '"' | '<' | '>' | '^' | '`' | '|' | '[' | ']' => {

@@ -16,6 +16,8 @@ fn one_resource_has_one_canonical_form() {
         ("file://host", "file://host/"),
         ("file://host?x", "file://host/?x"),
         ("file://", "file:///"),
+        ("https://docs.example/it's?a='b'&c=%27", "https://docs.example/it's?a=%27b%27&c=%27"),
+        ("db://a/b?c='d'", "db://a/b?c='d'"),
         ("file:///srv/a%c3%a9", "file:///srv/a%C3%A9"),
         ("file:///srv/aé", "file:///srv/a%C3%A9"),
         ("file:///srv/a b", "file:///srv/a%20b"),
