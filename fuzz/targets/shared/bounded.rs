@@ -21,7 +21,7 @@ fn thread_time() -> u128 {
 ///
 /// # Panics
 /// When it takes longer than its budget is worth.
-pub fn bounded<T>(bytes: usize, work: impl FnOnce(&WorkBudget) -> T) -> T {
+pub(super) fn bounded<T>(bytes: usize, work: impl FnOnce(&WorkBudget) -> T) -> T {
     let budget = WorkBudget::for_bytes(bytes, USUAL_MOST);
     let started = thread_time();
     let result = work(&budget);

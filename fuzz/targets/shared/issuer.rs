@@ -22,11 +22,11 @@ use policy_core::subject::principal::RequiredProof;
 use serde_json::{Value, json};
 
 /// The time at which everything happens, in seconds since 1970.
-pub const NOW: u64 = 1_800_000_000;
+pub(super) const NOW: u64 = 1_800_000_000;
 /// The identifier of the issuer.
-pub const ISSUER: &str = "https://issuer.example";
+pub(super) const ISSUER: &str = "https://issuer.example";
 /// The resource that tokens must be for, and the URL of every request.
-pub const RESOURCE: &str = "https://gw.example/mcp";
+pub(super) const RESOURCE: &str = "https://gw.example/mcp";
 
 /// Numbers the files of keys.
 static FILES: AtomicUsize = AtomicUsize::new(0);
@@ -46,32 +46,32 @@ impl Clock for Still {
 }
 
 /// Bytes in the alphabet of tokens.
-pub fn encoded(bytes: &[u8]) -> String {
+pub(super) fn encoded(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// A new key for ES256.
-pub fn new_key() -> EcdsaKeyPair {
+pub(super) fn new_key() -> EcdsaKeyPair {
     EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key")
 }
 
 /// The public part of a key.
-pub fn jwk(pair: &EcdsaKeyPair) -> Value {
+pub(super) fn jwk(pair: &EcdsaKeyPair) -> Value {
     let point = pair.public_key().as_ref();
     json!({ "kty": "EC", "crv": "P-256", "x": encoded(&point[1..33]), "y": encoded(&point[33..]) })
 }
 
 /// A token with this header and these claims, whatever they say.
-pub fn signed(pair: &EcdsaKeyPair, header: &str, claims: &str) -> String {
+pub(super) fn signed(pair: &EcdsaKeyPair, header: &str, claims: &str) -> String {
     let text = format!("{}.{}", encoded(header.as_bytes()), encoded(claims.as_bytes()));
     let signature = pair.sign(&SystemRandom::new(), text.as_bytes()).expect("a signature");
     format!("{text}.{}", encoded(signature.as_ref()))
 }
 
 /// What identifies the callers of a gateway.
-pub struct Gate {
+pub(super) struct Gate {
     /// The key of the issuer.
-    pub pair: EcdsaKeyPair,
+    pub(super) pair: EcdsaKeyPair,
     identity: Authenticator,
     resource: ProtectedResource,
     runtime: tokio::runtime::Runtime,
@@ -79,7 +79,7 @@ pub struct Gate {
 
 impl Gate {
     /// A gateway for whose tokens this proof of possession is needed.
-    pub fn new(proof: Option<RequiredProof>) -> Self {
+    pub(super) fn new(proof: Option<RequiredProof>) -> Self {
         let pair = new_key();
         let mut key = jwk(&pair);
         key["kid"] = "k1".into();
@@ -131,13 +131,8 @@ impl Gate {
         Self { pair, identity, resource, runtime }
     }
 
-    /// The public key of the issuer, as a point.
-    pub fn point(&self) -> Vec<u8> {
-        self.pair.public_key().as_ref().to_vec()
-    }
-
     /// Whether the caller of a request with these headers is identified.
-    pub fn accepts(&self, headers: &[(&str, &str)]) -> bool {
+    pub(super) fn accepts(&self, headers: &[(&str, &str)]) -> bool {
         let request = headers.iter().fold(http::Request::post("/mcp"), |request, (name, value)| {
             request.header(*name, *value)
         });

@@ -380,10 +380,10 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
         (Some(authority), usual) => {
             out.push_str("//");
             let host = host(authority, usual, source, &mut plain)?;
-            out.push_str(&if scheme == "file" { file_host(host, source)? } else { host });
             if scheme == "file" && is_unusual_drive(plain.trim_end_matches('/')) {
                 return Err(UriError::Drive);
             }
+            out.push_str(&if scheme == "file" { file_host(host, source)? } else { host });
         }
         (None, Some(_)) => return Err(UriError::Host),
         // RFC 8089: `file:/a` and `file:///a` are the same.
