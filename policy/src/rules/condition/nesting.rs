@@ -11,7 +11,9 @@ pub(super) fn depth(text: &str) -> usize {
         let length = match byte {
             b'"' | b'\'' => match Prefix::before(bytes, at) {
                 Prefix::Other => return usize::MAX,
-                prefix => literal(bytes.get(at..).unwrap_or_default(), prefix == Prefix::Raw),
+                prefix @ (Prefix::Plain | Prefix::Raw) => {
+                    literal(bytes.get(at..).unwrap_or_default(), prefix == Prefix::Raw)
+                }
             },
             b'`' => identifier(bytes.get(at..).unwrap_or_default()),
             b'/' if bytes.get(at + 1) == Some(&b'/') => comment(bytes, at),
