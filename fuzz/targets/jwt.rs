@@ -7,113 +7,23 @@
 #[path = "shared/bounded.rs"]
 mod bounded;
 
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+#[path = "shared/issuer.rs"]
+mod issuer;
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gateway::base::clock::Clock;
-use gateway::base::task::Tasks;
-use gateway::config::quota::Quotas;
-use gateway::config::settings::{self, AuthScheme, IssuerSettings, KeySource, Limits, RouteOauth};
-use gateway::crypto::jwk::Algorithm;
-use gateway::crypto::sealer::Sealer;
-use gateway::identity::resource::{CertificateBinding, ProtectedResource};
-use gateway::identity::{Authenticator, AuthnRequest};
-use gateway::metrics::Metrics;
-use gateway::outbound::environment::Environment;
+use std::sync::LazyLock;
+
+use aws_lc_rs::signature::KeyPair as _;
 use jsonwebtoken::{DecodingKey, Validation};
 use libfuzzer_sys::fuzz_target;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::bounded::bounded;
+use self::issuer::{Gate, ISSUER, NOW, RESOURCE, signed};
 
-const NOW: u64 = 1_800_000_000;
-const ISSUER: &str = "https://issuer.example";
-const RESOURCE: &str = "https://gw.example/mcp";
-
-/// A clock that stands still, so that what is found is found again.
-#[derive(Debug)]
-struct Still(Instant);
-
-impl Clock for Still {
-    fn now(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(NOW)
-    }
-
-    fn instant(&self) -> Instant {
-        self.0
-    }
-}
-
-struct Gate {
-    pair: EcdsaKeyPair,
-    key: DecodingKey,
-    identity: Authenticator,
-    resource: ProtectedResource,
-    runtime: tokio::runtime::Runtime,
-}
-
-static WORLD: LazyLock<Gate> = LazyLock::new(|| {
-    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
-    let point = pair.public_key().as_ref();
-    let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
-    let keys = json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": "k1" }] });
-    let file = std::env::temp_dir().join(format!("portcullis-fuzz-{}.json", std::process::id()));
-    std::fs::write(&file, keys.to_string()).expect("a file");
-    let issuer = IssuerSettings {
-        name: "corp".into(),
-        issuer: ISSUER.into(),
-        keys: KeySource::File(file),
-        algorithms: Algorithm::ALL.to_vec(),
-        untyped: false,
-        clock_skew: Duration::from_secs(30),
-        max_lifetime: Duration::from_secs(3600),
-        refresh: Duration::from_secs(600),
-        cooldown: Duration::from_secs(30),
-        max_stale: Duration::from_secs(3600),
-        claims: settings::ClaimPaths::default(),
-        service: None,
-        introspection: None,
-        way: settings::ConnectionSettings::default(),
-    };
-    let oauth = RouteOauth { issuers: vec![0], ..RouteOauth::default() };
-    let resource = ProtectedResource::new(
-        "https://gw.example",
-        "/mcp",
-        &oauth,
-        std::slice::from_ref(&issuer),
-        CertificateBinding::Unverifiable,
-    );
-    let settings = settings::IdentitySettings {
-        issuers: vec![issuer],
-        ..settings::IdentitySettings::default()
-    };
-    let limits = Limits::default();
-    let world = Environment::new(
-        Arc::new(Still(Instant::now())),
-        limits,
-        Tasks::default(),
-        Arc::new(Metrics::new(UNIX_EPOCH)),
-        Arc::new(Quotas::new(&limits, &[])),
-    );
-    let sealer = Arc::new(Sealer::new(&[vec![7; 32]]).expect("a key of 32 bytes"));
-    let identity =
-        Authenticator::new(&settings, &world, &limits, sealer, None).expect("an identity");
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let key = DecodingKey::from_ec_der(point);
-    Gate { key, pair, identity, resource, runtime }
-});
+static WORLD: LazyLock<Gate> = LazyLock::new(|| Gate::new(None));
 
 fn accepted(token: &str) -> bool {
-    let request = http::Request::post("/mcp").header("authorization", format!("Bearer {token}"));
-    let Ok(request) = request.body(()) else { return false };
-    let (head, ()) = request.into_parts();
-    let asked = AuthnRequest::new(&[AuthScheme::Oauth], &head, Some(&WORLD.resource), None);
-    WORLD.runtime.block_on(WORLD.identity.identify(asked)).is_ok()
+    WORLD.accepts(&[("authorization", &format!("Bearer {token}"))])
 }
 
 /// Whether an independent reader finds this to be a good access token.
@@ -161,7 +71,8 @@ fn is_good_elsewhere(token: &str) -> bool {
     validation.set_required_spec_claims(&["exp", "iss", "aud"]);
     validation.set_issuer(&[ISSUER]);
     validation.set_audience(&[RESOURCE]);
-    jsonwebtoken::decode::<Value>(token, &WORLD.key, &validation).is_ok()
+    let key = DecodingKey::from_ec_der(WORLD.pair.public_key().as_ref());
+    jsonwebtoken::decode::<Value>(token, &key, &validation).is_ok()
 }
 
 fuzz_target!(|input: &str| {
@@ -169,14 +80,13 @@ fuzz_target!(|input: &str| {
         assert!(!bounded(input.len(), |_| accepted(input)), "a token nobody has signed");
         return;
     };
-    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-    let signature = WORLD.pair.sign(&SystemRandom::new(), signed.as_bytes()).expect("a signature");
-    let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
+    let token = signed(&WORLD.pair, header, claims);
+    let (text, _signature) = token.rsplit_once('.').expect("three parts");
     if accepted(&token) {
         assert!(is_good(header, claims), "{header} {claims}");
         assert!(is_good_elsewhere(&token), "{header} {claims}");
         // Not with another signature, and not with none.
-        assert!(!accepted(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode([7; 64]))));
-        assert!(!accepted(&format!("{signed}.")));
+        assert!(!accepted(&format!("{text}.{}", issuer::encoded(&[7; 64]))));
+        assert!(!accepted(&format!("{text}.")));
     }
 });

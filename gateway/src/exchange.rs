@@ -129,6 +129,7 @@ pub use route::{Route, RouteDiscovery};
 pub use selection::SelectionServices;
 pub use selection_report::{NoRanking, RankedTool, RankingQuestion, RankingReport};
 pub use selection_signals::HistoryObserver;
+pub use state::{opens_request_state, sealed_request_state};
 
 /// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);

@@ -36,6 +36,7 @@ mod denials;
 mod deploy;
 mod decoys;
 mod deputy;
+mod differential;
 mod discovery;
 mod discovery_clients;
 mod discovery_limits;

@@ -329,6 +329,9 @@ fn used(
         let plain = verb == RequestOperation::Other;
         return if plain { Ok(ask) } else { Err(Failure::Params("`params` is missing")) };
     };
+    if !wire::has_finite_numbers(params.value()) {
+        return Err(Failure::Params("`params` has a number that is too large for a double"));
+    }
     let document = params.document();
     let spec = MethodSpec::of(verb);
     let place = spec.and_then(|spec| spec.named).map(NamePlace::members);
@@ -346,6 +349,10 @@ fn used(
                 name = value.and_then(Value::as_str);
             }
             "arguments" if takes_arguments && value.is_object() => {
+                // The SDK for TypeScript leaves this member out.
+                if value.get("__proto__").is_some() {
+                    return Err(Failure::Params("`arguments` has a member `__proto__`"));
+                }
                 ask.arguments = Some(value.fragment(&document));
             }
             "arguments" if takes_arguments => {

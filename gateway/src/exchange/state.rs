@@ -149,6 +149,34 @@ impl RequestStateBinding {
     }
 }
 
+/// Seals the state of a call that has to be made again. For the fuzz target of envelopes, as [`opens_request_state`].
+///
+/// # Errors
+/// If no random bytes are available.
+pub fn sealed_request_state(
+    sealer: &Sealer,
+    principal: &Principal,
+    route: &str,
+    call: &ItemRequest,
+    expires: SystemTime,
+) -> Result<String, SealError> {
+    let binding = RequestStateBinding::new(principal, route, call);
+    binding.seal(sealer, &RequestState::Again, expires, Duration::ZERO)
+}
+
+/// Whether `text` is a request state for this call of this caller that has not expired at `now`.
+#[must_use]
+pub fn opens_request_state(
+    sealer: &Sealer,
+    principal: &Principal,
+    route: &str,
+    call: &ItemRequest,
+    text: &str,
+    now: SystemTime,
+) -> bool {
+    RequestStateBinding::new(principal, route, call).open(sealer, text, now).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{RequestState, RequestStateBinding, ServerState};

@@ -301,6 +301,21 @@ fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeE
     }
 }
 
+/// Whether every number in `value` is finite as a double. Of others some readers make infinity, some an error, and the
+/// SDK for Python 1.x makes `null`, which servers take for an argument that was left out.
+///
+/// INVARIANT: the depth of a document is bounded, so the recursion is.
+#[must_use]
+pub fn has_finite_numbers(value: Value<'_>) -> bool {
+    match value.kind() {
+        // Without an exponent, a number within the bounds of a document is finite: a double has up to 309 digits.
+        JsonKind::Number => !value.raw().contains(['e', 'E']) || value.as_f64().is_some(),
+        JsonKind::Array => value.items().all(has_finite_numbers),
+        JsonKind::Object => value.members().all(|(_, member)| has_finite_numbers(member)),
+        JsonKind::Null | JsonKind::Boolean | JsonKind::Plain | JsonKind::Escaped => true,
+    }
+}
+
 /// Whether `object` has a member that a lenient parser would take for one of `known`.
 #[must_use]
 pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {

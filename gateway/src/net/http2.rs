@@ -23,6 +23,8 @@ use futures_util::task::AtomicWaker;
 use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 
+pub use frames::{FrameHeader, frame_headers};
+
 /// The ALPN identifier of HTTP/2 (RFC 9113, section 3.2).
 pub const ALPN: &[u8] = b"h2";
 /// The ALPN identifier of HTTP/1.1.

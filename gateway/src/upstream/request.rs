@@ -289,6 +289,19 @@ pub(super) fn call<'a>(
     Outgoing { name, mirrored, takes: options.takes(), trace, share, ..outgoing }
 }
 
+/// The text in which a call is sent to a server of a revision, on behalf of the gateway itself. It sends nothing:
+/// `tests/differential` compares how the libraries of servers read it.
+#[must_use]
+pub fn call_text(item: &ItemRequest, version: ProtocolVersion) -> Vec<u8> {
+    let upstream_session = UpstreamSession { version, id: None };
+    let speaker = RequestContext {
+        upstream_session: Some(&upstream_session),
+        ..RequestContext::unknown_era()
+    };
+    let outgoing = call(super::FIRST_ID, item, &CallOptions::default(), speaker);
+    outgoing.body.parts().flat_map(|part| part.iter().copied()).collect()
+}
+
 /// Writes the name of the item that a call is about. A task is named by its id, which is among the other members.
 fn name_item(params: &mut Object<'_>, call: &ItemRequest, place: NamePlace) {
     if matches!(call.verb, RequestOperation::Task(_)) {

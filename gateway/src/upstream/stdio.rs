@@ -9,10 +9,9 @@ use std::process::{ExitStatus, Stdio as Pipe};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use policy_core::subject::name::ServerName;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Channel, ChannelShare, ChannelTerms};
 use super::demux::ConnectionScope;
 use super::error::UpstreamError;
+use super::line_framing::{LineError, ROOM, append_flat, read_line};
 use super::message;
 use super::send_queue::QueuedMessage;
 use super::server_identity;
@@ -43,8 +43,6 @@ const GARBAGE: usize = 16;
 const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long a process may take to end after its input was closed, and again after each signal.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait for room to read the rest of a line.
-const ROOM: Duration = Duration::from_secs(5);
 /// The variables that every program inherits from the gateway's environment.
 pub(super) const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
@@ -208,9 +206,6 @@ async fn feed_line(
     message: &QueuedMessage,
     channel: &Channel,
 ) -> WriteOutcome {
-    // A message must not contain line ends. Outside of JSON strings a space is equivalent, and inside they cannot
-    // occur.
-    let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
     let mut line = Vec::with_capacity(AT_ONCE.min(message.body.length()) + 1);
     for part in message.body.parts().flat_map(|part| part.chunks(AT_ONCE)) {
         if line.len() + part.len() > AT_ONCE {
@@ -219,7 +214,7 @@ async fn feed_line(
                 fed => return fed,
             }
         }
-        line.extend(part.iter().map(plain));
+        append_flat(&mut line, part);
     }
     line.push(b'\n');
     feed(stdin, &line, channel).await
@@ -276,13 +271,13 @@ impl OutputReader {
         loop {
             fair.turn().await;
             let line = tokio::select! {
-                line = line(&mut stdout, limit, &mut received) => line,
+                line = read_line(&mut stdout, limit, &mut received) => line,
                 () = channel.over.cancelled() => return,
             };
             let text = match line {
                 Ok(text) => text,
                 Err(why) => {
-                    why.log(&name);
+                    log_end(why, &name);
                     channel.lose();
                     return;
                 }
@@ -346,65 +341,24 @@ fn log_stray(name: &ServerName, server_log: &ServerLog, error: &FromServerError)
     }
 }
 
-/// Why no further line can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LineError {
-    /// The program has closed its output, as it does when it ends. The task that waits for its end reports the
-    /// consequences.
-    Closed,
-    /// The line is longer than a message may be.
-    TooLong,
-    /// The memory budget has no room for the line.
-    NoRoom,
-}
-
-impl LineError {
-    fn log(self, name: &ServerName) {
-        match self {
-            Self::Closed => tracing::info!(
-                event = "program.output_closed", server = %name,
-                "the program closed its output"
-            ),
-            Self::TooLong => {
-                tracing::warn!(
-                    event = "program.line_too_long", server = %name,
-                    "the program wrote a line that is longer than `limits.responseBody`"
-                );
-            }
-            Self::NoRoom => {
-                tracing::warn!(
-                    event = "program.memory_limit", server = %name,
-                    "response memory limit reached while reading a line of the program"
-                );
-            }
+/// Logs why no further line of a program can be read.
+fn log_end(why: LineError, name: &ServerName) {
+    match why {
+        LineError::Closed => tracing::info!(
+            event = "program.output_closed", server = %name,
+            "the program closed its output"
+        ),
+        LineError::TooLong => {
+            tracing::warn!(
+                event = "program.line_too_long", server = %name,
+                "the program wrote a line that is longer than `limits.responseBody`"
+            );
         }
-    }
-}
-
-/// One line without its end. Nothing is read from the program while there is no room for it.
-async fn line(
-    input: &mut (impl AsyncBufRead + Unpin),
-    limit: usize,
-    received: &mut ResponseAccount,
-) -> Result<Bytes, LineError> {
-    let mut text = Vec::new();
-    loop {
-        let buffer = input.fill_buf().await.map_err(|_closed| LineError::Closed)?;
-        if buffer.is_empty() {
-            return if text.is_empty() { Err(LineError::Closed) } else { Ok(text.into()) };
-        }
-        let end = memchr::memchr(b'\n', buffer);
-        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
-        if text.len() + part.len() > limit {
-            return Err(LineError::TooLong);
-        }
-        let room = received.waits(text.len() + part.len(), ROOM).await;
-        room.map_err(|_full| LineError::NoRoom)?;
-        text.extend_from_slice(part);
-        let used = part.len() + usize::from(end.is_some());
-        input.consume(used);
-        if end.is_some() {
-            return Ok(text.into());
+        LineError::NoRoom => {
+            tracing::warn!(
+                event = "program.memory_limit", server = %name,
+                "response memory limit reached while reading a line of the program"
+            );
         }
     }
 }

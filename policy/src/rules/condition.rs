@@ -5,6 +5,7 @@
 //! most [`LOOP_INPUT`] bytes of arguments; more is an error, and an error never grants. The cost of an evaluation is
 //! taken from the budget of its exchange.
 
+mod nesting;
 mod result_type;
 mod syntax;
 
@@ -223,7 +224,7 @@ impl Condition {
         if text.len() > LENGTH {
             return Err(ConditionError::Length(text.len()));
         }
-        if nesting(text) > NESTING {
+        if nesting::depth(text) > NESTING {
             return Err(ConditionError::Nesting);
         }
         let program = Program::compile(text)
@@ -359,23 +360,6 @@ impl Condition {
             Err(error) => Err(EvaluationError::Other(error)),
         }
     }
-}
-
-/// An upper bound on the recursion depth of the parser: open brackets, plus every `?`, `!` and `-` since the last
-/// operand, none of which closes.
-fn nesting(text: &str) -> usize {
-    let (mut brackets, mut chain, mut deepest) = (0_usize, 0_usize, 0_usize);
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => brackets += 1,
-            b')' | b']' | b'}' => brackets = brackets.saturating_sub(1),
-            b'?' | b'!' | b'-' => chain += 1,
-            b'&' | b'|' | b',' => chain = 0,
-            _ => {}
-        }
-        deepest = deepest.max(brackets + chain);
-    }
-    deepest
 }
 
 /// The variables that a loop brings into scope, inside those of the enclosing loops.

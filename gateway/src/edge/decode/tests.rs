@@ -231,6 +231,36 @@ fn era_table() {
 
 /// What becomes of a message of each method: in both eras, with and without the header for its name, and as a
 /// notification.
+/// What the readers of `tests/differential` have read differently.
+#[test]
+fn arguments_that_readers_take_for_others_are_refused() {
+    for (arguments, is_refused) in [
+        (r#"{"a":1e400}"#, true),
+        (r#"{"a":[{"b":-1E+999}]}"#, true),
+        (r#"{"__proto__":{"a":1}}"#, true),
+        (r#"{"__pro\u0074o__":1}"#, true),
+        (r#"{"a":1.7976931348623157e308,"b":1e-400,"c":1E5}"#, false),
+        (r#"{"a":{"__proto__":1},"prototype":1}"#, false),
+    ] {
+        for (method, name) in [("tools/call", "add"), ("prompts/get", "p")] {
+            let params = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            let legacy = outcome(&[], &body);
+            let with_meta = params.replacen('{', "{META,", 1);
+            let version = ("mcp-protocol-version", "2026-07-28");
+            let headers = [version, ("mcp-method", method), ("mcp-name", name)];
+            let modern = outcome(&headers, &body.replace(&params, &with_meta));
+            for seen in [legacy, modern] {
+                assert_eq!(seen.contains("-32602"), is_refused, "{arguments}: {seen}");
+            }
+        }
+    }
+    let body =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","extra":1e400}}"#;
+    assert!(outcome(&[], body).contains("too large for a double"));
+}
+
 #[test]
 fn method_table() {
     const PARAMS: &str = r#""name":"a","uri":"a","taskId":"a","ref":{"type":"ref/prompt","name":"a"},"level":"info","notifications":{},"requestId":1"#;

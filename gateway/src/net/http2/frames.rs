@@ -50,13 +50,16 @@ mod flag {
 }
 
 /// A frame header (RFC 9113, section 4.1).
-#[derive(Clone, Copy, Debug)]
-struct FrameHeader {
-    length: usize,
-    kind: u8,
-    flags: u8,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Length of the payload in bytes.
+    pub length: usize,
+    /// The frame type.
+    pub kind: u8,
+    /// The flags, whose meaning depends on the type.
+    pub flags: u8,
     /// The stream of the frame; 0 for the connection.
-    stream: u32,
+    pub stream: u32,
 }
 
 impl FrameHeader {
@@ -130,6 +133,15 @@ impl FrameParser {
             };
         }
     }
+}
+
+/// The headers of the frames in `pieces`, as a connection parses what a peer sends after the preface.
+pub fn frame_headers<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<FrameHeader> {
+    let (mut parser, mut found) = (FrameParser::after(0), Vec::new());
+    for piece in pieces {
+        parser.look(piece, |head| found.push(head));
+    }
+    found
 }
 
 /// The allowance of a peer for one kind of frame.

@@ -313,6 +313,12 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether a scheme is special (WHATWG URL, section 3.1): readers fold its hosts, give it a path, and escape `'` in its
+/// queries.
+fn is_special(scheme: &str) -> bool {
+    scheme == "file" || usual_port(scheme).is_some()
+}
+
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
@@ -373,10 +379,11 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     match (authority, usual_port(&scheme)) {
         (Some(authority), usual) => {
             out.push_str("//");
-            out.push_str(&host(authority, usual, source, &mut plain)?);
+            let host = host(authority, usual, source, &mut plain)?;
             if scheme == "file" && is_unusual_drive(plain.trim_end_matches('/')) {
                 return Err(UriError::Drive);
             }
+            out.push_str(&if scheme == "file" { file_host(host, source)? } else { host });
         }
         (None, Some(_)) => return Err(UriError::Host),
         // RFC 8089: `file:/a` and `file:///a` are the same.
@@ -384,14 +391,19 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
         (None, None) if scheme == "file" => out.push_str("//"),
         (None, None) => {}
     }
-    if path.is_empty() && usual_port(&scheme).is_some() {
+    if path.is_empty() && is_special(&scheme) {
         out.push('/');
     }
     let path_scheme = if scheme == "file" { PathScheme::File } else { PathScheme::Other };
     write_path(path, path_scheme, source, &mut out, &mut plain)?;
     if let Some(query) = query.strip_prefix('?') {
         out.push('?');
+        let from = out.len();
         component(query, UriPart::Query, source, &mut out, &mut plain)?;
+        if is_special(&scheme) && query.contains('\'') {
+            let written = out.split_off(from);
+            out.push_str(&written.replace('\'', "%27"));
+        }
     }
     if source == UriSource::Caller && !is_nfc(&plain) {
         return Err(UriError::Form);
@@ -524,6 +536,16 @@ fn host(
         return Err(UriError::Host);
     }
     Ok(out.to_ascii_lowercase())
+}
+
+/// The host of a `file:` URI in canonical form. Readers treat it like that of `https:` (WHATWG URL, section 3.5): they
+/// fold its case, convert an address, and encode or fold what is not ASCII.
+fn file_host(host: String, source: UriSource) -> Result<String, UriError> {
+    if source == UriSource::Caller && (host.contains('%') || is_unusual_address(&host)) {
+        return Err(UriError::Host);
+    }
+    // The names of variables have a case.
+    Ok(if host.contains('{') { host } else { host.to_ascii_lowercase() })
 }
 
 /// Whether a host in canonical form ends in a dot, or in a character that IDNA processing maps to a dot (Unicode
@@ -792,7 +814,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
         out.push_str(scheme);
         out.push(':');
     }
-    let network = scheme.as_ref().is_some_and(|scheme| usual_port(scheme).is_some());
+    let is_special = scheme.as_ref().is_some_and(|scheme| is_special(scheme));
     let in_query = |at: usize| rest.find('?').is_some_and(|query| query < at);
     let mut chars = rest.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -818,7 +840,8 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
             }
             '\\' => return Err(UriError::Slash),
             c if c.is_ascii_control() => return Err(UriError::Hidden),
-            c if at < authority && network => out.push(c.to_ascii_lowercase()),
+            c if at < authority && is_special => out.push(c.to_ascii_lowercase()),
+            '\'' if is_special && in_query(at) => out.push_str("%27"),
             // Brackets are literal only in an IP address of a host.
             '[' | ']' if at < authority => out.push(c),
             '"' | '<' | '>' | '^' | '`' | '|' | '[' | ']' => {

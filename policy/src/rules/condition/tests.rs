@@ -179,6 +179,8 @@ fn what_could_cost_too_much_does_not_compile() {
     for deep in ["(", "[", "!", "-", "1 ? 1 : "] {
         assert_eq!(compile(&deep.repeat(200)), ConditionError::Nesting);
     }
+    // A bracket in a string closes nothing.
+    assert_eq!(compile(&r#"(")" + "#.repeat(200)), ConditionError::Nesting);
     Condition::compile("1 == 1 && ".repeat(200).trim_end_matches("&& ")).unwrap();
     Condition::compile("arguments.a.filter(x, x > 1).all(y, y < 9)").unwrap();
 }
