@@ -231,9 +231,14 @@ impl Gateway {
             Ok(()) => self.handle_item(arrived, ask, record, slot).await,
             Err(failure) => {
                 self.note_asked(&ask, &mut record);
+                // A call that is not clear carries what it carries.
+                let honeytokens = self.honeytokens_in(&arrived, &ask).await;
                 let id = arrived.id.clone().unwrap_or(Id::Number(0));
                 match self.journal.open(record) {
-                    Ok(entry) => self.failed_call(entry, &failure, &id),
+                    Ok(mut entry) => {
+                        entry.found(honeytokens);
+                        self.failed_call(entry, &failure, &id)
+                    }
                     Err(error) => arrived.unrecorded(error),
                 }
             }

@@ -10,6 +10,7 @@ mod definitions;
 
 use std::sync::Arc;
 
+use detection::clean::{self, Cleaning};
 use http::Response;
 use json::{Fragment, Value};
 use policy::definition::offer::ItemKind;
@@ -294,7 +295,12 @@ fn read_query(arguments: Option<Value<'_>>, usual: usize) -> Result<FindRequest,
         let long = format!("`query` is longer than {MAX_QUERY_BYTES} bytes");
         return Err(wrong(&long));
     }
-    Ok(FindRequest { query: query.into_owned(), limit })
+    // A value that is split by what nobody sees is read, recorded and sent to services as what it is.
+    let query = clean::text(&query, Cleaning { hidden: true, ..Cleaning::default() });
+    if query.trim().is_empty() {
+        return Err(wrong("`query` is not a text with words"));
+    }
+    Ok(FindRequest { query, limit })
 }
 
 /// The name in a call of `describe_tool`.

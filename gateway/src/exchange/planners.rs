@@ -9,6 +9,7 @@ use detection::inspect::Finding;
 use json::Value;
 use policy::definition::lock::ApprovalState;
 use policy::definition::offer::{Catalog, ItemKind};
+use policy::definition::shadow::looks;
 use policy::engine::message::RequestOperation;
 use policy::engine::pipeline::{Facts, Shown, VisibleReply};
 use policy::flow::guard::FlowClause;
@@ -101,15 +102,39 @@ pub(super) fn is_reviewed(facts: &Facts, server: &ServerName, kind: ItemKind, na
     !is_made || versions.any(|version| version.state == ApprovalState::Approved)
 }
 
+/// Whether a name is that of a tool of discovery for a reader.
+fn looks_like_ours(name: &str) -> bool {
+    let mut ours = DiscoveryTool::ALL.into_iter().map(DiscoveryTool::name);
+    if !name.is_ascii() {
+        let skeleton = looks(name);
+        return ours.any(|own| looks(own) == skeleton);
+    }
+    // Most names are ASCII, and every list compares all of its names.
+    let name = name.trim();
+    ours.any(|own| own.len() == name.len() && name.bytes().map(folded).eq(own.bytes().map(folded)))
+}
+
+/// The ASCII character that stands for those that look like it in a name.
+const fn folded(byte: u8) -> u8 {
+    match byte.to_ascii_lowercase() {
+        b'-' | b'.' | b' ' | b'/' => b'_',
+        b'i' | b'1' | b'|' => b'l',
+        b'0' => b'o',
+        b'5' => b's',
+        other => other,
+    }
+}
+
 impl Route {
-    /// Whether a tool of a server would have the name of a tool of the gateway on a route with discovery.
+    /// Whether a tool of a server would have the name of a tool of the gateway on a route with discovery, or one that looks
+    /// like it.
     fn is_reserved(&self, catalog: &Catalog, name: &str) -> bool {
         let (server, kind) = (catalog.server(), catalog.kind());
         if kind != ItemKind::Tool || self.discovery.is_none() {
             return false;
         }
         let shown = self.naming(server, Arc::default()).show(server, kind, name);
-        shown.is_some_and(|shown| DiscoveryTool::named(&shown).is_some())
+        shown.is_some_and(|shown| looks_like_ours(&shown))
     }
 }
 
@@ -149,4 +174,31 @@ fn is_content(result: &Shown) -> bool {
     let kind = value.get("resultType").and_then(Value::as_str);
     let is_complete = kind.is_none_or(|kind| kind == "complete");
     is_complete && value.get("content").is_some() && value.get("task").is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::looks_like_ours;
+
+    #[test]
+    fn only_what_looks_like_a_tool_of_discovery_is_reserved() {
+        for name in [
+            "find_tools",
+            "call_read_tooI",
+            "FIND_TOOLS",
+            "find-tools",
+            "call-read-tool",
+            "f1nd_t00ls",
+            "describe_tool ",
+            "find_t\u{43e}\u{43e}ls",
+            "\u{ff46}ind_tools",
+        ] {
+            assert!(looks_like_ours(name), "{name}");
+        }
+        for name in
+            ["find_tool", "find_toolsets", "files__find_tools", "call_tool", "finden", "\u{43e}"]
+        {
+            assert!(!looks_like_ours(name), "{name}");
+        }
+    }
 }

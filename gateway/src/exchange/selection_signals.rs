@@ -63,7 +63,9 @@ impl Gateway {
     ) -> SignalSource {
         let servers = route.servers.iter();
         let available = servers.map(|server| (server.name().as_str().into(), server.available()));
-        let history = self.selection.history.map(|settings| CallerHistory {
+        // What an untrusted planner does must not choose what the trusted one is shown first.
+        let settings = self.selection.history.filter(|_| route.planner.is_none());
+        let history = settings.map(|settings| CallerHistory {
             store: Arc::clone(&self.selection_history),
             metrics: Arc::clone(&self.metrics),
             caller: HistoryCaller {

@@ -140,7 +140,7 @@ impl ModelService {
                     outcome = outcome.as_str(), error = %ErrorChain(&error),
                     "the service gave no answer: tools are ranked without it"
                 );
-                if outcome.is_of_service() && self.circuit.failed(now) {
+                if is_of_service(&error) && self.circuit.failed(now) {
                     tracing::warn!(
                         event = "selection.circuit_open",
                         service = self.purpose.as_str(),
@@ -203,6 +203,18 @@ impl ModelService {
             StatusCode::OK => Ok(fetched.body),
             status => Err(FetchError::Status(status.as_u16())),
         }
+    }
+}
+
+/// Whether a failure says that the service cannot be used now. A service refuses single questions with other statuses of
+/// 400 and more, such as those that its filter dislikes: a caller, or a definition, could cause them to keep others from it.
+const fn is_of_service(error: &FetchError) -> bool {
+    match error {
+        FetchError::Status(status) => {
+            !matches!(*status, 400..=499) || matches!(*status, 401 | 403 | 404 | 408 | 429)
+        }
+        FetchError::Late(_) | FetchError::Link(_) | FetchError::Token | FetchError::Url => true,
+        FetchError::Long(_) | FetchError::Answer(_) => false,
     }
 }
 
