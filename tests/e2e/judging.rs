@@ -273,8 +273,6 @@ fn what_is_revoked_while_the_judge_thinks_is_not_answered() {
         });
         assert!(after.len() > 2 && !after.contains(&"delete_file".to_owned()), "{after:?}");
         assert_eq!(judged(&gateway), "answered");
-        let tools = &gateway.last()["listed"];
-        assert!(!tools.to_string().contains("delete_file"), "{tools}");
     }
 }
 

@@ -67,7 +67,9 @@ impl SearchedLists {
             let of_server = present.iter().filter(|(one, _)| one.catalog().server() == server);
             let mut same = of_server.flat_map(|(_, written)| {
                 let items = written.items().iter();
-                items.filter(|one| one.own_name() == item.own_name()).map(|one| (written, one))
+                items
+                    .filter(move |one| one.own_name() == item.own_name())
+                    .map(move |one| (written, one))
             });
             let (now, one) = same.next()?;
             let is_same = one.name() == item.name();

@@ -96,8 +96,8 @@ pub(in crate::config::settings) struct RawSelectionWeights {
     pub(in crate::config::settings) history: Option<f64>,
     /// What a tool loses if its server is not available. Default 0.3.
     pub(in crate::config::settings) available: Option<f64>,
-    /// The place that the judge gave the tool, at most 100. The default is more than scores differ by, so that the order
-    /// of the judge stands. Default 20.
+    /// The place that the judge gave the tool, at most 100. Above 0 the order of the judge stands, whatever the
+    /// scores are. Default 20.
     pub(in crate::config::settings) judged: Option<f64>,
     /// By how much the embedding of the tool is closer to that of the request than the mean of the tools. Default 1.
     pub(in crate::config::settings) embedding: Option<f64>,
