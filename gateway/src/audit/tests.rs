@@ -96,7 +96,7 @@ fn fixture() -> Fixture {
         refusals: RefusalSettings::default(),
         observers: Vec::new(),
     };
-    let metrics = Metrics::new(SystemTime::UNIX_EPOCH);
+    let metrics = Arc::new(Metrics::new(SystemTime::UNIX_EPOCH));
     let journal = Journal::new(parts, Arc::<Hand>::clone(&clock), metrics).unwrap();
     Fixture { clock, journal: Arc::new(journal), held, go, file }
 }
