@@ -114,18 +114,18 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: MemberKey
     }
 }
 
-/// One string, cleaned until another pass changes nothing.
+/// One string, cleaned until another pass changes nothing; empty if that takes more than [`PASSES`].
 #[must_use]
 pub fn text(text: &str, cleaning: Cleaning) -> String {
     let mut now = text.to_owned();
     for _ in 0..PASSES {
         let next = once(&now, cleaning);
         if next == now {
-            break;
+            return now;
         }
         now = next;
     }
-    now
+    if once(&now, cleaning) == now { now } else { String::new() }
 }
 
 fn once(text: &str, cleaning: Cleaning) -> String {

@@ -408,10 +408,11 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     if source == UriSource::Caller && !is_nfc(&plain) {
         return Err(UriError::Form);
     }
-    // An undone escape must not have formed another one.
+    // An undone escape must not have formed another one, nor a scheme.
     let is_escape =
         |rest: &str| rest.get(..2).is_some_and(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
-    if out.split("%25").skip(1).any(is_escape) {
+    let is_begun = |text: &str| text.split_once(':').is_some_and(|(before, _)| is_scheme(before));
+    if out.split("%25").skip(1).any(is_escape) || scheme.is_empty() && is_begun(&out) {
         return Err(UriError::Escaped);
     }
     Ok(out.into())
