@@ -194,7 +194,8 @@ impl Gateway {
         self.inspect(&arrived.caller.principal, bytes, look).await.ok().flatten()
     }
 
-    /// Searches the lists: on this thread if they are in the index and not long, in the offload pool otherwise.
+    /// Searches the lists: on this thread if they are in the index and not long, and no histories of others are asked; in
+    /// the offload pool otherwise.
     async fn searched(
         &self,
         arrived: &DecodedRequest,
@@ -208,7 +209,9 @@ impl Gateway {
         let is_short = count <= MAX_INLINE_TOOLS;
         let places = is_short.then(|| known.places(shown)).flatten();
         let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
-        let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
+        let bytes = if places.is_some() { 0 } else { bytes };
+        let is_inline = places.is_some() && !input.signals.asks_others();
+        let bytes = if is_inline { 0 } else { bytes.max(self.limits.inspected_inline) };
         let lists = shown.to_vec();
         let weights = self.selection.weights;
         let embeddings = self.selection_services.embeddings.clone();
