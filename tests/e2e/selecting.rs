@@ -213,6 +213,10 @@ fn log_of(called: &str, callers: usize) -> String {
         }));
         // What others call, and what the answer did not have, is no use of it.
         log += &common(json!({ "time": time(2), "tool": "archive", "server": "up" }));
+        // Neither is a call that waits for its caller.
+        log += &common(json!({
+            "time": time(2), "tool": "search_notes", "server": "up", "reason": "input-required",
+        }));
         log += &common(json!({ "time": time(3), "tool": called, "server": "up" }));
     }
     log
@@ -234,7 +238,7 @@ fn weights_are_advised_by_a_log_if_the_gain_is_sure() {
     };
     config.identity = (0..6).map(key).collect();
     config.more = "selection: {weights: {words: 3, similarWords: 0.1, direction: 0.1}}".to_owned();
-    let config = config.approved(&folder.path().join("pins.lock"));
+    let mut config = config.approved(&folder.path().join("pins.lock"));
     let file = folder.path().join("audit.jsonl");
     let advised = |log: String| {
         fs::write(&file, log).unwrap();
@@ -270,7 +274,7 @@ fn weights_are_advised_by_a_log_if_the_gain_is_sure() {
     for (log, problem) in [
         (log_of("remove_memo", 4), "the requests are of 4 callers; at least 5 are needed"),
         (
-            log_of("remove_memo", 6).lines().take(60).map(|line| format!("{line}\n")).collect(),
+            log_of("remove_memo", 6).lines().take(80).map(|line| format!("{line}\n")).collect(),
             "20 requests were followed",
         ),
         (log_of("unknown", 6), "nothing is advised: 0 requests"),
@@ -280,4 +284,10 @@ fn weights_are_advised_by_a_log_if_the_gain_is_sure() {
         assert_eq!((code, &*out), (Some(1), ""), "{err}");
         assert!(err.contains(problem), "{problem}: {err}");
     }
+    // A call belongs to a request for as long as the configuration says.
+    fs::write(&file, log_of("remove_memo", 6)).unwrap();
+    config.more = "selection: {history: {window: 2s}}".to_owned();
+    let output = config.tried(&["weights", "--audit", file.to_str().unwrap()]);
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("0 requests were followed"), "{err}");
 }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use clap::Args;
-use gateway::config::settings::Settings;
+use gateway::config::settings::{SelectionSettings, Settings};
 use gateway::control::dry_run::DryRun;
+use gateway::session::selection_history::MAX_OPEN_REQUESTS;
 use json::Value;
 use policy::definition::offer::{CatalogItem, ItemKind};
 use policy_core::subject::name::ServerName;
@@ -28,10 +29,6 @@ use super::policy::recorded_name;
 use super::policy::simulate::{RecordedCaller, caller};
 use super::{audit, complain, print_for_people, say, settings};
 
-/// How long after a request a call belongs to it.
-const WINDOW: Duration = Duration::from_secs(600);
-/// Most requests of one caller that wait for a call.
-const MAX_OPEN: usize = 16;
 /// Most requests that are learned from: the first ones of the log.
 const MAX_REQUESTS: usize = 20_000;
 
@@ -78,8 +75,8 @@ fn advised(weights: &WeightsArgs) -> Result<ExitCode, ExitCode> {
         }
     }
     let learned = learn(&judged, &current).map_err(|little| complain(&too_little(little)))?;
-    let text =
-        told(LoggedCounts { all: uses.requests, different: asked.len() }, &learned, &current);
+    let counts = LoggedCounts { all: uses.requests, different: asked.len() };
+    let text = told(counts, &learned, &settings.selection);
     if !learned.is_gain() {
         print_for_people(&text);
         return Err(complain(
@@ -111,20 +108,21 @@ struct LoggedCounts {
     different: usize,
 }
 
-fn told(counts: LoggedCounts, learned: &LearnedWeights, current: &Weights) -> String {
+fn told(counts: LoggedCounts, learned: &LearnedWeights, configured: &SelectionSettings) -> String {
+    let SelectionSettings { weights: current, window, .. } = configured;
     let measured = |of: Measured| format!("{:.3} ({:.3} to {:.3})", of.mean, of.low, of.high);
     let mut text = String::new();
     let LearnedWeights { requests, callers, before, after, gain, weights } = learned;
     writeln!(
         text,
-        "# {requests} of {} requests were followed by a call within {} min, of {callers} callers.\n\
+        "# {requests} of {} requests were followed by a call within {}, of {callers} callers.\n\
          # {} different requests are among them: the same one again says little more.\n\
          # Mean reciprocal rank of the tool that was used, with intervals at 95 %, on callers whose requests were not used:\n\
          #   words {}, similarWords {}, direction {}: {}\n\
          #   words {}, similarWords {}, direction {}: {}\n\
          #   gain: {}",
         counts.all,
-        WINDOW.as_secs() / 60,
+        humantime::format_duration(*window),
         counts.different,
         current.lexical, current.soft, current.semantic, measured(*before),
         weights.lexical, weights.soft, weights.semantic, measured(*after),
@@ -178,7 +176,9 @@ struct LoggedUses {
 impl LoggedUses {
     fn read(&mut self, record: Value<'_>, settings: &Settings) {
         let text = |name: &str| text(record, name);
-        let is_answered = text("outcome").as_deref() == Some("answered");
+        // A call with a reason waits for its caller, and has not ended.
+        let is_answered =
+            text("outcome").as_deref() == Some("answered") && text("reason").is_none();
         if text("event").as_deref() != Some("exchange") || !is_answered {
             return;
         }
@@ -192,19 +192,27 @@ impl LoggedUses {
         // A principal with another client is another caller, as in the history of the gateway.
         let key = format!("{principal}\0{}", text("client").unwrap_or_default());
         let open = self.open.entry(key.clone()).or_default();
-        open.retain(|open| at.duration_since(open.at).unwrap_or_default() < WINDOW);
         if let Some(query) = text("query") {
             self.requests += 1;
             let tools = record.get("tools").into_iter().flat_map(Value::items);
-            let tools = tools.filter_map(|tool| Some(tool.as_str()?.into_owned())).collect();
-            if open.len() >= MAX_OPEN {
+            let tools: BTreeSet<_> =
+                tools.filter_map(|tool| Some(tool.as_str()?.into_owned())).collect();
+            if tools.is_empty() {
+                return;
+            }
+            if open.len() >= MAX_OPEN_REQUESTS {
                 open.remove(0);
             }
             open.push(OpenRequest { route, query, tools, at });
             return;
         }
         let Some(server) = text("server") else { return };
-        let follows = |open: &OpenRequest| open.route == route && open.tools.contains(&tool);
+        // Both times are those at which the gateway received the requests.
+        let is_soon = |open: &OpenRequest| {
+            at.duration_since(open.at).is_ok_and(|after| after < settings.selection.window)
+        };
+        let follows =
+            |open: &OpenRequest| open.route == route && open.tools.contains(&tool) && is_soon(open);
         let Some(place) = open.iter().rposition(follows) else { return };
         let OpenRequest { query, .. } = open.remove(place);
         let RecordedCaller::Known(principal) = caller(record, settings) else { return };

@@ -1,5 +1,6 @@
 //! Lists of tools with short descriptions, and what lists cost the context of a model.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use json::{Document, JsonBounds};
@@ -108,6 +109,26 @@ impl ShownTools for ServerTools {
         self.bytes
     }
 
+    fn unread(&self) -> usize {
+        let view = self.view.upgrade().filter(|view| !view.has_tokens());
+        let short = self.short.as_ref().and_then(Weak::upgrade);
+        let short = short.filter(|short| !short.has_tokens());
+        let view = view.map_or(0, |view| view.offers().len());
+        view + short.map_or(0, |short| short.offers().len())
+    }
+
+    fn is_same(&self, others: &dyn ShownTools) -> bool {
+        let is_short = |others: &Self| match (&self.short, &others.short) {
+            (Some(one), Some(other)) => one.ptr_eq(other),
+            (None, None) => true,
+            _ => false,
+        };
+        let others = (others as &dyn Any).downcast_ref::<Self>();
+        others.is_some_and(|others| {
+            self.route.ptr_eq(&others.route) && self.view.ptr_eq(&others.view) && is_short(others)
+        })
+    }
+
     fn count(&self) -> Option<ListTokenCount> {
         let (route, view) = (self.route.upgrade()?, self.view.upgrade()?);
         let short = match &self.short {
@@ -128,7 +149,7 @@ impl ShownTools for ServerTools {
 }
 
 /// The gateway's own tools in a list.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct OwnTools {
     discovery: Vec<Vec<u8>>,
     others: Vec<Vec<u8>>,
@@ -137,6 +158,14 @@ struct OwnTools {
 impl ShownTools for OwnTools {
     fn bytes(&self) -> usize {
         self.discovery.iter().chain(&self.others).map(Vec::len).sum()
+    }
+
+    fn unread(&self) -> usize {
+        self.bytes()
+    }
+
+    fn is_same(&self, others: &dyn ShownTools) -> bool {
+        (others as &dyn Any).downcast_ref::<Self>().is_some_and(|others| self == others)
     }
 
     fn count(&self) -> Option<ListTokenCount> {

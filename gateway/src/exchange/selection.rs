@@ -222,8 +222,8 @@ impl Gateway {
         self.inspect(&arrived.caller.principal, bytes, look).await.ok().flatten()
     }
 
-    /// Searches the lists: on this thread if they are in the index, neither is long, and no embeddings are compared; in the
-    /// offload pool otherwise.
+    /// Searches the lists: on this thread if they are in the index, neither is long, no embeddings are compared, and no
+    /// histories of others are asked; in the offload pool otherwise.
     async fn searched(
         &self,
         arrived: &DecodedRequest,
@@ -238,7 +238,9 @@ impl Gateway {
         let is_short = embeddings.is_none() && count.max(known.index().len()) <= MAX_INLINE_TOOLS;
         let places = is_short.then(|| known.places(shown)).flatten();
         let bytes: usize = shown.iter().map(|(_, written)| written.offers().len()).sum();
-        let bytes = if places.is_some() { 0 } else { bytes.max(self.limits.inspected_inline) };
+        let bytes = if places.is_some() { 0 } else { bytes };
+        let is_inline = places.is_some() && !input.signals.asks_others();
+        let bytes = if is_inline { 0 } else { bytes.max(self.limits.inspected_inline) };
         let lists = shown.to_vec();
         let (weights, now) = (self.selection.weights, self.clock.instant());
         let look = move |_: &Policy, _: &Facts, _: &Arc<Principal>, budget: &WorkBudget| {

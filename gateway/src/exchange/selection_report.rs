@@ -94,6 +94,7 @@ impl Gateway {
         let principal = Arc::new(principal);
         let source = self.signal_source_of(&route, &principal, None);
         let weights = self.selection.weights;
+        let least = if source.asks_others() { self.limits.inspected_inline } else { 0 };
         let count: usize = catalogs.iter().map(|one| one.offers().len()).sum();
         let look = move |policy: &Policy, facts: &Facts, who: &Arc<Principal>, _: &WorkBudget| {
             let shows = |server: &ServerName, offer: &CatalogItem| {
@@ -112,7 +113,8 @@ impl Gateway {
             let ranking = index.search(&query, &search, |_| true, known);
             (tools, signals, ranking)
         };
-        let looked = self.inspect(&principal, count.saturating_mul(EACH_TOOL), look).await;
+        let bytes = count.saturating_mul(EACH_TOOL).max(least);
+        let looked = self.inspect(&principal, bytes, look).await;
         let (tools, signals, ranking) =
             looked.map_err(|_refused: OffloadError| NoRanking::Overload)?;
         let ranked = report(&route, &tools, &signals, ranking);

@@ -16,7 +16,7 @@ use super::tool_index::{CallerListing, ListedPlace};
 use super::{DecodedRequest, Gateway, Route};
 use crate::audit::{Observer, Record};
 use crate::base::clock::Clock;
-use crate::config::settings::HistorySettings;
+use crate::config::settings::{HistorySettings, HistorySharing};
 use crate::metrics::Metrics;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::session::SessionKey;
@@ -81,6 +81,12 @@ impl Gateway {
 }
 
 impl SignalSource {
+    /// Whether the histories of others are asked as well, which is no work for threads that serve clients.
+    pub(super) fn asks_others(&self) -> bool {
+        let history = self.history.as_ref();
+        history.is_some_and(|history| history.settings.share_by == HistorySharing::Group)
+    }
+
     /// The signals of tools, which are given by the names of their servers and the names that these use. These are all
     /// tools that the caller may use now: others count for nothing, not even as tools that a request led to.
     pub(super) fn of_names(&self, query: &Query, tools: &[(&str, &str)]) -> Vec<Signals> {
@@ -175,7 +181,8 @@ impl Observer for HistoryObserver {
         else {
             return;
         };
-        let used = RecentUse { server, name, outcome, now: self.clock.instant() };
+        let (started, now) = (record.started, self.clock.instant());
+        let used = RecentUse { server, name, outcome, started, now };
         if self.history.used(&owner(principal), record.session, used) == HistoryStep::Counted {
             let [succeeded, failed, _] = &self.metrics.selection_history;
             match outcome {
@@ -221,7 +228,8 @@ mod tests {
             let request = AnsweredRequest { words: RequestWords::of(query), tools: vec![tool] };
             assert!(store.asked(caller.clone(), request, SETTINGS, now));
             let outcome = UseOutcome::Succeeded;
-            store.used("ana", None, RecentUse { server: "crm", name, outcome, now });
+            let used = RecentUse { server: "crm", name, outcome, started: now, now };
+            store.used("ana", None, used);
         }
         let metrics = Arc::new(Metrics::new(SystemClock.now()));
         let store = Arc::new(store);

@@ -4,7 +4,7 @@
 //! each list. Losing them harms nobody, because a tool is found again. Bounded: names of one list, lists and bytes in all,
 //! and a time without use. When there are too many, the caller that has the most loses those that were unused for longest.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use super::flow_store::FlowPart;
 
 /// Estimated bytes of a name besides its text.
 const EACH_NAME: usize = 32;
-/// Estimated bytes of a list besides its names and the text of its key.
-const EACH_LIST: usize = 256;
+/// Estimated bytes of a list besides its names and the texts of its key.
+const EACH_LIST: usize = 512;
+/// How often the name of the caller of a list is in memory.
+const CALLER_COPIES: usize = 4;
 
 /// Whose list it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,9 +49,20 @@ struct LoadedList {
     used: Instant,
 }
 
+/// The lists of one caller.
+#[derive(Debug, Default)]
+struct CallerLists {
+    keys: HashSet<LoadKey>,
+    bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct LoadTable {
     lists: HashMap<LoadKey, LoadedList>,
+    /// The same lists by caller.
+    callers: HashMap<Box<str>, CallerLists>,
+    /// The callers by the bytes of their lists, so that the one with the most is found without a look at all lists.
+    sizes: BTreeSet<(usize, Box<str>)>,
     /// Who is told that a list has changed. Each entry has a listener, whose number is bounded like that of streams.
     listeners: HashMap<LoadKey, watch::Sender<()>>,
     bytes: usize,
@@ -81,17 +94,17 @@ impl LoadedTools {
             if table.lists.len() >= self.bounds.lists {
                 table.make_room();
             }
-            let bytes = EACH_LIST + key.route.len() + key.caller.len();
-            table.bytes += bytes;
+            let bytes = EACH_LIST + key.route.len() + CALLER_COPIES * key.caller.len();
             let list = LoadedList { names: VecDeque::new(), bytes, used: now };
             table.lists.insert(key.clone(), list);
+            table.resize(key, 0, bytes);
         }
-        let LoadTable { lists, bytes, .. } = &mut *table;
         // INVARIANT: it was added above if it was missing.
-        let Some(list) = lists.get_mut(key) else { return false };
-        let before = *bytes - list.bytes;
+        let Some(list) = table.lists.get_mut(key) else { return false };
+        let before = list.bytes;
         let is_changed = list.add(found, most, now);
-        *bytes = before + list.bytes;
+        let after = list.bytes;
+        table.resize(key, before, after);
         while table.bytes > self.bounds.bytes && !table.lists.is_empty() {
             table.make_room();
         }
@@ -186,8 +199,29 @@ impl LoadTable {
 
     fn remove(&mut self, key: &LoadKey) {
         if let Some(list) = self.lists.remove(key) {
-            self.bytes -= list.bytes;
+            self.resize(key, list.bytes, 0);
             self.tell(key);
+        }
+    }
+
+    /// Notes that a list takes `after` bytes, 0 if it is gone, and took `before`, 0 if it is new.
+    fn resize(&mut self, key: &LoadKey, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        self.bytes = self.bytes - before + after;
+        let mut lists = self.callers.remove(&key.caller).unwrap_or_default();
+        self.sizes.remove(&(lists.bytes, key.caller.clone()));
+        lists.bytes = lists.bytes - before + after;
+        if before == 0 {
+            lists.keys.insert(key.clone());
+        }
+        if after == 0 {
+            lists.keys.remove(key);
+        }
+        if !lists.keys.is_empty() {
+            self.sizes.insert((lists.bytes, key.caller.clone()));
+            self.callers.insert(key.caller.clone(), lists);
         }
     }
 
@@ -200,14 +234,10 @@ impl LoadTable {
 
     /// Drops an eighth of the lists of the caller whose lists take the most, those that were unused for longest.
     fn make_room(&mut self) {
-        let mut callers: HashMap<&str, usize> = HashMap::new();
-        for (key, list) in &self.lists {
-            *callers.entry(&key.caller).or_default() += list.bytes;
-        }
-        let most = callers.into_iter().max_by_key(|(caller, bytes)| (*bytes, *caller));
-        let Some(caller) = most.map(|(caller, _)| Box::<str>::from(caller)) else { return };
-        let own = self.lists.iter().filter(|(key, _)| key.caller == caller);
-        let mut own: Vec<_> = own.map(|(key, list)| (list.used, key.clone())).collect();
+        let most = self.sizes.last().and_then(|(_, caller)| self.callers.get(caller));
+        let Some(most) = most else { return };
+        let used = |key: &LoadKey| self.lists.get(key).map(|list| list.used);
+        let mut own: Vec<_> = most.keys.iter().map(|key| (used(key), key.clone())).collect();
         own.sort_by_key(|(used, _)| *used);
         let dropped = own.len().div_ceil(8);
         own.iter().take(dropped).for_each(|(_, key)| self.remove(key));
@@ -297,6 +327,7 @@ mod tests {
         store.sweep(later + IDLE);
         let table = store.table();
         assert!(table.lists.is_empty() && table.bytes == 0);
+        assert!(table.callers.is_empty() && table.sizes.is_empty());
     }
 
     #[test]
@@ -332,5 +363,9 @@ mod tests {
         small.load(&key("bob", 1), long, 100, now);
         let table = small.table();
         assert!(table.bytes <= 4096 && table.lists.contains_key(&key("ana", 1)));
+        // What is known of callers is what their lists have.
+        let sizes: usize = table.sizes.iter().map(|(bytes, _)| bytes).sum();
+        let keys: usize = table.callers.values().map(|lists| lists.keys.len()).sum();
+        assert_eq!((sizes, keys), (table.bytes, table.lists.len()));
     }
 }

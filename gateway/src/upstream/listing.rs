@@ -160,6 +160,12 @@ impl ShortList {
         self.places.get(index).map_or_else(Bytes::new, |place| part(&self.offers, place))
     }
 
+    /// Whether the tokens of the definitions were counted before.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        self.tokens.get().is_some()
+    }
+
     /// How many tokens each definition takes in the context of a model. Computed once, and not for threads that serve
     /// clients.
     #[must_use]
@@ -229,6 +235,12 @@ impl RenderedView {
     #[must_use]
     pub fn definition(&self, item: &RenderedItem) -> Bytes {
         part(&self.offers, &item.place)
+    }
+
+    /// Whether the tokens of the definitions were counted before.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        self.tokens.get().is_some()
     }
 
     /// How many tokens each definition takes in the context of a model. Computed once, and not for threads that serve

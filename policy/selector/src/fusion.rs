@@ -41,6 +41,9 @@ impl Default for Signals {
     }
 }
 
+/// The most that a score may count, except the place of a judge. More would leave nothing of the other scores.
+pub const MOST_WEIGHT: f32 = 10.0;
+
 /// What each score counts in the fused one. The defaults of the first three were chosen on the development data; see
 /// `docs/discovery.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fusion::{RelativeScores, Weights};
+use crate::fusion::{MOST_WEIGHT, RelativeScores, Weights};
 
 /// Fewest requests from which something is concluded.
 pub const LEAST_REQUESTS: usize = 50;
@@ -67,10 +67,13 @@ impl WordWeights {
         mean(requests.iter().map(|request| self.reciprocal_rank(request)))
     }
 
-    /// The same in proportion, with the sum of `other`: the scores of words count as much against the others as before.
+    /// The same in proportion, with the sum of `other`: the scores of words count as much against the others as before, but
+    /// none more than it may.
     fn scaled_to(self, other: Self) -> Self {
         let sum = |one: Self| one.0.iter().sum::<f32>();
         let factor = if sum(self) > 0.0 { sum(other) / sum(self) } else { 1.0 };
+        let largest = self.0.into_iter().fold(0.0, f32::max);
+        let factor = if largest > 0.0 { factor.min(MOST_WEIGHT / largest) } else { factor };
         Self(self.0.map(|weight| (weight * factor * 100.0).round() / 100.0))
     }
 
@@ -233,7 +236,7 @@ const fn count(number: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{JudgedRequest, LEAST_CALLERS, LEAST_REQUESTS, TooLittle, learn};
-    use crate::fusion::{RelativeScores, Weights};
+    use crate::fusion::{MOST_WEIGHT, RelativeScores, Weights};
 
     fn scores(words: f32, similar_words: f32, direction: f32) -> RelativeScores {
         RelativeScores { words, similar_words, direction }
@@ -269,6 +272,13 @@ mod tests {
         assert_eq!((new.history, new.close), (old.history, old.close));
         let again = learn(&requests(80, 8, |_| true), &old).unwrap();
         assert_eq!(learned, again, "it is deterministic");
+        // Weights that count much already do not become more than a configuration may have.
+        let much = Weights { lexical: 10.0, soft: 10.0, semantic: 5.0, ..old };
+        let Weights { lexical, soft, semantic, .. } =
+            learn(&requests(80, 8, |_| true), &much).unwrap().weights;
+        assert!(semantic > lexical && semantic > soft, "{lexical} {soft} {semantic}");
+        let most = lexical.max(soft).max(semantic);
+        assert!(most <= MOST_WEIGHT, "{most}");
     }
 
     #[test]

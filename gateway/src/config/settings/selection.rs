@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use selector::fusion::Weights;
+use selector::fusion::{MOST_WEIGHT, Weights};
 
 use super::compiler::SettingsCompiler;
 use super::raw::{
@@ -24,11 +24,9 @@ const ENTRIES_RANGE: RangeInclusive<usize> = 1..=1000;
 /// The usual number of principals of which something is kept.
 const PRINCIPALS: usize = 1000;
 const PRINCIPALS_RANGE: RangeInclusive<usize> = 1..=100_000;
-/// Most uses of all principals: about 300 MB, all of which are looked at every few seconds.
+/// Most uses of all principals: about 300 MB. Requests that wait for calls are beside them, at most 3 KB of a principal.
 const MOST_USES: usize = 1_000_000;
 
-/// The most that a score counts. More would leave nothing of the other scores.
-const MOST_WEIGHT: f64 = 10.0;
 /// The most that the place of a judge counts: with its default nothing is left of the other scores already.
 const MOST_JUDGED: f64 = 100.0;
 /// The largest difference between tools that are called close.
@@ -41,6 +39,8 @@ pub struct SelectionSettings {
     pub weights: Weights,
     /// What is remembered of requests and calls; `None` for nothing.
     pub history: Option<HistorySettings>,
+    /// How long after a request a call belongs to it, whether anything is remembered or only recorded.
+    pub window: Duration,
     /// What records have of requests.
     pub record: RequestRecording,
     /// The judge that orders the first tools of an answer, if there is one.
@@ -66,16 +66,18 @@ pub struct HistorySettings {
 
 impl SettingsCompiler<'_> {
     pub(super) fn selection(&mut self, raw: RawSelection) -> SelectionSettings {
+        let history = self.selection_history(&raw.history);
         SelectionSettings {
             weights: self.selection_weights(&raw.weights),
-            history: self.selection_history(&raw.history),
+            history: (raw.history.mode == RawHistoryMode::On).then_some(history),
+            window: history.window,
             record: raw.history.record,
             judge: self.judge(raw.judge),
             embeddings: self.embeddings(raw.embeddings),
         }
     }
 
-    fn selection_history(&mut self, raw: &RawSelectionHistory) -> Option<HistorySettings> {
+    fn selection_history(&mut self, raw: &RawSelectionHistory) -> HistorySettings {
         let at = |key: &str| format!("/selection/history/{key}");
         let (usual, most) = HALF_LIFE;
         let half_life = self.time_within(&at("halfLife"), raw.half_life.as_deref(), usual, most);
@@ -105,7 +107,7 @@ impl SettingsCompiler<'_> {
             let message = format!("`entries` of so many `principals` are more than {MOST_USES}");
             self.report(&at("principals"), message, "give one of them less");
         }
-        (raw.mode == RawHistoryMode::On).then_some(settings)
+        settings
     }
 
     fn selection_weights(&mut self, raw: &RawSelectionWeights) -> Weights {
@@ -121,14 +123,15 @@ impl SettingsCompiler<'_> {
             let written = written as f32;
             written
         };
+        let most = f64::from(MOST_WEIGHT);
         let weights = Weights {
-            lexical: weight("words", raw.words, MOST_WEIGHT, usual.lexical),
-            soft: weight("similarWords", raw.similar_words, MOST_WEIGHT, usual.soft),
-            semantic: weight("direction", raw.direction, MOST_WEIGHT, usual.semantic),
-            history: weight("history", raw.history, MOST_WEIGHT, usual.history),
-            available: weight("available", raw.available, MOST_WEIGHT, usual.available),
+            lexical: weight("words", raw.words, most, usual.lexical),
+            soft: weight("similarWords", raw.similar_words, most, usual.soft),
+            semantic: weight("direction", raw.direction, most, usual.semantic),
+            history: weight("history", raw.history, most, usual.history),
+            available: weight("available", raw.available, most, usual.available),
             judged: weight("judged", raw.judged, MOST_JUDGED, usual.judged),
-            embedding: weight("embedding", raw.embedding, MOST_WEIGHT, usual.embedding),
+            embedding: weight("embedding", raw.embedding, most, usual.embedding),
             close: weight("close", raw.close, MOST_CLOSE, usual.close),
         };
         if weights.lexical + weights.soft + weights.semantic <= 0.0 {

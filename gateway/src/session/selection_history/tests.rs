@@ -7,8 +7,9 @@ use selector::model::Model;
 use selector::query::Query;
 
 use super::{
-    AnsweredRequest, HistoryCaller, HistoryStep, HistoryTool, MAX_OPEN_REQUESTS, RecentUse,
-    SelectionHistory, UseOutcome,
+    AnsweredRequest, HistoryCaller, HistoryStep, HistoryTool, MAX_CLIENTS, MAX_MEMBERS,
+    MAX_OPEN_REQUESTS, MAX_OPEN_TOOLS, RecentUse, SHARDS, SWEPT_SHARDS, SelectionHistory,
+    UseOutcome,
 };
 use crate::base::clock::{Clock as _, SystemClock};
 use crate::config::settings::{HistorySettings, HistorySharing};
@@ -61,7 +62,26 @@ impl Told {
 
     fn calls(&self, who: &str, name: &str, outcome: UseOutcome, at: Duration) -> HistoryStep {
         let now = self.start + at;
-        self.history.used(who, None, RecentUse { server: "crm", name, outcome, now })
+        self.history.used(who, None, RecentUse { server: "crm", name, outcome, started: now, now })
+    }
+
+    /// A call of `refund` that succeeds, from a time to another one.
+    fn takes(&self, from: Duration, until: Duration) -> HistoryStep {
+        let [started, now] = [from, until].map(|at| self.start + at);
+        let (server, name, outcome) = ("crm", "refund", UseOutcome::Succeeded);
+        self.history.used("ana", None, RecentUse { server, name, outcome, started, now })
+    }
+
+    /// Asks for a tool and calls it.
+    fn uses(&self, who: &str, at: Duration) {
+        assert!(self.asks(who, "refund a customer", &["refund"], at), "{who}");
+        self.calls(who, "refund", UseOutcome::Succeeded, at);
+    }
+
+    fn sweep(&self, at: Duration) {
+        for _ in 0..SHARDS / SWEPT_SHARDS {
+            self.history.sweep(self.start + at);
+        }
     }
 
     fn counts(&self, who: &str, request: &str, name: &str, at: Duration) -> UseCounts {
@@ -84,6 +104,7 @@ fn a_call_counts_for_the_request_that_it_follows_and_fades() {
         server: "crm",
         name: "refund",
         outcome: UseOutcome::Succeeded,
+        started: told.start + soon,
         now: told.start + soon,
     };
     assert_eq!(told.history.used("ana", Some([7; 16]), used), HistoryStep::Unasked);
@@ -97,7 +118,7 @@ fn a_call_counts_for_the_request_that_it_follows_and_fades() {
     assert!(told.counts("ana", "send a mail", "refund", soon).all() < f32::EPSILON);
     assert!(told.counts("bob", "refund a customer", "refund", soon).all() < f32::EPSILON);
     assert_eq!(told.calls("ana", "find", UseOutcome::Failed, HOUR), HistoryStep::Unasked);
-    told.history.sweep(told.start + HOUR * 10);
+    told.sweep(HOUR * 10);
     assert!(told.history.is_empty(), "what counts nothing is forgotten");
 }
 
@@ -110,8 +131,8 @@ fn everything_has_a_bound_and_nobody_takes_the_room_of_another() {
         told.calls("ana", "refund", UseOutcome::Succeeded, at(n));
     }
     let (open, uses) = {
-        let principals = told.history.principals();
-        let ana = principals.get("ana").unwrap();
+        let shard = told.history.shard("ana");
+        let ana = shard.get("ana").unwrap();
         (ana.open.len(), ana.uses.len())
     };
     assert!(open <= MAX_OPEN_REQUESTS && uses == SETTINGS.entries, "{open} {uses}");
@@ -146,6 +167,87 @@ fn a_group_says_something_if_enough_members_do_and_only_where_it_is_shared() {
     other.groups = [GroupName::parse("ops").unwrap()].into();
     assert!(told.history.similar(&other, &words, GROUPS, told.start).is_empty());
     assert!(told.history.similar(&caller("ana"), &words, SETTINGS, told.start).is_empty());
+}
+
+#[test]
+fn a_member_counts_once_and_those_without_similar_uses_take_no_place() {
+    let (mut told, zero) = (Told::new(GROUPS), Duration::ZERO);
+    told.settings.principals = 1000;
+    let mut ana = caller("ana");
+    let ops = GroupName::parse("ops").unwrap();
+    ana.groups.insert(ops.clone());
+    let in_both = |who: &str| {
+        told.uses(who, zero);
+        let mut caller = caller(who);
+        caller.groups.insert(ops.clone());
+        let request = AnsweredRequest { words: words("send a mail"), tools: vec![tool("mail")] };
+        assert!(told.history.asked(caller, request, told.settings, told.start));
+    };
+    // Two members in both groups, one of them with two clients, and the caller with another client.
+    for who in ["bob", "carl\0one", "carl\0two", "ana\0other"] {
+        in_both(who);
+    }
+    let counted = || {
+        let words = words("refund a customer");
+        let found = told.history.similar(&ana, &words, told.settings, told.start);
+        found.get(&tool("refund")).copied().unwrap_or_default().succeeded
+    };
+    assert!(counted().abs() < f32::EPSILON, "{}", counted());
+    // Many who used something else come before the third by name.
+    for n in 0..2 * MAX_MEMBERS {
+        let who = format!("c{n}");
+        told.asks(&who, "send a mail", &["mail"], zero);
+        told.calls(&who, "mail", UseOutcome::Succeeded, zero);
+    }
+    in_both("dora");
+    assert!((counted() - 3.0).abs() < 0.01, "{}", counted());
+    for n in 0..2 * MAX_MEMBERS {
+        told.uses(&format!("e{n:03}"), zero);
+    }
+    let most: f32 = (0..MAX_MEMBERS).map(|_| 1.0).sum();
+    assert!((counted() - most).abs() < 0.01, "{}", counted());
+    told.sweep(HOUR * 20);
+    assert!(told.history.is_empty() && told.history.members().is_empty());
+}
+
+#[test]
+fn a_call_belongs_to_a_request_by_when_it_began() {
+    let (told, at) = (Told::new(SETTINGS), Duration::from_secs);
+    let asked = |time| assert!(told.asks("ana", "refund a customer", &["refund"], at(time)));
+    asked(10);
+    assert_eq!(told.takes(at(5), at(20)), HistoryStep::Unasked, "it began before the request");
+    // It began within the window, and ended after it.
+    told.sweep(at(700));
+    assert_eq!(told.takes(at(600), at(700)), HistoryStep::Counted);
+    asked(1000);
+    assert_eq!(told.takes(at(1600), at(1601)), HistoryStep::Unasked);
+}
+
+#[test]
+fn a_request_without_words_takes_no_place_and_open_tools_and_clients_are_bounded() {
+    let (mut told, zero) = (Told::new(SETTINGS), Duration::ZERO);
+    assert!(told.asks("ana", "of the", &["refund"], zero) && told.history.is_empty());
+    told.asks("ana", "refund a customer", &["refund"], zero);
+    for _ in 0..2 * MAX_OPEN_REQUESTS {
+        told.asks("ana", "of the", &["refund"], zero);
+        told.asks("ana", "send a mail", &[], zero);
+    }
+    let refund = told.calls("ana", "refund", UseOutcome::Succeeded, zero);
+    assert_eq!(refund, HistoryStep::Counted, "what counts for nothing pushes nothing out");
+    let names: Vec<_> = (0..=MAX_OPEN_TOOLS / 2).map(|n| n.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for request in ["refund a customer", "send a mail", "find an order"] {
+        told.asks("ana", request, &names, zero);
+    }
+    assert_eq!(told.history.shard("ana").get("ana").unwrap().open.len(), 1);
+    told.settings.principals = 100;
+    for n in 1..MAX_CLIENTS {
+        assert!(told.asks(&format!("bob\0{n}"), "refund", &["refund"], zero));
+    }
+    assert!(told.asks("bob", "refund", &["refund"], zero));
+    assert!(!told.asks("bob\0more", "refund", &["refund"], zero), "there is no room");
+    assert!(told.asks("bob\x001", "refund", &["refund"], zero), "it is known already");
+    assert!(told.asks("bob1", "refund", &["refund"], zero), "that is another one");
 }
 
 proptest! {

@@ -69,8 +69,8 @@ pub(in crate::config::settings) struct RawSelectionHistory {
     /// How many uses are kept of each principal, at most 1000. Of more, those that count least are forgotten. Default
     /// 100.
     pub(in crate::config::settings) entries: Option<usize>,
-    /// Of how many principals something is kept, at most 100000, and of all together at most a million uses; over it
-    /// nothing is learned of further ones. Default 1000.
+    /// Of how many principals something is kept, each with its client, at most 100000, and of all together at most a
+    /// million uses; over it nothing is learned of further ones, nor with more than 8 clients of one. Default 1000.
     pub(in crate::config::settings) principals: Option<usize>,
     /// Whose history a request is ranked by: `principal` (default) or `group`.
     pub(in crate::config::settings) share_by: HistorySharing,
