@@ -9,7 +9,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stdout,
     clippy::panic,
     clippy::disallowed_methods,
     reason = "a tool for comparing readers"
@@ -282,7 +281,7 @@ fn loose(value: &serde_json::Value) -> String {
         }
         serde_json::Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            members.sort_by(|(one, _), (other, _)| one.cmp(other));
+            members.sort_by_key(|(key, _)| *key);
             let members = members.into_iter();
             let members: Vec<_> =
                 members.map(|(key, value)| format!("{}:{}", quoted(key), loose(value))).collect();
