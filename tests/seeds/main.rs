@@ -11,7 +11,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    clippy::needless_pass_by_value,
+    clippy::duplicate_mod,
     reason = "the fuzz targets are written for a crate of their own"
 )]
 
