@@ -34,12 +34,12 @@ impl Since {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
-    /// It begins now.
+    /// Notes that the step begins now.
     pub(super) fn begin(&self) {
         self.millis.store(self.now(), Ordering::Release);
     }
 
-    /// It has ended.
+    /// Notes that the step has ended.
     pub(super) fn end(&self) {
         self.millis.store(0, Ordering::Release);
     }

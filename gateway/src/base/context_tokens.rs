@@ -4,7 +4,7 @@
 //! first text is counted. The cost is a little more than linear in the length of a text, and a text is counted in pieces of
 //! bounded length, so that nobody can choose a text that costs more.
 
-/// The vocabulary.
+/// The name of the vocabulary that texts are counted with.
 const VOCABULARY: &str = "o200k_base";
 /// Longest piece of a text that is counted at once, in bytes. Where a longer text is divided, a word may count as one more.
 const MAX_PIECE: usize = 64 * 1024;

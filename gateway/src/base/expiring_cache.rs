@@ -11,7 +11,7 @@ pub type CacheKey = [u8; 32];
 /// Bounds of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheBounds {
-    /// Most entries.
+    /// The maximum number of entries.
     pub entries: usize,
     /// Most bytes of all values, as their owners count them.
     pub bytes: usize,
@@ -45,7 +45,7 @@ impl<V> fmt::Debug for ExpiringCache<V> {
 }
 
 impl<V: Clone> ExpiringCache<V> {
-    /// An empty cache.
+    /// An empty cache with these bounds.
     #[must_use]
     pub fn new(bounds: CacheBounds) -> Self {
         let state = CacheState { entries: HashMap::new(), ages: VecDeque::new(), bytes: 0 };

@@ -21,7 +21,7 @@ pub enum DescribedRoute<'a> {
 }
 
 impl Gateway {
-    /// Answers with the metadata of a route. The exchange is recorded whatever the answer is.
+    /// Answers with the metadata of a route. The exchange is recorded with every answer.
     pub fn describe(
         &self,
         admission: &Admission,

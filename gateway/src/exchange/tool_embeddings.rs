@@ -150,7 +150,7 @@ impl ToolEmbeddings {
             let is_done = match self.made(&texts).await {
                 Ok(made) => {
                     let keys = batch.into_iter().map(|(key, _)| key);
-                    keys.zip(made).for_each(|(key, one)| self.keep(key, one));
+                    keys.zip(made).for_each(|(key, one)| self.keep(key, &one));
                     true
                 }
                 Err(outcome) if outcome.is_of_network() => false,
@@ -177,7 +177,7 @@ impl ToolEmbeddings {
             match self.made(&[text]).await {
                 Ok(made) => {
                     is_any_taken = true;
-                    made.into_iter().for_each(|one| self.keep(key, one));
+                    made.iter().for_each(|one| self.keep(key, one));
                 }
                 Err(outcome) if outcome.is_of_network() => return false,
                 Err(outcome) => refused.push((key, outcome)),
@@ -202,7 +202,7 @@ impl ToolEmbeddings {
 
     /// Keeps an embedding that has no angle to any other, so that the text is not sent again.
     fn mark(&self, key: CacheKey) {
-        self.keep(key, Arc::from([]));
+        self.keep(key, &Arc::from([]));
     }
 
     async fn made(&self, texts: &[String]) -> Result<Vec<Embedding>, SelectionOutcome> {
@@ -227,7 +227,7 @@ impl ToolEmbeddings {
         pending.is_working.then_some(batch)
     }
 
-    fn keep(&self, key: CacheKey, embedding: Embedding) {
+    fn keep(&self, key: CacheKey, embedding: &Embedding) {
         if !self.definitions.keep(key, embedding, self.clock.instant()) {
             tracing::warn!(
                 event = "selection.embeddings_full",
@@ -281,9 +281,9 @@ impl KeptEmbeddings {
     }
 
     /// Keeps an embedding, in the place of unused ones if there is no other room. Returns whether there was any.
-    fn keep(&self, text: CacheKey, numbers: Embedding, now: Instant) -> bool {
-        let has_room = self.insert(text, &numbers, now)
-            || self.forget_unused(now) && self.insert(text, &numbers, now);
+    fn keep(&self, text: CacheKey, numbers: &Embedding, now: Instant) -> bool {
+        let has_room = self.insert(text, numbers, now)
+            || self.forget_unused(now) && self.insert(text, numbers, now);
         let until = if has_room { 0 } else { self.seconds(now).saturating_add(FULL.as_secs()) };
         self.full_until.store(until, Ordering::Relaxed);
         has_room
@@ -365,7 +365,7 @@ mod tests {
         let start = SystemClock.instant();
         let second = Duration::from_secs(1);
         let keeps = |kept: &KeptEmbeddings, n: u8, numbers: usize, at| {
-            kept.keep([n; 32], Arc::from(vec![1.0; numbers]), at)
+            kept.keep([n; 32], &Arc::from(vec![1.0; numbers]), at)
         };
         let has = |kept: &KeptEmbeddings, n: u8| kept.by_text.contains(&[n; 32]);
         // By number, and by bytes.

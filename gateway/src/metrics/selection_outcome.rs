@@ -3,7 +3,7 @@
 /// What came of asking a judge or a service for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionOutcome {
-    /// It answered.
+    /// The service gave a usable answer.
     Answered,
     /// A judge answered that no candidate fits.
     NoneFits,

@@ -1,6 +1,6 @@
 //! A web service with models, in the form of the API of OpenAI, that helps to rank tools.
 //!
-//! What it answers is never needed: whoever asks goes on without it. So a question is given up at once if too many are
+//! An answer is never needed: the search goes on without it. So a question is given up at once if too many are
 //! under way, and a service that keeps failing is left alone for a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,9 +44,9 @@ pub struct ModelService {
 /// What a service is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelPurpose {
-    /// It orders candidates.
+    /// A language model orders candidates.
     Judge,
-    /// It makes embeddings.
+    /// An encoder makes embeddings of texts.
     Embeddings,
 }
 
@@ -251,7 +251,7 @@ impl CircuitState {
 }
 
 impl ServiceCircuit {
-    /// A closed circuit.
+    /// A closed circuit with these bounds.
     #[must_use]
     pub fn new(bounds: CircuitBreaker) -> Self {
         Self { bounds, state: Mutex::default() }

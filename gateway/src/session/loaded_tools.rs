@@ -76,7 +76,7 @@ pub struct LoadedTools {
 }
 
 impl LoadedTools {
-    /// An empty store.
+    /// A store without any lists.
     #[must_use]
     pub fn new(bounds: LoadBounds) -> Self {
         Self { bounds, table: Mutex::default() }

@@ -249,7 +249,7 @@ pub struct RecentUse<'a> {
     pub outcome: UseOutcome,
     /// When it began, which says to which request it belongs.
     pub started: Instant,
-    /// When it ended.
+    /// The instant at which it ended.
     pub now: Instant,
 }
 

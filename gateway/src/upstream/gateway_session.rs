@@ -334,7 +334,7 @@ impl Upstream {
                     () = tasks.halting() => return,
                 };
                 let Ok(message) = message else {
-                    // A server that was restarted has forgotten the session: whoever listens in it must be told.
+                    // A server that was restarted has forgotten the session: its listeners must be told.
                     if stream.is_offered() {
                         upstream.lost(&on_behalf, Some(&upstream_session));
                     }

@@ -1,7 +1,7 @@
 //! How likely a request to an upstream server succeeds now, from how its latest requests ended (control C16). It ranks
 //! tools; it stops no request.
 //!
-//! Only what the circuit breaker counts counts: whether the server itself failed, whatever a caller asked of it. Nothing
+//! Only what the circuit breaker counts counts: whether the server itself failed, for any request of a caller. Nothing
 //! here is locked.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -68,7 +68,7 @@ enum MemberKey {
     Contract,
     /// An object whose members have names in the place of keywords: a parameter can be called `pattern`.
     Names,
-    /// Anything else.
+    /// Any other part of a definition.
     Other,
 }
 

@@ -3,9 +3,9 @@
 /// The scores of a tool for a request, as they are added up: relative to the best tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RelativeScores {
-    /// Shared words.
+    /// The score of shared words.
     pub words: f32,
-    /// Similar words.
+    /// The score of similar words.
     pub similar_words: f32,
     /// The cosine between the directions.
     pub direction: f32,
@@ -59,7 +59,7 @@ pub struct Weights {
     /// What is lost if [`Signals::available`] is 0.
     pub available: f32,
     /// How much [`Signals::judged`] counts. If it is above 0, the order of a judge stands in
-    /// [`crate::index::Index::judged`], whatever the scores are.
+    /// [`crate::index::Index::judged`], for all scores.
     pub judged: f32,
     /// How much [`Scores::embedding`] counts, as far as it is above the mean of the tools that the caller may use.
     pub embedding: f32,
@@ -157,19 +157,19 @@ impl UsualEmbedding {
 /// is that score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScoreParts {
-    /// Of shared words.
+    /// The part of shared words.
     pub words: f32,
-    /// Of similar words.
+    /// The part of similar words.
     pub similar_words: f32,
-    /// Of the direction.
+    /// The part of the direction.
     pub direction: f32,
-    /// Of the embedding.
+    /// The part of the embedding.
     pub embedding: f32,
-    /// Of [`Signals::history`].
+    /// The part of [`Signals::history`].
     pub history: f32,
     /// Of [`Signals::available`]: 0 or less.
     pub available: f32,
-    /// Of [`Signals::judged`].
+    /// The part of [`Signals::judged`].
     pub judged: f32,
 }
 

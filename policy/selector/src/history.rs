@@ -68,7 +68,7 @@ pub struct UseCounts {
 }
 
 impl UseCounts {
-    /// All calls.
+    /// The number of all calls.
     #[must_use]
     pub fn all(self) -> f32 {
         self.succeeded + self.failed
@@ -80,7 +80,7 @@ impl UseCounts {
         Self { succeeded: self.succeeded * factor, failed: self.failed * factor }
     }
 
-    /// Both together.
+    /// The counts of both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { succeeded: self.succeeded + other.succeeded, failed: self.failed + other.failed }

@@ -273,7 +273,7 @@ impl Index {
     }
 
     /// The same answer after a judge has said which of its tools fit, the best one first. It has the tools that it had, and
-    /// no other. Those that the judge names come first, in its order, whatever their scores are; the others follow by their
+    /// no other. Those that the judge names come first, in its order, for all scores; the others follow by their
     /// scores. If [`crate::fusion::Weights::judged`] is not above 0, or the judge names none of the tools, the order stays.
     #[must_use]
     pub fn judged(ranking: Ranking, search: &Search<'_>, order: &[ToolIndex]) -> Ranking {

@@ -26,7 +26,7 @@ const DRAWS: usize = 2000;
 /// A request whose right tool is known.
 #[derive(Clone, Debug)]
 pub struct JudgedRequest {
-    /// Who asked.
+    /// The caller that asked for tools.
     pub caller: String,
     /// The tool that was used.
     pub used: RelativeScores,
@@ -105,11 +105,11 @@ impl WordWeights {
 /// A mean with its interval at 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// The mean.
+    /// The mean over all callers.
     pub mean: f64,
     /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
@@ -124,7 +124,7 @@ pub struct LearnedWeights {
     pub before: Measured,
     /// With the chosen ones.
     pub after: Measured,
-    /// The difference.
+    /// The difference between the two.
     pub gain: Measured,
     /// The weights that were chosen on all requests.
     pub weights: Weights,

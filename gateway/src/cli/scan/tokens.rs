@@ -130,7 +130,7 @@ pub(super) fn human(servers: &[ServerTokens]) -> String {
     out
 }
 
-/// Everything for programs.
+/// All counts as JSON, for programs.
 pub(super) fn as_json(servers: &[ServerTokens]) -> String {
     let tool = |(name, tokens): &(Box<str>, TokenCount)| json!({ "tool": name, "tokens": tokens.own, "shown": tokens.shown });
     let server = |one: &ServerTokens| {

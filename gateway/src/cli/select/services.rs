@@ -63,9 +63,9 @@ pub(super) struct ServiceArgs {
 /// Which services the strategy wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WantedServices {
-    /// The judge alone.
+    /// Only the judge is asked.
     Judge,
-    /// Embeddings alone.
+    /// Only the service for embeddings is asked.
     Embeddings,
     /// Those that there are, and at least one.
     All,

@@ -64,7 +64,7 @@ pub struct ModelServiceSettings {
 /// A language model that orders the first tools of an answer.
 #[derive(Clone, Debug)]
 pub struct JudgeSettings {
-    /// The service.
+    /// The service that runs the language model.
     pub service: ModelServiceSettings,
     /// How many tools are ordered.
     pub candidates: usize,
@@ -77,7 +77,7 @@ pub struct JudgeSettings {
 /// A service that makes embeddings of requests and definitions.
 #[derive(Clone, Debug)]
 pub struct EmbeddingsSettings {
-    /// The service.
+    /// The service that makes embeddings.
     pub service: ModelServiceSettings,
     /// How long embeddings of definitions may take.
     pub batch_timeout: Duration,

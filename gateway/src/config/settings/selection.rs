@@ -58,7 +58,7 @@ pub struct HistorySettings {
     pub window: Duration,
     /// Most uses of one principal.
     pub entries: usize,
-    /// Most principals.
+    /// Most principals of which something is kept.
     pub principals: usize,
     /// Whose history a request is ranked by.
     pub share_by: HistorySharing,

@@ -374,7 +374,7 @@ impl ApprovalStore for FileApprovals {
             return Err(AnswerError::Unrecorded);
         }
         self.memory.answer(id, verdict, now)?;
-        // From here on it is in force, whatever becomes of the file.
+        // From here on it is in force, also if the file is lost.
         if let Err(error) = put(StoredState::Believed(&verdict.state())) {
             log_unkept(&error, "an answer ends with the process");
         }

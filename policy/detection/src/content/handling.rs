@@ -32,7 +32,7 @@ pub enum Handling {
 pub enum PermittedList {
     /// It does not.
     Absent,
-    /// It does, so that whatever is not listed can be acted on.
+    /// It does, so that what is not listed can be acted on.
     Given,
 }
 

@@ -78,9 +78,9 @@ pub(in crate::config::settings) struct RawSelectionHistory {
     pub(in crate::config::settings) record: RequestRecording,
 }
 
-/// What each score counts in the one that tools are ranked by: numbers from 0 to 10, `judged` up to 100 and `close` up to
-/// 1. The defaults of `words`, `similarWords` and `direction` were chosen on requests that the measurements do not have;
-/// `docs/discovery.md` describes the scores.
+/// What each score counts in the one that tools are ranked by: numbers from 0 to 10, up to 100 for `judged` and from 0 to
+/// 1 for `close`. The defaults of `words`, `similarWords` and `direction` were chosen on requests that the measurements do
+/// not have; `docs/discovery.md` describes the scores.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "SelectionWeights")]
