@@ -307,6 +307,11 @@ impl JournalSeed {
     }
 }
 
+/// The same settings for refusals of servers, whose number the configuration bounds.
+const fn of_servers(refusals: settings::RefusalSettings) -> settings::RefusalSettings {
+    settings::RefusalSettings { tracked: usize::MAX, ..refusals }
+}
+
 impl Journal {
     /// Starts a journal: writes a `start` record and a first checkpoint to the sinks.
     ///
@@ -365,11 +370,7 @@ impl Journal {
             lacking: AtomicUsize::new(0),
             scarce: AtomicBool::new(false),
             refusals: RefusalCounters::new(refusals),
-            // Servers are not bounded here: the configuration bounds their number.
-            server_refusals: RefusalCounters::new(settings::RefusalSettings {
-                tracked: usize::MAX,
-                ..refusals
-            }),
+            server_refusals: RefusalCounters::new(of_servers(refusals)),
             turned: Notify::new(),
             observers,
             witness: ArcSwapOption::empty(),

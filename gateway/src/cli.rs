@@ -321,12 +321,15 @@ pub(crate) fn run() -> ExitCode {
         CliCommand::Revocations(revocations) => ops::revocations(&revocations),
         CliCommand::Approvals(approvals) => approvals::run(&approvals),
         CliCommand::Health(health) => ops::health(&health),
-        CliCommand::Canary => {
-            match demo_server::serve(|| SystemClock.now(), DemoTools::Quickstart) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => complain(&format!("the canary has ended: {error}")),
-            }
-        }
+        CliCommand::Canary => canary(),
+    }
+}
+
+/// Serves the tools of the quickstart over standard input and output.
+fn canary() -> ExitCode {
+    match demo_server::serve(|| SystemClock.now(), DemoTools::Quickstart) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&format!("the canary has ended: {error}")),
     }
 }
 

@@ -1043,16 +1043,7 @@ impl PinMonitor {
         {
             return false;
         }
-        let is_of_server = matches!(
-            unfit,
-            None | Some(
-                PinViolation::Identity
-                    | PinViolation::Quarantined
-                    | PinViolation::Inconsistent
-                    | PinViolation::Removed
-            )
-        );
-        let told = !is_of_server && !held.tells(place, digest);
+        let told = unfit.is_some_and(PinViolation::is_of_definition) && !held.tells(place, digest);
         if held.is_restless(server) {
             return self.restless(held, place);
         }

@@ -315,6 +315,7 @@ impl Upstream {
             SandboxDenials::new(name.clone(), plan, server_log, tasks.clone())
         });
         let apps = if server.apps.is_some() { AppUse::Allowed } else { AppUse::Denied };
+        let of_server = limits.response_memory_per_server;
         Ok(Self {
             name,
             protocol: server.protocol,
@@ -348,10 +349,7 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: BoundedMap::new(limits.sessions),
             lists: Arc::clone(&environment.quotas.lists),
-            lists_for_all: Shares::new(
-                limits.response_memory_per_server,
-                limits.response_memory_per_server,
-            ),
+            lists_for_all: Shares::new(of_server, of_server),
             answers: Arc::clone(&environment.quotas.answers),
             capable: CapableCatalogs::new(&server.server_requests, apps),
             gateway_sessions: BoundedMap::new(limits.sessions),

@@ -182,43 +182,19 @@ impl<T> DerefMut for LedgerGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use std::thread;
-    use std::time::{Duration, Instant, SystemTime};
+    use std::time::Duration;
 
     use super::LedgerLock;
-    use crate::base::clock::{Clock, SystemClock};
+    use crate::base::clock::HandClock;
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// A clock that the test sets.
-    #[derive(Debug)]
-    struct Hand(Mutex<Instant>);
-
-    impl Hand {
-        fn new() -> Arc<Self> {
-            Arc::new(Self(Mutex::new(SystemClock.instant())))
-        }
-
-        fn forward(&self, by: Duration) {
-            *self.0.lock().unwrap() += by;
-        }
-    }
-
-    impl Clock for Hand {
-        fn now(&self) -> SystemTime {
-            SystemClock.now()
-        }
-
-        fn instant(&self) -> Instant {
-            *self.0.lock().unwrap()
-        }
-    }
-
     #[test]
     fn who_waits_for_a_holder_that_has_stalled_gives_up_and_gets_the_lock_later() {
-        let clock = Hand::new();
-        let lock = LedgerLock::new(0, Arc::<Hand>::clone(&clock), LIMIT);
+        let clock = HandClock::new();
+        let lock = LedgerLock::new(0, Arc::<HandClock>::clone(&clock), LIMIT);
         let mut held = lock.lock_in_time().unwrap();
         *held += 1;
         clock.forward(LIMIT.checked_sub(Duration::from_millis(1)).unwrap());
@@ -237,7 +213,7 @@ mod tests {
 
     #[test]
     fn threads_take_turns() {
-        let lock = LedgerLock::new(0_u64, Hand::new(), LIMIT);
+        let lock = LedgerLock::new(0_u64, HandClock::new(), LIMIT);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use audit_log::note::NoteSigner;
 use bytes::Bytes;
@@ -14,29 +14,9 @@ use super::sink::AuditSink;
 use super::{
     AuditError, CheckpointPolicy, Journal, JournalParts, SYNC_STALL, SinkSlot, WRITE_STALL,
 };
-use crate::base::clock::{Clock, SystemClock};
+use crate::base::clock::HandClock;
 use crate::config::settings::{RefusalSettings, SpoolOverflow};
 use crate::metrics::Metrics;
-
-/// A clock that the test sets.
-#[derive(Debug)]
-struct Hand(Mutex<Instant>);
-
-impl Hand {
-    fn forward(&self, by: Duration) {
-        *self.0.lock().unwrap() += by;
-    }
-}
-
-impl Clock for Hand {
-    fn now(&self) -> SystemTime {
-        SystemClock.now()
-    }
-
-    fn instant(&self) -> Instant {
-        *self.0.lock().unwrap()
-    }
-}
 
 /// A disk that holds a write of `hold` until it is told to go on, and whose file may not be synced.
 #[derive(Debug)]
@@ -66,7 +46,7 @@ impl AuditSink for Disk {
 
 /// A journal on such a disk, and what controls the disk.
 struct Fixture {
-    clock: Arc<Hand>,
+    clock: Arc<HandClock>,
     journal: Arc<Journal>,
     held: Receiver<()>,
     go: Sender<()>,
@@ -74,7 +54,7 @@ struct Fixture {
 }
 
 fn fixture() -> Fixture {
-    let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
+    let clock = HandClock::new();
     let (held_by, held) = channel();
     let (go, waits) = channel();
     let file = Arc::<Mutex<Option<Arc<File>>>>::default();
@@ -97,7 +77,7 @@ fn fixture() -> Fixture {
         observers: Vec::new(),
     };
     let metrics = Arc::new(Metrics::new(SystemTime::UNIX_EPOCH));
-    let journal = Journal::new(parts, Arc::<Hand>::clone(&clock), metrics).unwrap();
+    let journal = Journal::new(parts, Arc::<HandClock>::clone(&clock), metrics).unwrap();
     Fixture { clock, journal: Arc::new(journal), held, go, file }
 }
 

@@ -27,3 +27,32 @@ impl Clock for SystemClock {
         Instant::now()
     }
 }
+
+/// A clock of which a test sets the monotonic time. The time of day is that of the machine.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct HandClock(std::sync::Mutex<Instant>);
+
+#[cfg(test)]
+impl HandClock {
+    /// A clock that stands at the present.
+    pub(crate) fn new() -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self(std::sync::Mutex::new(SystemClock.instant())))
+    }
+
+    /// Sets the clock ahead.
+    pub(crate) fn forward(&self, by: std::time::Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+#[cfg(test)]
+impl Clock for HandClock {
+    fn now(&self) -> SystemTime {
+        SystemClock.now()
+    }
+
+    fn instant(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+}

@@ -127,36 +127,16 @@ impl Heartbeats {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-    use std::time::{Duration, Instant, SystemTime};
+    use std::sync::Arc;
+    use std::time::Duration;
 
     use super::{Heartbeats, LACK, STALL, lack};
-    use crate::base::clock::{Clock, SystemClock};
-
-    /// A clock that the test sets.
-    #[derive(Debug)]
-    struct Hand(Mutex<Instant>);
-
-    impl Hand {
-        fn forward(&self, by: Duration) {
-            *self.0.lock().unwrap() += by;
-        }
-    }
-
-    impl Clock for Hand {
-        fn now(&self) -> SystemTime {
-            SystemClock.now()
-        }
-
-        fn instant(&self) -> Instant {
-            *self.0.lock().unwrap()
-        }
-    }
+    use crate::base::clock::HandClock;
 
     #[test]
     fn a_worker_that_notes_nothing_for_two_seconds_has_stalled() {
-        let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
-        let beats = Heartbeats::new(2, Arc::<Hand>::clone(&clock));
+        let clock = HandClock::new();
+        let beats = Heartbeats::new(2, Arc::<HandClock>::clone(&clock));
         let moment = Duration::from_millis(1);
         clock.forward(STALL - moment);
         assert!(beats.stalled().is_empty());
@@ -173,8 +153,8 @@ mod tests {
     #[test]
     fn a_process_that_lacks_files_or_threads_for_long_is_starved_until_it_has_them_again() {
         assert_eq!(lack(), None, "this process has both");
-        let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
-        let beats = Heartbeats::new(1, Arc::<Hand>::clone(&clock));
+        let clock = HandClock::new();
+        let beats = Heartbeats::new(1, Arc::<HandClock>::clone(&clock));
         let moment = Duration::from_millis(1);
         beats.note(false);
         assert_eq!(beats.lacking(), None);
@@ -193,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_runtime_that_is_held_notes_nothing_and_goes_on_afterwards() {
-        let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
-        let beats = Heartbeats::new(1, Arc::<Hand>::clone(&clock));
+        let clock = HandClock::new();
+        let beats = Heartbeats::new(1, Arc::<HandClock>::clone(&clock));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let held = async {
             clock.forward(STALL);

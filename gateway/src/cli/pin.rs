@@ -769,19 +769,12 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         OutputFormat::Human => {
             let mut out = String::new();
             for (server, thing, version) in rows {
-                let by = version.by.as_deref().unwrap_or_default();
-                let (state, digest) = (version.state.as_str(), version.digest);
-                let tokens = tokens(&thing, version).map(|tokens| format!("  {tokens} tokens"));
-                let tokens = tokens.unwrap_or_default();
-                writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}{tokens}")
-                    .unwrap_or_default();
+                let of = LockedThing { server, thing: &thing };
                 let count = lock.servers.get(server).map_or(0, |locked| locked.server.len());
+                write_row(&mut out, of, version, tokens(&thing, version));
                 if thing == "server" && count > 1 {
                     writeln!(out, "         one of {count}: a server may say something else of itself in each era")
                         .unwrap_or_default();
-                }
-                if let Some(reason) = version.reason.as_deref() {
-                    writeln!(out, "         reason: {}", in_a_line(reason)).unwrap_or_default();
                 }
                 write_reviews(&mut out, version);
                 if version.state == ApprovalState::Revoked {
@@ -792,19 +785,42 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                 {
                     writeln!(out, "         volatile: {advice}").unwrap_or_default();
                 }
-                if version.state == ApprovalState::Approved
-                    && let Some(unmet) = settings.pins.evaluation.unmet(version)
-                {
-                    let (code, note) = (unmet.code(), unmet.note());
-                    writeln!(out, "         withheld: {code}: {note}; {EVALUATE} evaluates it")
-                        .unwrap_or_default();
-                }
-                let of = LockedThing { server, thing: &thing };
-                write_findings(&mut out, &settings.policy, of, version);
+                write_withholding(&mut out, &settings, of, version);
             }
             Ok(print_for_people(&out))
         }
     }
+}
+
+/// Writes the first line about a version, with its tokens if they are counted.
+fn write_row(
+    out: &mut String,
+    of: LockedThing<'_>,
+    version: &LockedVersion,
+    tokens: Option<usize>,
+) {
+    let LockedThing { server, thing } = of;
+    let by = version.by.as_deref().unwrap_or_default();
+    let (state, digest) = (version.state.as_str(), version.digest);
+    let tokens = tokens.map(|tokens| format!("  {tokens} tokens")).unwrap_or_default();
+    writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}{tokens}").unwrap_or_default();
+}
+
+/// Writes why a version is withheld although it may be approved: for an evaluation, and for findings.
+fn write_withholding(
+    out: &mut String,
+    settings: &Settings,
+    of: LockedThing<'_>,
+    version: &LockedVersion,
+) {
+    if version.state == ApprovalState::Approved
+        && let Some(unmet) = settings.pins.evaluation.unmet(version)
+    {
+        let (code, note) = (unmet.code(), unmet.note());
+        writeln!(out, "         withheld: {code}: {note}; {EVALUATE} evaluates it")
+            .unwrap_or_default();
+    }
+    write_findings(out, &settings.policy, of, version);
 }
 
 /// Writes the findings in a version that withhold it, and those that are in it although it is shown, a line for each.
@@ -844,8 +860,11 @@ fn shown_although<'a>(
     })
 }
 
-/// Writes the accepted findings of a version and its evaluation, a line for each.
+/// Writes the reason that was given for a version, its accepted findings and its evaluation, a line for each.
 fn write_reviews(out: &mut String, version: &LockedVersion) {
+    if let Some(reason) = version.reason.as_deref() {
+        writeln!(out, "         reason: {}", in_a_line(reason)).unwrap_or_default();
+    }
     for one in &version.exceptions {
         let finding = one.finding.name();
         let reason = in_a_line(&one.reason);

@@ -307,6 +307,18 @@ fn completed(params: Option<&Fragment>) -> Result<RequestOperation, Failure> {
     operations.into_iter().find(is_meant).ok_or(neither)
 }
 
+/// Whether all readers take a value for the same arguments.
+fn may_be_arguments(value: Value<'_>) -> Result<(), Failure> {
+    if !value.is_object() {
+        return Err(Failure::Params("`arguments` is not an object"));
+    }
+    // The SDK for TypeScript leaves this member out.
+    if value.get("__proto__").is_some() {
+        return Err(Failure::Params("`arguments` has a member `__proto__`"));
+    }
+    Ok(())
+}
+
 fn used(
     verb: RequestOperation,
     method: &str,
@@ -348,15 +360,9 @@ fn used(
                 let value = inner.map_or(Some(value), |inner| value.get(inner));
                 name = value.and_then(Value::as_str);
             }
-            "arguments" if takes_arguments && value.is_object() => {
-                // The SDK for TypeScript leaves this member out.
-                if value.get("__proto__").is_some() {
-                    return Err(Failure::Params("`arguments` has a member `__proto__`"));
-                }
-                ask.arguments = Some(value.fragment(&document));
-            }
             "arguments" if takes_arguments => {
-                return Err(Failure::Params("`arguments` is not an object"));
+                may_be_arguments(value)?;
+                ask.arguments = Some(value.fragment(&document));
             }
             "inputResponses" if can_ask => {
                 let inputs = value.is_object().then(|| value.fragment(&document));

@@ -175,8 +175,7 @@ impl Gateway {
             searched.keep_listed(&shown, &present.shown);
             missing = present.missing;
         }
-        let renames = arrived.route.renames();
-        let found = FoundTools { missing, ..self.answer_of(&searched, &shown, renames) };
+        let found = FoundTools { missing, ..self.answer_of(&searched, &shown, &arrived.route) };
         if self.selection.record == RequestRecording::Queries {
             let tools = found.tools.iter().map(|tool| tool.name.clone()).collect();
             entry.search = Some(Box::new(RecordedSearch { query: asked, tools }));
@@ -198,7 +197,7 @@ impl Gateway {
         &self,
         searched: &SearchedLists,
         shown: &[CallerListing],
-        renames: bool,
+        route: &Route,
     ) -> FoundTools {
         let SearchedLists { index, places, ranking, .. } = searched;
         let at = |tool: ToolIndex| {
@@ -217,7 +216,7 @@ impl Gateway {
         let close = distinct.filter_map(|one| {
             Some(CloseTool {
                 name: at(one.tool)?.1.name().into(),
-                server: one.server.clone().filter(|_| renames),
+                server: one.server.clone().filter(|_| route.renames()),
                 parameters: one.parameters.clone(),
             })
         });

@@ -82,9 +82,12 @@ impl KnownTool {
     }
 }
 
-fn described(((_, digest), tool): (&ToolKey, &KnownTool)) -> DescribedTool {
-    let signature = Arc::clone(&tool.signature);
-    DescribedTool { signature, definition: *digest, text: tool.text_digest }
+impl KnownTool {
+    /// What the index keeps of it for the answers to searches.
+    fn described(&self, digest: DefinitionDigest) -> DescribedTool {
+        let signature = Arc::clone(&self.signature);
+        DescribedTool { signature, definition: digest, text: self.text_digest }
+    }
 }
 
 /// The definitions, sorted by name and digest, with their index.
@@ -107,10 +110,11 @@ struct DescribedTool {
 impl BuiltIndex {
     fn build(tools: BTreeMap<ToolKey, KnownTool>) -> Self {
         let prepared: Vec<_> = tools.values().map(|tool| (*tool.prepared).clone()).collect();
+        let described = tools.iter().map(|((_, digest), tool)| tool.described(*digest));
         Self {
+            described: described.collect(),
             index: Index::build(Model::built_in(), &prepared),
             places: tools.keys().map(|(_, digest)| *digest).zip(0..).collect(),
-            described: tools.iter().map(described).collect(),
             tools,
         }
     }

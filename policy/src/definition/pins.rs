@@ -80,6 +80,20 @@ impl PinViolation {
         }
     }
 
+    /// Whether it is about the definition that the server offers, and not about the server or what it offers besides.
+    #[must_use]
+    pub const fn is_of_definition(self) -> bool {
+        match self {
+            Self::NotApproved
+            | Self::Changed
+            | Self::Revoked
+            | Self::Unpinnable
+            | Self::Unevaluated
+            | Self::EvaluationFailed => true,
+            Self::Removed | Self::Inconsistent | Self::Quarantined | Self::Identity => false,
+        }
+    }
+
     /// Explains the reason in a few words.
     #[must_use]
     pub const fn note(self) -> &'static str {

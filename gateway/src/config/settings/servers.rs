@@ -63,6 +63,20 @@ fn patterns(texts: &[String]) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text)).collect()
 }
 
+/// What to do about a secret that does not exist on this machine.
+const fn help_for_missing(secret: &SecretRef) -> &'static str {
+    match secret {
+        // Nobody can change the environment of a process that runs.
+        SecretRef::Env(_) => {
+            "set it and restart the gateway with it, or use `fromFile`; `validate --elsewhere` checks a configuration \
+             for another machine"
+        }
+        SecretRef::File(_) | SecretRef::Command(_) => {
+            "put it there; `validate --elsewhere` checks a configuration for another machine"
+        }
+    }
+}
+
 impl SettingsCompiler<'_> {
     /// `routes` decide which servers users have to be told apart from others.
     pub(super) fn servers(
@@ -575,17 +589,7 @@ impl SettingsCompiler<'_> {
                 Err(why) => why,
             };
             let message = format!("secret not found in {place}: {why}");
-            let help = match secret {
-                // Nobody can change the environment of a process that runs.
-                SecretRef::Env(_) => {
-                    "set it and restart the gateway with it, or use `fromFile`; `validate --elsewhere` checks \
-                     a configuration for another machine"
-                }
-                SecretRef::File(_) | SecretRef::Command(_) => {
-                    "put it there; `validate --elsewhere` checks a configuration for another machine"
-                }
-            };
-            self.report(&at, message, help);
+            self.report(&at, message, help_for_missing(&secret));
         }
     }
 

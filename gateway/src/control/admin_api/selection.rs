@@ -35,10 +35,19 @@ const SHAPE: (StatusCode, &str) = (
 const UNKNOWN_PRINCIPAL: &str = "the configuration names no such principal, and the question says no groups, roles or scopes: this is the answer for \
                                  a principal without them";
 
+/// How much an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReportDetail {
+    /// The tools in their order.
+    Order,
+    /// Also what each score is made of, and which tools are close.
+    Scores,
+}
+
 /// What an operator asks.
 struct AskedRanking {
     question: RankingQuestion,
-    explain: bool,
+    detail: ReportDetail,
     /// What the operator may not expect of the answer.
     note: Option<&'static str>,
 }
@@ -50,11 +59,11 @@ pub(super) async fn select(
     RequestText(text): RequestText,
 ) -> Result<JsonText, (StatusCode, &'static str)> {
     let gateway = Arc::clone(&api.live.now().gateway);
-    let AskedRanking { question, explain, note } =
+    let AskedRanking { question, detail, note } =
         asked(text, &gateway.known_callers).ok_or(SHAPE)?;
     match gateway.ranking(question).await {
         Ok(report) => {
-            let mut answer = shown(&report, explain);
+            let mut answer = shown(&report, detail);
             if let (Some(note), Some(members)) = (note, answer.as_object_mut()) {
                 members.insert("note".to_owned(), json!(note));
             }
@@ -74,7 +83,8 @@ fn asked(text: Bytes, callers: &KnownCallers) -> Option<AskedRanking> {
     let document = Document::parse(text, &JsonBounds::MESSAGE).ok()?;
     let root = document.root();
     let mut caller = CallerDescription::default();
-    let (mut route, mut query, mut limit, mut explain) = (None, None, USUAL_LIMIT, false);
+    let (mut route, mut query, mut limit) = (None, None, USUAL_LIMIT);
+    let mut detail = ReportDetail::Order;
     for (key, value) in root.members() {
         match &*key {
             "principal" => caller.id = value.as_str()?.into_owned(),
@@ -88,7 +98,8 @@ fn asked(text: Bytes, callers: &KnownCallers) -> Option<AskedRanking> {
                 let asked = usize::try_from(value.as_i64()?).ok();
                 limit = asked.filter(|asked| (1..=MAX_FOUND_TOOLS).contains(asked))?;
             }
-            "explain" => explain = value.as_bool()?,
+            "explain" if value.as_bool()? => detail = ReportDetail::Scores,
+            "explain" => detail = ReportDetail::Order,
             _ => return None,
         }
     }
@@ -97,7 +108,7 @@ fn asked(text: Bytes, callers: &KnownCallers) -> Option<AskedRanking> {
     let note = (!caller.is_known_or_described(callers)).then_some(UNKNOWN_PRINCIPAL);
     let principal = caller.principal_among(callers).ok()?;
     let question = RankingQuestion { principal, route: route?, query, limit };
-    root.is_object().then_some(AskedRanking { question, explain, note })
+    root.is_object().then_some(AskedRanking { question, detail, note })
 }
 
 fn names(list: Value<'_>) -> Option<Vec<String>> {
@@ -106,22 +117,26 @@ fn names(list: Value<'_>) -> Option<Vec<String>> {
     (list.kind() == JsonKind::Array && names.len() <= MAX_NAMES).then_some(names)
 }
 
-fn shown(report: &RankingReport, explain: bool) -> serde_json::Value {
-    let tools = report.tools.iter().map(|tool| ranked(tool, explain));
+fn shown(report: &RankingReport, detail: ReportDetail) -> serde_json::Value {
+    let tools = report.tools.iter().map(|tool| ranked(tool, detail));
     let mut answer = json!({
         "tools": tools.collect::<Vec<_>>(), "missing": report.missing, "notAsked": report.not_asked,
     });
-    if explain && let Some(members) = answer.as_object_mut() {
+    if detail == ReportDetail::Scores
+        && let Some(members) = answer.as_object_mut()
+    {
         members.insert("close".to_owned(), json!(report.close));
     }
     answer
 }
 
-fn ranked(tool: &RankedTool, explain: bool) -> serde_json::Value {
+fn ranked(tool: &RankedTool, detail: ReportDetail) -> serde_json::Value {
     let RankedTool { name, server, hit, signals } = tool;
     let mut shown = json!({ "name": name, "server": server, "score": hit.score });
     let matched = |one: &WordMatch| json!({ "asked": one.asked, "found": one.found, "similarity": one.similarity });
-    if explain && let Some(members) = shown.as_object_mut() {
+    if detail == ReportDetail::Scores
+        && let Some(members) = shown.as_object_mut()
+    {
         let scores = json!({
             "words": hit.scores.lexical, "similarWords": hit.scores.soft, "direction": hit.scores.semantic,
         });

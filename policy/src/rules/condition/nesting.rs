@@ -12,7 +12,7 @@ pub(super) fn depth(text: &str) -> usize {
             b'"' | b'\'' => match Prefix::before(bytes, at) {
                 Prefix::Other => return usize::MAX,
                 prefix @ (Prefix::Plain | Prefix::Raw) => {
-                    literal(bytes.get(at..).unwrap_or_default(), prefix == Prefix::Raw)
+                    literal(bytes.get(at..).unwrap_or_default(), prefix)
                 }
             },
             b'`' => identifier(bytes.get(at..).unwrap_or_default()),
@@ -77,16 +77,16 @@ fn identifier(rest: &[u8]) -> Option<usize> {
 
 /// Length of the string literal at the beginning of `rest`; `None` if it is none: the lexer then leaves the quote out, and
 /// what follows it counts.
-fn literal(rest: &[u8], is_raw: bool) -> Option<usize> {
+fn literal(rest: &[u8], prefix: Prefix) -> Option<usize> {
     let quote = *rest.first()?;
     let three = [quote; 3];
-    let long = rest.starts_with(&three).then(|| ended(rest, &three, is_raw)).flatten();
-    long.or_else(|| ended(rest, &[quote], is_raw))
+    let long = rest.starts_with(&three).then(|| ended(rest, &three, prefix)).flatten();
+    long.or_else(|| ended(rest, &[quote], prefix))
 }
 
 /// Length of the literal at the beginning of `rest` that `quotes` begins and ends; one quote does not reach over a line
 /// end.
-fn ended(rest: &[u8], quotes: &[u8], is_raw: bool) -> Option<usize> {
+fn ended(rest: &[u8], quotes: &[u8], prefix: Prefix) -> Option<usize> {
     let mut at = quotes.len();
     loop {
         let left = rest.get(at..)?;
@@ -94,7 +94,7 @@ fn ended(rest: &[u8], quotes: &[u8], is_raw: bool) -> Option<usize> {
             return Some(at + quotes.len());
         }
         at += match left.first()? {
-            b'\\' if !is_raw => escape(left)?,
+            b'\\' if prefix != Prefix::Raw => escape(left)?,
             b'\n' | b'\r' if quotes.len() == 1 => return None,
             _ => 1,
         };
