@@ -133,7 +133,7 @@ pub(super) fn is_host(token: &str) -> bool {
 enum HostPlace {
     /// In a URL with a scheme.
     Url,
-    /// In other text.
+    /// Within another text.
     Text,
 }
 
