@@ -60,7 +60,8 @@ impl Gateway {
         });
     }
 
-    /// Notes what a list of tools has, so that it is counted when metrics are read.
+    /// Notes what a list of tools has, so that it is counted when metrics are read. A list that the route has shown before
+    /// is not noted again, so that showing it takes no lock.
     pub(super) fn note_list_tokens(
         &self,
         route: &Arc<Route>,
@@ -68,7 +69,13 @@ impl Gateway {
         short: &[Arc<ShortList>],
         own: OwnDefinitions<'_>,
     ) {
+        let reader = Arc::as_ptr(route).addr();
+        let mut is_any_new = false;
         for (n, (listing, written)) in shown.iter().enumerate() {
+            if !written.is_new_to(reader) {
+                continue;
+            }
+            is_any_new = true;
             let tools = ServerTools {
                 route: Arc::downgrade(route),
                 view: Arc::downgrade(written),
@@ -79,7 +86,7 @@ impl Gateway {
             self.metrics.note_list(&route.path, server, Arc::new(tools));
         }
         let OwnDefinitions { discovery, others } = own;
-        if !(discovery.is_empty() && others.is_empty()) {
+        if is_any_new && !(discovery.is_empty() && others.is_empty()) {
             let tools = OwnTools { discovery: discovery.to_vec(), others: others.to_vec() };
             self.metrics.note_list(&route.path, OWN_TOOLS, Arc::new(tools));
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -129,6 +129,8 @@ pub struct RenderedView {
     tokens: OnceLock<Box<[usize]>>,
     /// The same definitions with shorter descriptions, for different budgets; the latest one last.
     short: Mutex<Vec<Arc<ShortList>>>,
+    /// The reader that noted it last, as a number; 0 for none.
+    noted_by: AtomicUsize,
     /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
     /// a JSON Pointer.
     unused: Vec<String>,
@@ -213,6 +215,16 @@ impl RenderedItem {
 }
 
 impl RenderedView {
+    /// Notes that a reader, told apart by a number, has seen it. Returns whether another one saw it last, or none.
+    pub fn is_new_to(&self, reader: usize) -> bool {
+        // Most lists are shown again: then nothing is written.
+        let is_new = self.noted_by.load(Ordering::Relaxed) != reader;
+        if is_new {
+            self.noted_by.store(reader, Ordering::Relaxed);
+        }
+        is_new
+    }
+
     /// The view that was rendered.
     #[must_use]
     pub const fn view(&self) -> &Arc<CatalogView> {
@@ -428,6 +440,7 @@ impl Listing {
             digests: OnceLock::new(),
             tokens: OnceLock::new(),
             short: Mutex::default(),
+            noted_by: AtomicUsize::new(0),
             unused,
         });
         self.views.rcu(|views| {

@@ -53,7 +53,7 @@ impl TextEncoding {
     }
 }
 
-/// The compiled patterns.
+/// The patterns, compiled on first use.
 struct DecodePatterns {
     entity: Regex,
     escape: Regex,

@@ -58,7 +58,7 @@ struct FigmaPatterns {
     name_behind: Regex,
 }
 
-/// The compiled patterns.
+/// The patterns, compiled on first use.
 static FIGMA: Compiled<FigmaPatterns> = Compiled::new(|| {
     Ok(FigmaPatterns {
         node: Regex::new(

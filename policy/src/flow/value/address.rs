@@ -133,7 +133,7 @@ pub(super) fn is_host(token: &str) -> bool {
 enum HostPlace {
     /// In a URL with a scheme.
     Url,
-    /// Within another text.
+    /// Within a text of another kind.
     Text,
 }
 
