@@ -154,6 +154,8 @@ pub struct Settings {
     /// SHA-256 of the file after substitution and of the files that belong to it, in hexadecimal. It identifies the
     /// policy in audit records.
     pub digest: String,
+    /// SHA-256 of the text of the file, before substitution: the same text is read once.
+    pub text_digest: [u8; 32],
     /// How definitions are checked against the approved ones.
     pub pins: PinSettings,
     /// The revocation file, if one is configured.
@@ -861,6 +863,7 @@ fn compiled(
         return Err(wrong(problems));
     };
     let context = CompileContext {
+        text,
         root: &root,
         file: Path::new(file),
         purpose,

@@ -134,6 +134,8 @@ pub struct ConfigInForce {
     pub digest: String,
     /// The digests of its sections.
     pub sections: SectionDigests,
+    /// The digest of the text that it was compiled from.
+    pub text_digest: [u8; 32],
 }
 
 impl Reloader {
@@ -145,11 +147,11 @@ impl Reloader {
         in_force: ConfigInForce,
     ) -> Self {
         let ReloadTargets { lasting, live, switch } = targets;
-        let ConfigInForce { pin_monitor, digest, sections } = in_force;
+        let ConfigInForce { pin_monitor, digest, sections, text_digest } = in_force;
         let at = lasting.clock.now();
-        // The file may have changed since it was read, so it is checked once more.
-        let (tried, seen, again, error) = (None, None, None, None);
-        let unread = None;
+        // A file that has changed since it was read for the start has another digest.
+        let tried = Some(text_digest);
+        let (seen, unread, again, error) = (None, None, None, None);
         let held =
             ReloadState { pin_monitor, digest, sections, at, tried, seen, unread, again, error };
         let turn = Arc::default();

@@ -165,6 +165,7 @@ fn assemble(
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
     let token = token.map(|token| environment.live(token)).transpose()?;
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
+    let text_digest = settings.text_digest;
     let built = lasting.build(settings, None)?;
     let (pin_monitor, digest) = (built.pin_monitor(), built.digest.clone());
     let deferred = match serves {
@@ -194,7 +195,8 @@ fn assemble(
             live: Arc::clone(&live),
             switch: Arc::clone(&switch),
         };
-        begin_reloads(source, reloaded, ConfigInForce { pin_monitor, digest, sections })
+        let in_force = ConfigInForce { pin_monitor, digest, sections, text_digest };
+        begin_reloads(source, reloaded, in_force)
     });
     let tester = begin_selftests(lasting, &live);
     let ops = ops_listener.as_ref().map(local);

@@ -30,6 +30,7 @@ use super::{
     SecretRef, SelectionSettings, ServerSettings, ServerTransport, Settings, TelemetrySettings,
     TerminalUse, WebhookSettings, revoked,
 };
+use crate::base::sha256::sha256;
 
 /// How long a session is valid if the configuration does not say.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
@@ -37,6 +38,8 @@ const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// What a configuration is compiled from and for, besides its raw form.
 #[derive(Clone, Copy)]
 pub(super) struct CompileContext<'a> {
+    /// The text of the file.
+    pub(super) text: &'a str,
     /// The parsed file, for the places of problems.
     pub(super) root: &'a YamlNode,
     /// The path of the file, to whose folder other paths are relative.
@@ -67,7 +70,7 @@ pub(super) fn settings(
     key: Option<String>,
     misfits: Vec<ConfigProblem>,
 ) -> Result<Settings, Vec<ConfigProblem>> {
-    let CompileContext { root, file, purpose, variables, unserved } = context;
+    let CompileContext { text, root, file, purpose, variables, unserved } = context;
     let folder = context.folder();
     let here = (purpose != LoadPurpose::Reading).then_some(variables);
     let mut compiler = SettingsCompiler::new(root, folder, purpose, unserved, misfits);
@@ -116,6 +119,7 @@ pub(super) fn settings(
             pins,
             sections: sections(&json),
             digest,
+            text_digest: sha256(text.as_bytes()),
             revocations: compiled.revocations,
             audit: compiled.audit,
             telemetry: compiled.telemetry,
@@ -183,7 +187,7 @@ fn shared(routes: &[RouteSettings], servers: &[ServerSettings]) -> SharedRoutes 
 /// SHA-256 of each section, to detect which of them changed.
 fn sections(root: &serde_json::Value) -> BTreeMap<Box<str>, [u8; 32]> {
     let section = |(name, value): (&String, &serde_json::Value)| {
-        (name.as_str().into(), crate::base::sha256::sha256(value.to_string().as_bytes()))
+        (name.as_str().into(), sha256(value.to_string().as_bytes()))
     };
     root.as_object().into_iter().flatten().map(section).collect()
 }
