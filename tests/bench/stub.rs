@@ -113,7 +113,7 @@ impl Answers {
         };
         let names = ["small", "medium", "large", "stream"].map(|name| {
             format!(
-                r#"{{"name":"{name}","description":"Answers.","inputSchema":{{"type":"object"}}}}"#
+                r#"{{"name":"{name}","description":"Answers.","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string","maxLength":200}},"limit":{{"type":"integer","minimum":1,"maximum":100}},"path":{{"type":"string"}}}},"required":["query"],"additionalProperties":false}}}}"#
             )
         });
         let tools: Vec<_> = names.into_iter().chain((4..100).map(tool)).collect();
