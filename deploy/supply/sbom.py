@@ -1,8 +1,8 @@
 """The bill of materials, in the format of CycloneDX 1.6.
 
 The same source gives the same bytes: the serial number is derived from the rest, and the only time is SOURCE_DATE_EPOCH.
-`cargo-cyclonedx` has neither version 1.6 of the format nor the code in C, draws the serial number, and names the
-folder in which it runs.
+`cargo-cyclonedx` 0.5.9 writes the versions 1.3 to 1.5 of the format, draws the serial number or leaves it out, and does not know
+the code in C nor the standard library.
 """
 
 import datetime
