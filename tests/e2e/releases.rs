@@ -97,7 +97,9 @@ fn a_signed_release_is_verified_by_one_command_and_by_those_that_the_page_shows(
     }
     // One byte, and the commands that everybody has notice it as well.
     fs::write(folder.path().join("portcullis-0.1.0/portcullis"), "portculliS").unwrap();
-    assert!(!shell(folder.path(), "cd portcullis-0.1.0 && sha256sum -c SHA256SUMS").status.success());
+    assert!(
+        !shell(folder.path(), "cd portcullis-0.1.0 && sha256sum -c SHA256SUMS").status.success()
+    );
 }
 
 #[test]
@@ -186,7 +188,8 @@ fn two_builds_are_compared_and_what_differs_is_named() {
     let output = release(folder.path(), &compare);
     assert!(output.status.success(), "{}", printed(&output));
     assert!(printed(&output).contains("all 7 files are the same"), "{}", printed(&output));
-    let entry = usize::try_from(u64::from_le_bytes(program[0x18..0x20].try_into().unwrap())).unwrap();
+    let entry =
+        usize::try_from(u64::from_le_bytes(program[0x18..0x20].try_into().unwrap())).unwrap();
     let mut other = program;
     other[entry % (other.len() / 2)] ^= 1;
     fs::write(again.join("portcullis"), other).unwrap();
@@ -194,7 +197,9 @@ fn two_builds_are_compared_and_what_differs_is_named() {
     let output = release(folder.path(), &compare);
     assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
     let said = printed(&output);
-    for what in ["portcullis differs", "  .", ": 1 of ", "  first at 0x", "build.json differs", "77aa"] {
+    for what in
+        ["portcullis differs", "  .", ": 1 of ", "  first at 0x", "build.json differs", "77aa"]
+    {
         assert!(said.contains(what), "{what}: {said}");
     }
 }
@@ -208,7 +213,12 @@ fn only_a_clean_checkout_of_the_tag_is_released_and_no_setting_from_outside() {
     }
     fs::create_dir(at.join("deploy")).unwrap();
     let from = root().display().to_string();
-    done(&at, &format!("cp -r {from}/deploy/release {from}/deploy/supply deploy && cp {from}/Cargo.toml ."));
+    done(
+        &at,
+        &format!(
+            "cp -r {from}/deploy/release {from}/deploy/supply deploy && cp {from}/Cargo.toml ."
+        ),
+    );
     let identity = "-c user.name=ana -c user.email=ana@example.com";
     let commit = format!("git init -q && git add -A && git {identity} commit -qm one");
     done(&at, &commit);
@@ -255,4 +265,74 @@ fn counts_that_are_not_there_or_of_another_compiler_are_refused_before_anything_
     let digest = digest.split(' ').next().unwrap();
     fs::write(&beside, format!(r#"{{"rustc": ["rustc 1.94.0"], "sha256": "{digest}"}}"#)).unwrap();
     refused("the counts are of another compiler");
+}
+
+/// A project as small as one can be, with a guided build that compiles nothing: what it makes is what it was given.
+fn project(at: &Path) {
+    let from = root().display().to_string();
+    for path in ["deploy", "gateway/src", "tests/bench"] {
+        fs::create_dir_all(at.join(path)).unwrap();
+    }
+    done(at, &format!("cp -r {from}/deploy/release {from}/deploy/supply deploy"));
+    done(at, &format!("cp {from}/rust-toolchain.toml {from}/LICENSE ."));
+    let put = |name: &str, text: &str| fs::write(at.join(name), text).unwrap();
+    let package = "[workspace.package]\nversion = \"0.1.0\"\nlicense = \"Apache-2.0\"\n";
+    put(
+        "Cargo.toml",
+        &format!("[workspace]\nresolver = \"3\"\nmembers = [\"gateway\"]\n{package}"),
+    );
+    let gateway =
+        "[package]\nname = \"gateway\"\nversion.workspace = true\nlicense.workspace = true\n";
+    put("gateway/Cargo.toml", gateway);
+    put("gateway/src/main.rs", "fn main() {}\n");
+    put("Cargo.lock", "version = 4\n\n[[package]]\nname = \"gateway\"\nversion = \"0.1.0\"\n");
+    let guided = r#"#!/bin/sh
+set -eu
+mkdir -p "$CARGO_TARGET_DIR/dist"
+[ "$1" = --counts ] || { echo counts >"$2"; echo '{}' >"$2.json"; }
+{ cat "$TMPDIR/luck"; echo "$SOURCE_DATE_EPOCH ${RUSTFLAGS:-} ${CFLAGS:-}"; ls; } >"$CARGO_TARGET_DIR/dist/portcullis"
+"#;
+    put("tests/bench/guided", guided);
+    done(at, "chmod +x tests/bench/guided");
+}
+
+#[test]
+fn a_release_is_built_from_the_commit_alone_and_built_again_elsewhere() {
+    let folder = Folder::new();
+    let at = folder.path().join("checkout");
+    fs::create_dir(&at).unwrap();
+    project(&at);
+    let identity = "-c user.name=ana -c user.email=ana@example.com";
+    let commit = format!("git add -A && git {identity} commit -qm one --date @1700000000");
+    done(&at, "git init -q && echo scratch >.git/info/exclude");
+    done(&at, &format!("export GIT_COMMITTER_DATE=@1700000000\n{commit} && git tag v0.1.0"));
+    // Neither this file, which git is told to overlook, nor these flags have a part in it.
+    fs::write(at.join("scratch"), "").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(at.join("deploy/release"));
+        command.args(arguments).current_dir(&at).env("TMPDIR", folder.path());
+        command.env("RUSTFLAGS", "-Copt-level=0").env("CFLAGS", "-O0").output().unwrap()
+    };
+    fs::write(folder.path().join("luck"), "one\n").unwrap();
+    let output = run(&["build", "../out"]);
+    assert!(output.status.success(), "{}", printed(&output));
+    let out = folder.path().join("out");
+    let binary = fs::read_to_string(out.join("portcullis")).unwrap();
+    assert!(binary.starts_with("one\n1700000000  \n"), "{binary}");
+    assert!(binary.contains("gateway") && !binary.contains("scratch"), "{binary}");
+    let bill = fs::read_to_string(out.join("sbom.cdx.json")).unwrap();
+    assert!(bill.contains("\"timestamp\": \"2023-11-14T22:13:20Z\""), "{bill}");
+    let output = run(&["reproduce", "../out"]);
+    assert!(output.status.success(), "{}", printed(&output));
+    assert!(printed(&output).contains("all 7 files are the same"), "{}", printed(&output));
+    fs::write(folder.path().join("luck"), "two\n").unwrap();
+    let output = run(&["reproduce", "../out"]);
+    assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+    let said = printed(&output);
+    for what in ["portcullis differs", "line 1: one", "line 1: two", "sbom.cdx.json differs"] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    done(&at, &format!("echo >more.rs; {commit}"));
+    let output = run(&["reproduce", "../out"]);
+    assert!(printed(&output).contains("is checked out"), "{}", printed(&output));
 }
