@@ -188,10 +188,10 @@ fn two_builds_are_compared_and_what_differs_is_named() {
     let output = release(folder.path(), &compare);
     assert!(output.status.success(), "{}", printed(&output));
     assert!(printed(&output).contains("all 7 files are the same"), "{}", printed(&output));
-    let entry =
-        usize::try_from(u64::from_le_bytes(program[0x18..0x20].try_into().unwrap())).unwrap();
+    let entry = u64::from_le_bytes(program[0x18..0x20].try_into().unwrap());
+    let middle = program.len() / 2;
     let mut other = program;
-    other[entry % (other.len() / 2)] ^= 1;
+    other[usize::try_from(entry).unwrap() % middle] ^= 1;
     fs::write(again.join("portcullis"), other).unwrap();
     fs::write(again.join("build.json"), ABOUT.replace("5f1c", "77aa")).unwrap();
     let output = release(folder.path(), &compare);
