@@ -311,6 +311,7 @@ fn a_release_is_built_from_the_commit_alone_and_built_again_elsewhere() {
     let run = |arguments: &[&str]| {
         let mut command = Command::new(at.join("deploy/release"));
         command.args(arguments).current_dir(&at).env("TMPDIR", folder.path());
+        command.env("CARGO_HOME", folder.path().join("home"));
         command.env("RUSTFLAGS", "-Copt-level=0").env("CFLAGS", "-O0").output().unwrap()
     };
     fs::write(folder.path().join("luck"), "one\n").unwrap();
@@ -332,6 +333,15 @@ fn a_release_is_built_from_the_commit_alone_and_built_again_elsewhere() {
     for what in ["portcullis differs", "line 1: one", "line 1: two", "sbom.cdx.json differs"] {
         assert!(said.contains(what), "{what}: {said}");
     }
+    let package = folder.path().join("home/registry/src/index/one-1.0.0/src/lib.rs");
+    fs::write(folder.path().join("luck"), package.to_str().unwrap()).unwrap();
+    let output = run(&["build", "../again"]);
+    assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+    let said = printed(&output);
+    assert!(
+        said.contains("names a folder of this machine: '") && said.contains("one-1.0.0"),
+        "{said}"
+    );
     done(&at, &format!("echo >more.rs; {commit}"));
     let output = run(&["reproduce", "../out"]);
     assert!(printed(&output).contains("is checked out"), "{}", printed(&output));
