@@ -17,6 +17,13 @@ const FILES: [&str; 7] = [
     "portcullis",
     "sbom.cdx.json",
 ];
+/// A guided build that compiles nothing: what it makes tells what it was given.
+const GUIDED: &str = r#"#!/bin/sh
+set -eu
+mkdir -p "$CARGO_TARGET_DIR/dist"
+[ "$1" = --counts ] || { echo counts >"$2"; echo '{}' >"$2.json"; }
+{ cat "$TMPDIR/luck"; echo "$SOURCE_DATE_EPOCH ${RUSTFLAGS:-} ${CFLAGS:-}"; ls; } >"$CARGO_TARGET_DIR/dist/portcullis"
+"#;
 /// Who signs in these tests; the page shows this name.
 const SIGNER: &str = "releases@portcullis.dev";
 const ABOUT: &str = r#"{"version": "0.1.0", "tag": "v0.1.0", "commit": "5f1c", "target": "here"}"#;
@@ -219,9 +226,7 @@ fn only_a_clean_checkout_of_the_tag_is_released_and_no_setting_from_outside() {
             "cp -r {from}/deploy/release {from}/deploy/supply deploy && cp {from}/Cargo.toml ."
         ),
     );
-    let identity = "-c user.name=ana -c user.email=ana@example.com";
-    let commit = format!("git init -q && git add -A && git {identity} commit -qm one");
-    done(&at, &commit);
+    commit(&at);
     let build = |says: &str| {
         let mut command = Command::new(at.join("deploy/release"));
         command.args(["build", "../out"]).current_dir(&at).env("CARGO_HOME", &home);
@@ -257,7 +262,7 @@ fn counts_that_are_not_there_or_of_another_compiler_are_refused_before_anything_
     refused("the counts cannot be read");
     fs::write(&counts, "counts").unwrap();
     refused("is no file of merged counts");
-    fs::write(&counts, b"\x81iforpl\xff").unwrap();
+    fs::copy(root().join("tests/e2e/counts.profdata"), &counts).unwrap();
     refused("does not say which compiler the counts are of");
     fs::write(&beside, r#"{"rustc": ["rustc 1.94.0"], "sha256": "00"}"#).unwrap();
     refused("has other counts than counts.profdata.json says");
@@ -267,7 +272,7 @@ fn counts_that_are_not_there_or_of_another_compiler_are_refused_before_anything_
     refused("the counts are of another compiler");
 }
 
-/// A project as small as one can be, with a guided build that compiles nothing: what it makes is what it was given.
+/// A project as small as one can be, without packages of others.
 fn project(at: &Path) {
     let from = root().display().to_string();
     for path in ["deploy", "gateway/src", "tests/bench"] {
@@ -275,25 +280,57 @@ fn project(at: &Path) {
     }
     done(at, &format!("cp -r {from}/deploy/release {from}/deploy/supply deploy"));
     done(at, &format!("cp {from}/rust-toolchain.toml {from}/LICENSE ."));
+    done(at, &format!("cp {from}/tests/bench/guided tests/bench"));
     let put = |name: &str, text: &str| fs::write(at.join(name), text).unwrap();
     let package = "[workspace.package]\nversion = \"0.1.0\"\nlicense = \"Apache-2.0\"\n";
-    put(
-        "Cargo.toml",
-        &format!("[workspace]\nresolver = \"3\"\nmembers = [\"gateway\"]\n{package}"),
-    );
+    let profile = "[profile.dist]\ninherits = \"release\"\n";
+    let workspace = "[workspace]\nresolver = \"3\"\nmembers = [\"gateway\"]\n";
+    put("Cargo.toml", &format!("{workspace}{package}{profile}"));
     let gateway =
         "[package]\nname = \"gateway\"\nversion.workspace = true\nlicense.workspace = true\n";
-    put("gateway/Cargo.toml", gateway);
-    put("gateway/src/main.rs", "fn main() {}\n");
+    let binary = "[[bin]]\nname = \"portcullis\"\npath = \"src/main.rs\"\n";
+    put("gateway/Cargo.toml", &format!("{gateway}{binary}"));
+    // It can panic, and a panic names the file.
+    let code = "let all: Vec<_> = std::env::args().collect();\n    println!(\"{}\", all[7]);";
+    put("gateway/src/main.rs", &format!("fn main() {{\n    {code}\n}}\n"));
     put("Cargo.lock", "version = 4\n\n[[package]]\nname = \"gateway\"\nversion = \"0.1.0\"\n");
-    let guided = r#"#!/bin/sh
-set -eu
-mkdir -p "$CARGO_TARGET_DIR/dist"
-[ "$1" = --counts ] || { echo counts >"$2"; echo '{}' >"$2.json"; }
-{ cat "$TMPDIR/luck"; echo "$SOURCE_DATE_EPOCH ${RUSTFLAGS:-} ${CFLAGS:-}"; ls; } >"$CARGO_TARGET_DIR/dist/portcullis"
-"#;
-    put("tests/bench/guided", guided);
-    done(at, "chmod +x tests/bench/guided");
+}
+
+/// Commits everything, as of 2023-11-14T22:13:20Z.
+fn commit(at: &Path) {
+    let identity = "-c user.name=ana -c user.email=ana@example.com";
+    let dated = "GIT_COMMITTER_DATE=@1700000000 git";
+    done(at, &format!("git init -q && git add -A && {dated} {identity} commit -qm one"));
+}
+
+/// Counts of no function of the project, as if this compiler had made them.
+fn counts(folder: &Path) {
+    fs::copy(root().join("tests/e2e/counts.profdata"), folder.join("counts.profdata")).unwrap();
+    let digest = done(folder, "sha256sum counts.profdata");
+    let digest = digest.split(' ').next().unwrap();
+    let compiler = done(&root(), "rustc -vV");
+    let lines: Vec<_> = compiler.lines().collect();
+    let text = format!(r#"{{"rustc": {lines:?}, "sha256": "{digest}"}}"#);
+    fs::write(folder.join("counts.profdata.json"), text).unwrap();
+}
+
+#[test]
+fn a_program_that_is_built_in_two_folders_with_the_same_counts_has_the_same_bytes() {
+    let folder = Folder::new();
+    let at = folder.path().join("checkout");
+    fs::create_dir(&at).unwrap();
+    project(&at);
+    commit(&at);
+    counts(folder.path());
+    done(&at, "deploy/release build --untagged --counts ../counts.profdata ../out");
+    let binary = fs::read(folder.path().join("out/portcullis")).unwrap();
+    let names = |text: &str| binary.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(names("gateway/src/main.rs") && names("/rustc/"), "no panic names its file");
+    for path in [folder.path().to_str().unwrap(), "counts.profdata", "/tmp/"] {
+        assert!(!names(path), "the binary has {path} in it");
+    }
+    let said = done(&at, "TMPDIR=\"$PWD/..\" deploy/release reproduce ../out");
+    assert!(said.contains("all 7 files are the same"), "{said}");
 }
 
 #[test]
@@ -302,10 +339,9 @@ fn a_release_is_built_from_the_commit_alone_and_built_again_elsewhere() {
     let at = folder.path().join("checkout");
     fs::create_dir(&at).unwrap();
     project(&at);
-    let identity = "-c user.name=ana -c user.email=ana@example.com";
-    let commit = format!("git add -A && git {identity} commit -qm one --date @1700000000");
-    done(&at, "git init -q && echo scratch >.git/info/exclude");
-    done(&at, &format!("export GIT_COMMITTER_DATE=@1700000000\n{commit} && git tag v0.1.0"));
+    fs::write(at.join("tests/bench/guided"), GUIDED).unwrap();
+    commit(&at);
+    done(&at, "git tag v0.1.0 && echo scratch >.git/info/exclude");
     // Neither this file, which git is told to overlook, nor these flags have a part in it.
     fs::write(at.join("scratch"), "").unwrap();
     let run = |arguments: &[&str]| {
@@ -342,7 +378,8 @@ fn a_release_is_built_from_the_commit_alone_and_built_again_elsewhere() {
         said.contains("names a folder of this machine: '") && said.contains("one-1.0.0"),
         "{said}"
     );
-    done(&at, &format!("echo >more.rs; {commit}"));
+    fs::write(at.join("more.rs"), "").unwrap();
+    commit(&at);
     let output = run(&["reproduce", "../out"]);
     assert!(printed(&output).contains("is checked out"), "{}", printed(&output));
 }
