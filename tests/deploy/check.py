@@ -30,6 +30,8 @@ import kubernetes_validate
 import promql_parser
 import yaml
 
+import sbom
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -696,6 +698,8 @@ def static(options):
     report["compose"] = check_compose()
     report["systemd"] = check_systemd()
     report["containers"] = check_containers()
+    with tempfile.TemporaryDirectory() as folder:
+        report["sbom"] = sbom.check(require, portcullis, Path(folder))
     for what, how in report.items():
         print(f"{what:15} {how}")
 

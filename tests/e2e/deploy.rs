@@ -22,9 +22,16 @@ fn checked(what: &str) -> String {
 #[test]
 fn charts_manifests_alerts_and_units_are_what_their_tools_take() {
     let said = checked("static");
-    for what in
-        ["alerts", "dashboards", "configurations", "helm", "compose", "systemd", "containers"]
-    {
+    for what in [
+        "alerts",
+        "dashboards",
+        "configurations",
+        "helm",
+        "compose",
+        "systemd",
+        "containers",
+        "sbom",
+    ] {
         assert!(said.lines().any(|line| line.starts_with(what)), "{said}");
     }
 }

@@ -82,6 +82,7 @@ mod programs;
 mod protocol;
 mod registry;
 mod rehearsal;
+mod releases;
 mod providers;
 mod reload;
 mod results;
