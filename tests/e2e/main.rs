@@ -11,6 +11,7 @@
 
 mod accepting;
 mod agents;
+mod amplifying;
 mod answers;
 mod approvals;
 mod arguments;
