@@ -554,8 +554,7 @@ fn floods() -> Vec<Flood> {
         [head, frame(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes())].concat()
     };
     let more = frame(kind::CONTINUATION, 0, 1, &packed(&[("x", "y")]));
-    let provoked = provocations().into_iter();
-    let provoked = provoked.map(|(what, each)| Flood::new(what, move |n| each(2 * n + 1)));
+    let provoked = provocations().map(|(what, each)| Flood::new(what, move |n| each(2 * n + 1)));
     let floods = vec![
         Flood::new("rapid reset", reset),
         Flood::same("a list without an end", more).on(0),
@@ -601,6 +600,24 @@ fn a_client_that_floods_its_connection_loses_it_and_others_are_served() {
         let ended = metrics.split("\nportcullis_http2_flood_closes_total ").nth(1).unwrap();
         (ended.lines().next().unwrap().trim().parse() == Ok(count)).then_some(())
     });
+}
+
+#[test]
+fn frames_that_a_client_sends_write_no_lines_into_the_log() {
+    let (_server, secure) = echoing("");
+    let mut wire = secure.wire();
+    let unasked = frame(kind::PING, END_STREAM, 0, b"INJECTED");
+    assert!(wire.send(&unasked.repeat(500)));
+    assert!(wire.send(&frame(kind::PING, 0, 0, b"still on")));
+    assert_eq!(wire.next(kind::PING).unwrap().payload, b"still on");
+    let resets = |n: u32| {
+        let head = frame(kind::HEADERS, END_HEADERS, 2 * n + 1, &packed(&call_headers(&[])));
+        [head, frame(kind::RST_STREAM, 0, 2 * n + 1, &CANCEL.to_be_bytes())].concat()
+    };
+    wire.send(&(0..1000).flat_map(resets).collect::<Vec<u8>>());
+    assert_eq!(wire.goaway(), Some(ENHANCE_YOUR_CALM));
+    let said = secure.gateway.says("connection.flood");
+    assert!(said.lines().count() < 20 && !said.contains("PING"), "{said}");
 }
 
 #[test]
