@@ -1017,6 +1017,9 @@ fn asked_log(
 
 /// Sends log events to standard error from now on. `usual` is the filter if `PORTCULLIS_LOG` is not set.
 fn log(usual: &str, log: settings::LogSettings) {
+    // `h2` warns of each frame that it does not expect, and a client may send many: only our own events about a peer are
+    // bounded in number.
+    let usual = format!("{usual},h2=error");
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
     let writer = || hints::HintWriter(io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);

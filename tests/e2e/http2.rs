@@ -29,24 +29,27 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
+/// The flag of a head with a priority (RFC 9113, section 6.2).
+const WITH_PRIORITY: u8 = 0x20;
+
 const EVENTS: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// An authority, for the gateway and for servers.
-fn authority() -> Arc<Pki> {
+pub(crate) fn authority() -> Arc<Pki> {
     Arc::new(Pki::new("both"))
 }
 
 /// A gateway that speaks TLS before `url`, and how its clients do.
-struct Secure {
+pub(crate) struct Secure {
     gateway: Gateway,
-    config: Arc<ClientConfig>,
+    pub(crate) config: Arc<ClientConfig>,
     /// Its files are looked at now and then.
     _pki: Arc<Pki>,
 }
 
 impl Secure {
-    fn before(url: &str, pki: &Arc<Pki>, limits: &str) -> Self {
+    pub(crate) fn before(url: &str, pki: &Arc<Pki>, limits: &str) -> Self {
         Self::with(
             &format!("- {}", upstream("up", url, pki)),
             "- {path: /mcp, servers: [up]}",
@@ -67,7 +70,7 @@ impl Secure {
         Self { gateway: config.start(), config: client(pki.roots(), None), _pki: Arc::clone(pki) }
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.gateway.address
     }
 
@@ -80,11 +83,11 @@ impl Secure {
         Client::connect(tunnel(self.address(), &self.config), path, era, Some(ANA))
     }
 
-    fn wire(&self) -> Wire {
+    pub(crate) fn wire(&self) -> Wire {
         Wire::client(self.address(), &self.config, &[])
     }
 
-    fn is_served(&self) {
+    pub(crate) fn is_served(&self) {
         let answer = self.client(Era::Modern).call("echo", &json!({ "text": "served" }));
         assert_eq!(answer.json()["result"]["content"][0]["text"], "served", "{answer:?}");
     }
@@ -116,7 +119,7 @@ fn waiting(era: Era) -> (Server, Sender<()>) {
 }
 
 /// The headers of a call in HTTP/2; what is in `more` is appended.
-fn call_headers<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn call_headers<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut fields = vec![
         (":method", "POST"),
         (":scheme", "https"),
@@ -133,7 +136,7 @@ fn call_headers<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     fields
 }
 
-fn call_body() -> String {
+pub(crate) fn call_body() -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "echo", "arguments": { "text": "hi" }, "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -478,6 +481,45 @@ fn frames_out_of_place_end_their_stream_or_the_connection() {
     secure.is_served();
 }
 
+/// What makes the gateway reset a stream that was begun (CVE-2025-8671), by a number for the stream. What else that
+/// attack uses ends the connection at once: an increment of 0, a priority of the wrong length, and data behind the end of a
+/// stream (`http2_cases.json`).
+fn provocations() -> [(&'static str, fn(u32) -> Vec<u8>); 7] {
+    fn head(stream: u32, more: &[(&str, &str)]) -> Vec<u8> {
+        frame(kind::HEADERS, END_HEADERS, stream, &packed(&call_headers(more)))
+    }
+    fn on_itself(stream: u32) -> Vec<u8> {
+        [&stream.to_be_bytes()[..], &[15]].concat()
+    }
+    [
+        ("too much window of streams", |stream| {
+            let most = ((1_u32 << 31) - 1).to_be_bytes();
+            [head(stream, &[]), frame(kind::WINDOW_UPDATE, 0, stream, &most)].concat()
+        }),
+        ("priorities of streams that depend on themselves", |stream| {
+            let priority = frame(kind::PRIORITY, 0, stream, &on_itself(stream));
+            [head(stream, &[]), priority].concat()
+        }),
+        ("heads of streams that depend on themselves", |stream| {
+            let block = [on_itself(stream), packed(&call_headers(&[]))].concat();
+            frame(kind::HEADERS, END_HEADERS | WITH_PRIORITY, stream, &block)
+        }),
+        ("trailers that do not end their stream", |stream| {
+            let trailers = packed(&[("x", "y")]);
+            [head(stream, &[]), frame(kind::HEADERS, END_HEADERS, stream, &trailers)].concat()
+        }),
+        ("more data than the length", |stream| {
+            let head = head(stream, &[("content-length", "1")]);
+            [head, frame(kind::DATA, 0, stream, b"ab")].concat()
+        }),
+        ("less data than the length", |stream| {
+            let head = head(stream, &[("content-length", "5")]);
+            [head, frame(kind::DATA, END_STREAM, stream, b"ab")].concat()
+        }),
+        ("heads that are malformed", |stream| head(stream, &[("connection", "close")])),
+    ]
+}
+
 /// What a client may send to no end.
 struct Flood {
     what: &'static str,
@@ -511,15 +553,10 @@ fn floods() -> Vec<Flood> {
         let (stream, head) = begun(n);
         [head, frame(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes())].concat()
     };
-    let provoked = move |n: u32| {
-        let (stream, head) = begun(n);
-        let most = ((1_u32 << 31) - 1).to_be_bytes();
-        [head, frame(kind::WINDOW_UPDATE, 0, stream, &most)].concat()
-    };
     let more = frame(kind::CONTINUATION, 0, 1, &packed(&[("x", "y")]));
-    vec![
+    let provoked = provocations().map(|(what, each)| Flood::new(what, move |n| each(2 * n + 1)));
+    let floods = vec![
         Flood::new("rapid reset", reset),
-        Flood::new("resets that the gateway is made to send", provoked),
         Flood::same("a list without an end", more).on(0),
         Flood::same("a list that goes on with nothing", frame(kind::CONTINUATION, 0, 1, &[])).on(0),
         Flood::same("empty data", frame(kind::DATA, 0, 1, &[])).on(END_HEADERS),
@@ -529,7 +566,8 @@ fn floods() -> Vec<Flood> {
         Flood::same("priorities", frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 0, 1])),
         Flood::same("window updates", frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
         Flood::same("frames of no known type", frame(99, 0, 0, &[])),
-    ]
+    ];
+    floods.into_iter().chain(provoked).collect()
 }
 
 #[test]
@@ -562,6 +600,53 @@ fn a_client_that_floods_its_connection_loses_it_and_others_are_served() {
         let ended = metrics.split("\nportcullis_http2_flood_closes_total ").nth(1).unwrap();
         (ended.lines().next().unwrap().trim().parse() == Ok(count)).then_some(())
     });
+}
+
+#[test]
+fn frames_that_a_client_sends_write_no_lines_into_the_log() {
+    let (_server, secure) = echoing("");
+    let mut wire = secure.wire();
+    let unasked = frame(kind::PING, END_STREAM, 0, b"INJECTED");
+    assert!(wire.send(&unasked.repeat(500)));
+    assert!(wire.send(&frame(kind::PING, 0, 0, b"still on")));
+    assert_eq!(wire.next(kind::PING).unwrap().payload, b"still on");
+    let resets = |n: u32| {
+        let head = frame(kind::HEADERS, END_HEADERS, 2 * n + 1, &packed(&call_headers(&[])));
+        [head, frame(kind::RST_STREAM, 0, 2 * n + 1, &CANCEL.to_be_bytes())].concat()
+    };
+    wire.send(&(0..1000).flat_map(resets).collect::<Vec<u8>>());
+    assert_eq!(wire.goaway(), Some(ENHANCE_YOUR_CALM));
+    let said = secure.gateway.says("connection.flood");
+    assert!(said.lines().count() < 20 && !said.contains("PING"), "{said}");
+}
+
+#[test]
+fn calls_under_way_that_the_gateway_is_made_to_reset_are_few_and_cancelled() {
+    let most = ((1_u32 << 31) - 1).to_be_bytes();
+    let provocations: [fn(u32, &[u8]) -> Vec<u8>; 2] = [
+        |stream, most| frame(kind::WINDOW_UPDATE, 0, stream, most),
+        // A head behind the end of the request.
+        |stream, _| frame(kind::HEADERS, END_HEADERS, stream, &packed(&[("x", "y")])),
+    ];
+    for provoke in provocations {
+        let (server, go) = waiting(Era::Modern);
+        let secure = Secure::before(&server.url(), &authority(), "");
+        let mut wire = secure.wire();
+        assert!(wire.send(&call(1)));
+        eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
+        let mut taken = wire.send(&provoke(1, &most));
+        for first in (3..2000).step_by(20) {
+            let streams = (first..first + 20).step_by(2);
+            let some: Vec<u8> =
+                streams.flat_map(|id| [call(id), provoke(id, &most)].concat()).collect();
+            taken = taken && wire.send(&some);
+            wire.read_what_has_arrived();
+        }
+        assert_eq!(wire.goaway(), Some(ENHANCE_YOUR_CALM));
+        assert!(server.tool_calls().len() <= 400, "{}", server.tool_calls().len());
+        secure.gateway.measures("portcullis_in_flight 0");
+        drop(go);
+    }
 }
 
 #[test]

@@ -57,6 +57,7 @@ mod forms;
 mod framing;
 mod guidance;
 mod http2;
+mod http2_cases;
 mod identity;
 mod import;
 mod incident_table;
