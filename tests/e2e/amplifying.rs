@@ -18,7 +18,7 @@ use policy::engine::method::{self, METHODS, MethodAction, MethodEras, MethodSpec
 use serde_json::{Value, json};
 
 const OPEN: &str = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], \
-    tools: ['*'], prompts: ['*'], resources: ['*'], resourceTemplates: ['*'], skills: ['*'], methods: ['*']}";
+    tools: ['*'], prompts: ['*'], resources: ['*'], skills: ['*'], methods: ['*']}";
 /// Bytes of a body.
 const LENGTH: usize = 256 * 1024;
 /// Bytes of memory that a byte under way may take.

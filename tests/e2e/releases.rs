@@ -109,9 +109,12 @@ fn a_signed_release_is_verified_by_one_command_and_by_those_that_the_page_shows(
     );
 }
 
+/// Something that is done to the folder of a release.
+type Change<'a> = &'a dyn Fn(&Path);
+
 #[test]
 fn a_release_with_another_byte_or_a_file_too_many_or_too_few_is_refused() {
-    let change: [(&str, &dyn Fn(&Path)); 8] = [
+    let changes: [(&str, Change<'_>); 8] = [
         ("portcullis is not the file that was released", &|to| {
             fs::write(to.join("portcullis"), "portculliS").unwrap();
         }),
@@ -133,7 +136,7 @@ fn a_release_with_another_byte_or_a_file_too_many_or_too_few_is_refused() {
             fs::remove_file(to.join("SHA256SUMS")).unwrap();
         }),
     ];
-    for (says, change) in change {
+    for (says, change) in changes {
         let (folder, to) = signed();
         change(&to);
         refused(folder.path(), &VERIFY, says);

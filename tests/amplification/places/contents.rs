@@ -68,7 +68,7 @@ fn policy(profiles: Vec<ContentProfile>) -> ContentPolicy {
 
 /// A policy under which `ana` was shown a number by another server, which is then looked for.
 fn after_a_number(profile: ContentProfile) -> ContentPolicy {
-    let results = serde_json::from_str(r#"{"identifiers":"audit"}"#).unwrap();
+    let results = serde_json::from_value(serde_json::json!({ "identifiers": "audit" })).unwrap();
     let servers = vec![Pattern::new("crm")];
     let shows = ContentProfile { servers, results, ..ContentProfile::default() };
     let contents = policy(vec![shows, profile]);
