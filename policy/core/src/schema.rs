@@ -74,8 +74,8 @@ impl Schema {
     /// Compiles a schema. A schema that cannot be used rejects everything.
     #[must_use]
     pub fn new(schema: Value<'_>) -> Self {
-        let (mut parts, length) = (0, schema.raw().len());
-        let small = plain(schema, &mut parts).filter(|_| parts <= PARTS);
+        let (mut left, length) = (PARTS, schema.raw().len());
+        let small = plain(schema, &mut left);
         let small = small.filter(|schema| ReferenceWalk::new(schema).cost().is_some());
         Self(small.ok_or(UNUSABLE).and_then(|schema| {
             let automata = patterns::weight(&schema).ok_or(PATTERNS)?;
@@ -122,7 +122,7 @@ impl Schema {
             return checked;
         }
         let kept = arguments.members().filter(|member| !null(member));
-        let kept = kept.map(|(name, member)| Some((name.into_owned(), plain(member, &mut 0)?)));
+        let kept = kept.map(|(name, member)| Some((name.into_owned(), whole(member)?)));
         let kept: Option<Map<_, _>> = kept.collect();
         kept.map_or(checked, |kept| self.fits(&kept.into(), budget))
     }
@@ -139,7 +139,7 @@ impl Schema {
     ) -> Result<(), SchemaViolation> {
         let of_all = |note: &str| SchemaViolation { at: String::new(), note: note.to_owned() };
         let value = match value {
-            Some(value) => plain(value, &mut 0),
+            Some(value) => whole(value),
             None => Some(Map::new().into()),
         };
         let value =
@@ -333,21 +333,34 @@ fn article(kind: &str) -> String {
 }
 
 /// Converts a value for the validator; `None` if a number in it does not fit a double.
+fn whole(value: Value<'_>) -> Option<serde_json::Value> {
+    let mut left = usize::MAX;
+    plain(value, &mut left)
+}
+
+/// Converts a value of at most `left` values; `None` if it has more, or a number in it does not fit a double.
+///
+/// An array is allocated once: while one grows that is full of small values, it would be in memory twice.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-fn plain(value: Value<'_>, parts: &mut usize) -> Option<serde_json::Value> {
-    *parts += 1;
+fn plain(value: Value<'_>, left: &mut usize) -> Option<serde_json::Value> {
+    *left = left.checked_sub(1)?;
     Some(match value.kind() {
         JsonKind::Null => serde_json::Value::Null,
         JsonKind::Boolean => value.as_bool()?.into(),
         JsonKind::Number => number(value.raw())?.into(),
         JsonKind::Plain | JsonKind::Escaped => value.as_str()?.into_owned().into(),
         JsonKind::Array => {
-            value.items().map(|item| plain(item, parts)).collect::<Option<Vec<_>>>()?.into()
+            let count = value.items().count();
+            let mut items = Vec::with_capacity(Some(count).filter(|count| count <= left)?);
+            for item in value.items() {
+                items.push(plain(item, left)?);
+            }
+            items.into()
         }
         JsonKind::Object => {
             let member = |(name, member): (Cow<'_, str>, Value<'_>)| {
-                Some((name.into_owned(), plain(member, parts)?))
+                Some((name.into_owned(), plain(member, left)?))
             };
             value.members().map(member).collect::<Option<Map<_, _>>>()?.into()
         }

@@ -632,7 +632,12 @@ fn from_json(value: Value<'_>) -> Cel {
         JsonKind::Plain | JsonKind::Escaped => {
             Cel::String(Arc::new(value.as_str().unwrap_or_default().into_owned()))
         }
-        JsonKind::Array => Cel::List(Arc::new(value.items().map(from_json).collect())),
+        JsonKind::Array => {
+            // Allocated once: while a list grows that is full of small values, it would be in memory twice.
+            let mut items = Vec::with_capacity(value.items().count());
+            items.extend(value.items().map(from_json));
+            Cel::List(Arc::new(items))
+        }
         JsonKind::Object => {
             collect(value.members().map(|(key, value)| (key.into_owned(), from_json(value))))
         }
