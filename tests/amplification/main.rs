@@ -1,0 +1,187 @@
+//! What a byte that a peer sends may cost: heap and counted work in proportion to the length of the input, and less than a
+//! hundred times as much, for everything that reads what a peer has chosen. Where the work for one byte is more, it is spent
+//! from the budget of the message, and ends with it.
+//!
+//! The allocator of this test counts. Inputs are generated: each part of which hostile texts consist again and again, deep
+//! and wide values, schemas, definitions and so on. All of them are measured with 1 KiB and 4 KiB, the worst of these with
+//! 64 KiB, and the worst of these with 1 MiB. What was measured is in a file for each group, `target/tmp/amplification`, from
+//! which the table in `docs/limits.md` is taken.
+
+#![expect(clippy::unwrap_used, reason = "a test says with a panic that it fails")]
+
+mod inputs;
+mod meter;
+mod places;
+#[path = "../../policy/tests/texts/mod.rs"]
+mod texts;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::thread;
+
+use detection::inspect::Detector;
+use e2e::gateway::root;
+
+use self::inputs::Recipe;
+use self::meter::{Cost, Meter};
+use self::places::{GROUPS, Group, Place};
+
+/// Bytes of heap, and units of work, that one byte of an input may cost.
+const EACH_BYTE: u64 = 100;
+/// Bytes of heap that an input of any length may take: tables and buffers of a fixed size.
+const FIXED_HEAP: u64 = 512 * 1024;
+/// Units of work that an input of any length may take: what is compiled and set up for each message.
+const FIXED_WORK: u64 = 512 * 1024;
+/// The lengths of inputs, and how many of the worst of each length are measured with the next one.
+const LENGTHS: [(usize, usize); 4] =
+    [(1 << 10, usize::MAX), (4 << 10, 6), (64 << 10, 1), (1 << 20, 0)];
+/// Bytes of the stack: without optimisation the parser of conditions takes ten times as much as with it.
+const STACK: usize = 64 << 20;
+
+/// Detectors whose findings come from elsewhere, and the test that measures what reads them.
+const ELSEWHERE: [(Detector, &str); 1] = [(Detector::Guardrail, "e2e amplifying::")];
+/// Fuzz targets of what is read by a library from a connection, and where its bounds are measured.
+const ON_CONNECTIONS: [(&str, &str); 1] = [("http2", "e2e http2::")];
+
+/// What one input has cost at one place.
+struct Measured<'a> {
+    recipe: &'a Recipe,
+    cost: Cost,
+}
+
+impl Measured<'_> {
+    fn heap(&self) -> u64 {
+        self.cost.heap.saturating_sub(FIXED_HEAP) / self.cost.bytes.max(1)
+    }
+
+    /// Units for each byte that were asked for beyond the budget of a message of this length.
+    fn over_budget(&self) -> u64 {
+        self.cost.over_budget.map_or(EACH_BYTE, |units| units / self.cost.bytes.max(1))
+    }
+
+    fn work(&self) -> u64 {
+        self.cost.work.saturating_sub(FIXED_WORK) / self.cost.bytes.max(1)
+    }
+}
+
+fn measured<'a>(place: &Place, recipes: &[&'a Recipe], bytes: usize) -> Vec<Measured<'a>> {
+    let measured = |recipe: &&'a Recipe| {
+        let text = (recipe.make)(bytes);
+        let mut meter = Meter::default();
+        (place.run)(&text, &mut meter);
+        Measured { recipe, cost: meter.worst() }
+    };
+    recipes.iter().map(measured).collect()
+}
+
+/// The inputs with the greatest heap, and those with the greatest work, so many of each.
+fn worst<'a>(mut all: Vec<Measured<'a>>, most: usize) -> Vec<&'a Recipe> {
+    all.sort_by_key(|one| std::cmp::Reverse(one.cost.heap));
+    let by_heap: Vec<_> = all.iter().take(most).map(|one| one.recipe).collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.cost.work));
+    let by_work = all.iter().take(most).map(|one| one.recipe);
+    let by_work = by_work.filter(|one| !by_heap.iter().any(|other| std::ptr::eq(*one, *other)));
+    by_work.chain(by_heap.iter().copied()).collect()
+}
+
+/// Measures a place; appends a line for each length to `table`, and what costs too much to `over`.
+fn check(place: &Place, table: &mut String, over: &mut String) {
+    let mut recipes: Vec<_> = place.inputs.iter().collect();
+    for (bytes, most) in LENGTHS {
+        let all = measured(place, &recipes, bytes);
+        let by = |key: fn(&Measured<'_>) -> u64| all.iter().max_by_key(|one| key(one)).unwrap();
+        let (heap, work) = (by(|one| one.cost.heap), by(|one| one.cost.work));
+        let each = |cost: u64, of: &Measured<'_>| cost / of.cost.bytes.max(1);
+        writeln!(
+            table,
+            "{} | {bytes} | {} | {} | {} | {}",
+            place.name,
+            each(heap.cost.heap, heap),
+            heap.recipe.name,
+            each(work.cost.work, work),
+            work.recipe.name
+        )
+        .unwrap();
+        for one in &all {
+            // Work that is spent from the budget of the message ends with it.
+            let is_over = one.work() >= EACH_BYTE && one.over_budget() >= EACH_BYTE;
+            if one.heap() >= EACH_BYTE || is_over {
+                let Measured { recipe, cost } = one;
+                writeln!(over, "{}: {} of {bytes}: {cost:?}", place.name, recipe.name).unwrap();
+            }
+        }
+        recipes = worst(all, most);
+    }
+}
+
+/// Measures all places of a group, on a stack of its own.
+fn check_group(name: &'static str) {
+    let checking = move || {
+        let Group { places, .. } = GROUPS.iter().find(|group| group.name == name).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("amplification");
+        fs::create_dir_all(&folder).unwrap();
+        let (mut table, mut over) = (String::new(), String::new());
+        for place in places() {
+            check(&place, &mut table, &mut over);
+            fs::write(folder.join(name), &table).unwrap();
+        }
+        assert!(over.is_empty(), "more than {EACH_BYTE} for each byte:\n{over}");
+    };
+    let checking = thread::Builder::new().stack_size(STACK).spawn(checking).unwrap();
+    if let Err(panic) = checking.join() {
+        resume_unwind(panic);
+    }
+}
+
+#[test]
+fn each_detector_with_each_handling_costs_less_than_a_hundred_times_its_input() {
+    check_group("handlings");
+}
+
+#[test]
+fn looking_at_contents_costs_less_than_a_hundred_times_their_length() {
+    check_group("contents");
+}
+
+#[test]
+fn reading_definitions_costs_less_than_a_hundred_times_their_length() {
+    check_group("definitions");
+}
+
+#[test]
+fn compiling_and_checking_costs_less_than_a_hundred_times_what_is_compiled_and_checked() {
+    check_group("schemas");
+}
+
+#[test]
+fn reading_messages_costs_less_than_a_hundred_times_their_length() {
+    check_group("messages");
+}
+
+#[test]
+fn reading_addresses_tokens_and_logs_costs_less_than_a_hundred_times_their_length() {
+    check_group("texts");
+}
+
+#[test]
+fn every_detector_is_measured() {
+    let places: Vec<_> = GROUPS.iter().flat_map(|group| (group.places)()).collect();
+    let measured = places.iter().flat_map(|place| &place.detectors).copied();
+    let measured: BTreeSet<_> = measured.chain(ELSEWHERE.map(|(detector, _)| detector)).collect();
+    assert_eq!(measured, BTreeSet::from(Detector::ALL));
+}
+
+#[test]
+fn everything_that_is_fuzzed_is_measured() {
+    let places: Vec<_> = GROUPS.iter().flat_map(|group| (group.places)()).collect();
+    let measured = places.iter().flat_map(|place| place.targets).copied();
+    let measured: BTreeSet<_> = measured.chain(ON_CONNECTIONS.map(|(target, _)| target)).collect();
+    let files = fs::read_dir(root().join("fuzz/targets")).unwrap();
+    let files: Vec<_> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let targets = files.iter().filter_map(|file| file.strip_suffix(".rs"));
+    assert_eq!(measured, targets.collect());
+}
