@@ -7,6 +7,7 @@ pub mod bridge;
 pub mod http_sse;
 mod well_known;
 mod mcp_service;
+mod hand_over;
 pub mod listener;
 
 pub use mcp_service::{McpService, MountedBody};

@@ -372,6 +372,102 @@ fn say(streams: &Streams, session: &str, message: &Value) {
     assert!(said);
 }
 
+/// A message of a server that belongs to no call.
+fn said(text: &str) -> Value {
+    let params = json!({ "level": "info", "data": text });
+    json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params })
+}
+
+/// Everybody may call everything, and is told everything.
+const TALKING: &str = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], methods: ['*']}";
+
+/// How many clients listen at the same time.
+const LISTENERS: usize = 40;
+
+#[test]
+fn every_listener_gets_what_its_own_session_is_told_also_after_a_long_silence_and_an_ended_stream()
+{
+    let (server, streams, _go) = aside();
+    let gateway = Config::of(&server.url()).policy(TALKING).start();
+    let mut listening: Vec<_> = (0..LISTENERS)
+        .map(|_| {
+            let mut stream = gateway.client(Era::Legacy, ANA).stream(None);
+            let head = until(&mut stream, "200 OK").to_lowercase();
+            assert!(!head.contains("content-length"), "{head}");
+            stream
+        })
+        .collect();
+    for round in ["first", "second"] {
+        eventually("the streams", || (streams.lock().unwrap().len() == LISTENERS).then_some(()));
+        let mut sessions: Vec<_> =
+            streams.lock().unwrap().iter().map(|(session, _)| session.clone()).collect();
+        sessions.sort();
+        for session in &sessions {
+            say(&streams, session, &said(&format!("{round} of {session}!")));
+        }
+        let told = listening.iter_mut().map(|stream| {
+            let seen = until(stream, "!");
+            let (_, told) = seen.split_once(&format!("{round} of ")).unwrap();
+            told.split_once('!').unwrap().0.to_owned()
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort();
+        assert_eq!(told, sessions, "each has one, and nobody that of another");
+        // The server ends all of them, and the gateway listens again.
+        for (_, mut stream) in streams.lock().unwrap().drain(..) {
+            stream.write_all(b"0\r\n\r\n").unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_event_of_a_listening_stream_may_be_cut_anywhere_and_a_wrong_chunk_ends_the_stream() {
+    let (server, streams, _go) = aside();
+    let gateway = Config::of(&server.url()).policy(TALKING).start();
+    let mut listening = gateway.client(Era::Legacy, ANA).stream(None);
+    let head = until(&mut listening, "200 OK").to_lowercase();
+    let first = eventually("the stream", || streams.lock().unwrap().pop());
+    let (_, mut stream) = first;
+    let event = format!("event: message\ndata: {}\n\n", said("in pieces!"));
+    for byte in event.as_bytes() {
+        for part in [&b"1;piece\r"[..], b"\n", &[*byte], b"\r\n"] {
+            stream.write_all(part).unwrap();
+        }
+    }
+    let seen = until(&mut listening, "!");
+    assert!(seen.contains("in pieces"), "{head}{seen}");
+    // Two readers could read this differently, so nothing of it is shown.
+    let event = format!("data: {}\n\n", said("in doubt!"));
+    write!(stream, "{:x}\n{event}\r\n", event.len()).unwrap();
+    assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)), "the gateway closes it");
+    let (_, mut again) = eventually("another stream", || streams.lock().unwrap().pop());
+    assert!(self::event(&mut again, &said("for certain!")));
+    let seen = until(&mut listening, "!");
+    assert!(seen.contains("for certain") && !seen.contains("in doubt"), "{seen}");
+}
+
+#[test]
+fn a_listener_is_told_that_its_connection_ends_with_its_stream_and_what_it_sends_meanwhile_is_nothing()
+ {
+    let (server, streams, _go) = aside();
+    let gateway = Config::of(&server.url()).policy(TALKING).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut listening = ana.stream(None);
+    // Another request on the connection of a response that does not end.
+    let request = ana.call_bytes(&json!(41), &json!({ "name": "work" }));
+    listening.write_all(&request).unwrap();
+    let head = until(&mut listening, "\r\n\r\n").to_lowercase();
+    assert!(head.contains("connection: close") && head.contains("transfer-encoding: chunked"));
+    let (session, mut stream) = eventually("the stream", || streams.lock().unwrap().pop());
+    assert!(event(&mut stream, &said("hello!")));
+    assert!(until(&mut listening, "hello!").contains("notifications/message"), "{session}");
+    gateway.terminate();
+    let mut rest = String::new();
+    listening.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+    assert!(server.tool_calls().is_empty());
+}
+
 /// Progress with whatever stands for its token, if anything.
 fn progressed(token: Option<Value>, done: i32) -> Value {
     let mut message = progress(&Value::Null, done);

@@ -27,7 +27,7 @@ use crate::edge::failure::{AuthnFailure, Failure, PublicError};
 use crate::identity::{AuthenticatedCaller, AuthnError};
 use crate::mcp::protocol::Era;
 use crate::session::state::AnsweredCall;
-use crate::stream::body::{Body, Lease, Termination};
+use crate::stream::body::{Body, HeldOpen, Lease, Termination};
 use crate::stream::replay::ReplayBuffer;
 
 /// Longest time for which a timer is set at once.
@@ -121,6 +121,9 @@ impl Gateway {
             },
         };
         let stream_slot = response.extensions_mut().remove::<EventStreamSlot>();
+        if stream_slot.is_some() {
+            response.extensions_mut().insert(HeldOpen);
+        }
         let gateway = Arc::clone(self);
         let over = async move {
             // The share for the stream is held as long as the stream can be read.

@@ -37,6 +37,7 @@ use crate::crypto::x509::LeafCertificate;
 use crate::net::egress::{self, Egress};
 use crate::net::http2::client::{SharedHttp2, StreamSlot, is_unprocessed};
 use crate::net::http2::{self, ConnectionBounds};
+use crate::net::unbuffered::{HeadBounds, UnbufferedConnection, UnbufferedError};
 use crate::stream::body::Segments;
 
 /// Most bytes that a server sends before the head of its response is complete: interim responses (1xx) for the greatest
@@ -79,6 +80,12 @@ pub enum ConnectionError {
 
 impl From<hyper::Error> for ConnectionError {
     fn from(error: hyper::Error) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+impl From<UnbufferedError> for ConnectionError {
+    fn from(error: UnbufferedError) -> Self {
         Self::Broken(error.into())
     }
 }
@@ -172,14 +179,10 @@ impl ConnectTarget {
     /// # Errors
     /// When it cannot be established within the time limit.
     pub async fn connect(&self) -> Result<ServerConnection, ConnectionError> {
-        let connected = timeout(self.connect_timeout, self.stream()).await;
-        let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
-        let stream = connected.map_err(late)??;
-        if let Some((terms, tasks)) = self.http2.as_ref().filter(|_| stream.is_http2()) {
-            let shared = SharedHttp2::begin(stream, *terms, IDLE, tasks).await?;
-            let closed = || ConnectionError::Connect(io::ErrorKind::ConnectionAborted.into());
-            return Ok(ServerConnection::Shared(shared.enter().ok_or_else(closed)?));
-        }
+        let stream = match self.negotiated().await? {
+            NegotiatedStream::Http1(stream) => stream,
+            NegotiatedStream::Http2(slot) => return Ok(ServerConnection::Shared(slot)),
+        };
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER);
         let received = Arc::new(AtomicUsize::new(0));
@@ -192,6 +195,35 @@ impl ConnectTarget {
             closed: false,
             idle_since: Instant::now(),
         }))
+    }
+
+    /// Opens a new connection for one request, whose response may be silent for hours: HTTP/1.1 has no buffers for it
+    /// while nothing arrives.
+    ///
+    /// # Errors
+    /// When it cannot be established within the time limit.
+    pub async fn connect_unbuffered(&self) -> Result<ServerConnection, ConnectionError> {
+        Ok(match self.negotiated().await? {
+            NegotiatedStream::Http1(stream) => {
+                let bounds = HeadBounds { head: BUFFER, before_body: BEFORE_RESPONSE };
+                let connection = UnbufferedConnection::new(stream, bounds);
+                ServerConnection::Unbuffered(Box::new(connection))
+            }
+            NegotiatedStream::Http2(slot) => ServerConnection::Shared(slot),
+        })
+    }
+
+    /// A new byte stream, within the time limit, and what is spoken on it.
+    async fn negotiated(&self) -> Result<NegotiatedStream, ConnectionError> {
+        let connected = timeout(self.connect_timeout, self.stream()).await;
+        let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
+        let stream = connected.map_err(late)??;
+        let Some((terms, tasks)) = self.http2.as_ref().filter(|_| stream.is_http2()) else {
+            return Ok(NegotiatedStream::Http1(stream));
+        };
+        let shared = SharedHttp2::begin(stream, *terms, IDLE, tasks).await?;
+        let closed = || ConnectionError::Connect(io::ErrorKind::ConnectionAborted.into());
+        Ok(NegotiatedStream::Http2(shared.enter().ok_or_else(closed)?))
     }
 
     /// The expiry of the verified certificate that the server presents on a new connection; `None` where connections do
@@ -246,8 +278,17 @@ fn refused(error: io::Error) -> ConnectionError {
 pub enum ServerConnection {
     /// An HTTP/1.1 connection, with one request at a time.
     Own(Http1Connection),
+    /// An HTTP/1.1 connection for one request, without buffers while nothing arrives.
+    Unbuffered(Box<UnbufferedConnection<ServerStream>>),
     /// The place of one request on an HTTP/2 connection.
     Shared(StreamSlot),
+}
+
+/// A new connection, by what is spoken on it.
+enum NegotiatedStream {
+    Http1(ServerStream),
+    /// HTTP/2, with the place of one request.
+    Http2(StreamSlot),
 }
 
 /// An HTTP/1.1 connection with its state.
@@ -275,6 +316,8 @@ pub struct ServerResponseBody {
 enum ResponseBodyKind {
     /// The body on an HTTP/1.1 connection.
     Own(Incoming),
+    /// The body on an HTTP/1.1 connection without buffers, which reads it itself.
+    Unbuffered,
     /// The body on an HTTP/2 stream.
     Shared(http2::IncomingBody),
 }
@@ -289,6 +332,7 @@ impl ServerResponseBody {
     pub fn is_over(&self) -> bool {
         match &self.body {
             ResponseBodyKind::Own(body) => body.is_end_stream(),
+            ResponseBodyKind::Unbuffered => false,
             ResponseBodyKind::Shared(body) => body.is_end_stream(),
         }
     }
@@ -298,6 +342,7 @@ impl ServerResponseBody {
     pub fn expected(&self) -> u64 {
         match &self.body {
             ResponseBodyKind::Own(body) => body.size_hint().lower(),
+            ResponseBodyKind::Unbuffered => 0,
             ResponseBodyKind::Shared(body) => body.size_hint().lower(),
         }
     }
@@ -324,10 +369,28 @@ impl ServerConnection {
                     Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Own(body))))
                 })
             }
-            Self::Shared(seat) => Either::Right(Box::pin(async move {
+            other => Either::Right(Box::pin(other.send_boxed(request))),
+        }
+    }
+
+    /// Sends a request on a connection that is not [`Self::Own`].
+    async fn send_boxed(
+        &mut self,
+        request: Request<Segments>,
+    ) -> Result<Response<ServerResponseBody>, ConnectionError> {
+        match self {
+            Self::Own(own) => {
+                let response = own.send(request).await?;
+                Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Own(body))))
+            }
+            Self::Unbuffered(own) => {
+                let response = own.send(request).await?;
+                Ok(response.map(|()| ServerResponseBody::new(ResponseBodyKind::Unbuffered)))
+            }
+            Self::Shared(seat) => {
                 let response = seat.send(multiplexed(request)?).await?;
                 Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Shared(body))))
-            })),
+            }
         }
     }
 
@@ -340,8 +403,13 @@ impl ServerConnection {
         let ServerResponseBody { body, fair } = answer;
         fair.turn().await;
         let frame = poll_fn(|cx| {
-            if let Self::Own(own) = self {
-                drive(&mut own.connection, &mut own.closed, cx);
+            match self {
+                Self::Own(own) => drive(&mut own.connection, &mut own.closed, cx),
+                Self::Unbuffered(own) => {
+                    let data = own.poll_data(cx).map_ok(Frame::data);
+                    return data.map_err(ConnectionError::from);
+                }
+                Self::Shared(_) => {}
             }
             match body {
                 ResponseBodyKind::Own(body) => {
@@ -352,6 +420,8 @@ impl ServerConnection {
                     let frame = Pin::new(body).poll_frame(cx);
                     frame.map(|frame| frame.map(|frame| frame.map_err(broken)))
                 }
+                // It is the body of another connection.
+                ResponseBodyKind::Unbuffered => Poll::Ready(None),
             }
         });
         let frame = frame.await;
@@ -362,11 +432,11 @@ impl ServerConnection {
     }
 
     /// Whether the connection can take another request; called when it is returned to the pool and when it is taken
-    /// from it. A place on a shared connection serves a single request.
+    /// from it. A place on a shared connection serves a single request, and so does a connection without buffers.
     pub async fn is_usable(&mut self) -> bool {
         match self {
             Self::Own(own) => own.is_usable().await,
-            Self::Shared(_) => false,
+            Self::Unbuffered(_) | Self::Shared(_) => false,
         }
     }
 
@@ -381,7 +451,7 @@ impl ServerConnection {
     #[must_use]
     pub fn shared(&self) -> Option<&SharedHttp2> {
         match self {
-            Self::Own(_) => None,
+            Self::Own(_) | Self::Unbuffered(_) => None,
             Self::Shared(seat) => Some(seat.shared()),
         }
     }
@@ -443,8 +513,10 @@ fn drive(connection: &mut Pin<Box<Http1Driver>>, closed: &mut bool, cx: &mut Con
 
 /// The byte stream to a server.
 #[derive(Debug)]
-pub(crate) enum ServerStream {
+pub enum ServerStream {
+    /// The server is reached without TLS.
     Plain(TcpStream),
+    /// The server is reached over TLS, and its certificate was verified.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

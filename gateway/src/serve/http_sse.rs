@@ -21,7 +21,7 @@ use crate::edge::failure::{Failure, PathMismatch};
 use crate::exchange::{EventStreamSlot, Gateway, InFlightSlot, Route};
 use crate::identity::AuthenticatedCaller;
 use crate::serve::bridge::{Bridge, ClientOutput, OnReload};
-use crate::stream::body::Body;
+use crate::stream::body::{Body, HeldOpen};
 use crate::stream::budget::StreamBounds;
 use crate::stream::queue::queue;
 use crate::stream::sse;
@@ -202,7 +202,9 @@ impl HttpSseServer {
             ConnectedClient { http_sse: Arc::clone(self), key, bridge, _stream_slot: stream_slot };
         let (caller, route) = (caller.clone(), Arc::clone(route));
         gateway.tasks.spawn(served.until_it_ends(Arc::clone(gateway), caller, route, credentials));
-        Ok(encode::events(Body::stream(body)))
+        let mut response = encode::events(Body::stream(body));
+        response.extensions_mut().insert(HeldOpen);
+        Ok(response)
     }
 
     /// Passes a message of a client to its bridge.

@@ -3,9 +3,10 @@
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
@@ -24,12 +25,15 @@ use crate::edge::admission::Peer;
 use crate::edge::encode;
 use crate::edge::tls;
 use crate::metrics::Metrics;
+use crate::net::chunked_writer::ChunkedWriter;
 use crate::net::http_framing::{FramedStream, FramingCounts};
 use crate::net::http2::server::ServeContext;
 use crate::net::http2::{self, AuthenticationSignal, HeldUntilSent, IncomingBody};
 use crate::net::lingering_close::LingeringClose;
 use crate::net::write_timeout::WriteTimeout;
+use crate::serve::hand_over::{FlushedStream, HandOver};
 use crate::serve::mcp_service::{FramingCheck, HEADERS, McpService, named};
+use crate::stream::body::Body;
 
 /// Pause after a failed accept, usually because the process has no file descriptors left, so that the accept loop does
 /// not spin.
@@ -172,34 +176,51 @@ impl Drop for ConnectionGuard {
     }
 }
 
+/// Serves an HTTP/1.1 connection. Its last response may be a stream that stays open: hyper's part of the connection is
+/// dropped before that is written.
 async fn connection<S>(service: McpService, limits: Limits, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let address = peer.address;
+    let Some(writer) = Box::pin(requests(service, limits, stream, peer)).await else { return };
+    if let Err(error) = writer.finish().await {
+        let error = crate::base::error_chain::ErrorChain(&error);
+        tracing::debug!(peer = %address, %error, "connection ended early");
+    }
+}
+
+/// Answers the requests of a connection. Returns the writer of a response that stays open; `None` when the connection has
+/// ended.
+async fn requests<S>(
+    service: McpService,
+    limits: Limits,
+    stream: S,
+    peer: Peer,
+) -> Option<ChunkedWriter<FramedStream<S>, Body>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let tasks = service.tasks().clone();
     let address = peer.address;
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_timeout)
-        .max_headers(HEADERS)
-        .max_header_size(limits.request_head)
-        .max_buf_size(64 * 1024);
-    let framing = Arc::new(FramingCounts::default());
+    let (framing, hand_over) = (Arc::new(FramingCounts::default()), Arc::<HandOver>::default());
     let stream = FramedStream::new(stream, Arc::clone(&framing));
+    let stream = FlushedStream::new(stream, Arc::clone(&hand_over));
+    let taken = Arc::clone(&hand_over);
     let answer = service_fn(move |request: Request<Incoming>| {
-        let (service, peer) = (service.clone(), peer.clone());
+        let (service, peer, taken) = (service.clone(), peer.clone(), Arc::clone(&taken));
         let framed = FramingCheck::of_http1(&framing);
         // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
         // the time.
         Box::pin(async move {
+            let version = request.version();
             let mut response = service.respond(peer, request, framed).await;
             // HTTP/1.1 has one response at a time, and the connection itself is already counted for its address.
             drop(response.extensions_mut().remove::<HeldUntilSent>());
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(taken.take(version, response))
         })
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let mut connection = http1_bounds(limits).serve_connection(TokioIo::new(stream), answer);
     let mut stopping = pin!(tasks.stopping());
     let (mut asked, mut told) = (false, false);
     let ended = poll_fn(|cx| {
@@ -207,18 +228,37 @@ where
         // takes the lock behind the future.
         if !std::mem::replace(&mut asked, true) && stopping.as_mut().poll(cx).is_ready() {
             told = true;
-            connection.as_mut().graceful_shutdown();
+            Pin::new(&mut connection).graceful_shutdown();
         }
         if tasks.is_stopping() && !std::mem::replace(&mut told, true) {
-            connection.as_mut().graceful_shutdown();
+            Pin::new(&mut connection).graceful_shutdown();
         }
-        connection.as_mut().poll(cx)
+        match Pin::new(&mut connection).poll(cx) {
+            Poll::Pending if hand_over.is_ready() => Poll::Ready(None),
+            ended => ended.map(Some),
+        }
     })
     .await;
+    let Some(ended) = ended else {
+        return hand_over.writer(connection.into_parts().io.into_inner());
+    };
     if let Err(error) = ended {
         let error = crate::base::error_chain::ErrorChain(&error);
         tracing::debug!(peer = %address, %error, "connection ended early");
     }
+    None
+}
+
+/// The bounds of an HTTP/1.1 connection.
+fn http1_bounds(limits: Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.request_timeout)
+        .max_headers(HEADERS)
+        .max_header_size(limits.request_head)
+        .max_buf_size(64 * 1024);
+    builder
 }
 
 /// Serves an HTTP/2 connection; each request on it is answered as on a connection of its own.

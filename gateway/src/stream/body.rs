@@ -165,6 +165,11 @@ pub enum Body {
     Leased(Box<Self>, Lease),
 }
 
+/// An extension of a response that belongs to no call: its stream stays open for as long as the client listens, and is
+/// silent for most of that time.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldOpen;
+
 /// The lease of a response ended before all of it was handed to the connection. HTTP cannot say so in band: the
 /// connection is closed, or the HTTP/2 stream is reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -353,7 +353,10 @@ impl StreamableHttpClient {
             if let Some((name, value)) = &shown {
                 map.insert(name, value.clone());
             }
-            let mut link = self.link(over).await?;
+            let mut link = match *method {
+                Method::GET => Box::pin(self.listening_link(over)).await?,
+                _ => self.link(over).await?,
+            };
             let response = match link.send(request).await {
                 Err(ConnectionError::Unprocessed(_)) if over == ConnectionChoice::Any => {
                     over = ConnectionChoice::New;
@@ -410,6 +413,22 @@ impl StreamableHttpClient {
             sharing.add(shared.clone());
         }
         self.shares.store(link.shared().is_some(), Ordering::Relaxed);
+        Ok(link)
+    }
+
+    /// The connection for the GET stream of a session. There is one for each client that listens, so HTTP/1.1 has no
+    /// buffers for it while the server is silent.
+    async fn listening_link(
+        &self,
+        over: ConnectionChoice,
+    ) -> Result<ServerConnection, UpstreamError> {
+        if over == ConnectionChoice::New || self.shares.load(Ordering::Relaxed) {
+            return self.link(over).await;
+        }
+        let link = Box::pin(self.target.connect_unbuffered()).await?;
+        if let (Some(shared), Some(sharing)) = (link.shared(), self.shared.get(task::place())) {
+            sharing.add(shared.clone());
+        }
         Ok(link)
     }
 
