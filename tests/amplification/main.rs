@@ -4,7 +4,7 @@
 //!
 //! The allocator of this test counts. Inputs are generated: each part of which hostile texts consist again and again, deep
 //! and wide values, schemas, definitions and so on. All of them are measured with 1 KiB and 4 KiB, the worst of these with
-//! 64 KiB, and the worst of these with 1 MiB. What was measured is in a file for each group, `target/tmp/amplification`, from
+//! 64 KiB; and, where `PORTCULLIS_LONG_INPUTS` is set, because that takes minutes, the worst of these with 1 MiB. What was measured is in a file for each group, `target/tmp/amplification`, from
 //! which the table in `docs/limits.md` is taken.
 
 #![expect(clippy::unwrap_used, reason = "a test says with a panic that it fails")]
@@ -16,6 +16,7 @@ mod places;
 mod texts;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::panic::resume_unwind;
@@ -37,7 +38,11 @@ const FIXED_HEAP: u64 = 512 * 1024;
 const FIXED_WORK: u64 = 512 * 1024;
 /// The lengths of inputs, and how many of the worst of each length are measured with the next one.
 const LENGTHS: [(usize, usize); 4] =
-    [(1 << 10, usize::MAX), (4 << 10, 6), (64 << 10, 1), (1 << 20, 0)];
+    [(1 << 10, usize::MAX), (4 << 10, 6), (64 << 10, 1), (LONG, 0)];
+/// The length that is only measured if the variable [`LONG_INPUTS`] is set.
+const LONG: usize = 1 << 20;
+/// The variable that has the longest inputs measured, which takes minutes.
+const LONG_INPUTS: &str = "PORTCULLIS_LONG_INPUTS";
 /// Bytes of the stack: without optimisation the parser of conditions takes ten times as much as with it.
 const STACK: usize = 64 << 20;
 
@@ -90,7 +95,8 @@ fn worst<'a>(mut all: Vec<Measured<'a>>, most: usize) -> Vec<&'a Recipe> {
 /// Measures a place; appends a line for each length to `table`, and what costs too much to `over`.
 fn check(place: &Place, table: &mut String, over: &mut String) {
     let mut recipes: Vec<_> = place.inputs.iter().collect();
-    for (bytes, most) in LENGTHS {
+    let is_long = env::var_os(LONG_INPUTS).is_some();
+    for (bytes, most) in LENGTHS.into_iter().filter(|(bytes, _)| is_long || *bytes < LONG) {
         let all = measured(place, &recipes, bytes);
         let by = |key: fn(&Measured<'_>) -> u64| all.iter().max_by_key(|one| key(one)).unwrap();
         let (heap, work) = (by(|one| one.cost.heap), by(|one| one.cost.work));
