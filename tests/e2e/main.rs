@@ -11,7 +11,6 @@
 
 mod accepting;
 mod agents;
-mod amplifying;
 mod answers;
 mod approvals;
 mod arguments;
