@@ -481,10 +481,15 @@ fn frames_out_of_place_end_their_stream_or_the_connection() {
     secure.is_served();
 }
 
+/// The frames of a stream with this number that make the gateway reset it.
+type Provocation = fn(u32) -> Vec<u8>;
+/// The frames that make the gateway reset a stream with this number, whose request is complete, and the largest window.
+type LateProvocation = fn(u32, &[u8]) -> Vec<u8>;
+
 /// What makes the gateway reset a stream that was begun (CVE-2025-8671), by a number for the stream. What else that
 /// attack uses ends the connection at once: an increment of 0, a priority of the wrong length, and data behind the end of a
 /// stream (`http2_cases.json`).
-fn provocations() -> [(&'static str, fn(u32) -> Vec<u8>); 7] {
+fn provocations() -> [(&'static str, Provocation); 7] {
     fn head(stream: u32, more: &[(&str, &str)]) -> Vec<u8> {
         frame(kind::HEADERS, END_HEADERS, stream, &packed(&call_headers(more)))
     }
@@ -623,7 +628,7 @@ fn frames_that_a_client_sends_write_no_lines_into_the_log() {
 #[test]
 fn calls_under_way_that_the_gateway_is_made_to_reset_are_few_and_cancelled() {
     let most = ((1_u32 << 31) - 1).to_be_bytes();
-    let provocations: [fn(u32, &[u8]) -> Vec<u8>; 2] = [
+    let provocations: [LateProvocation; 2] = [
         |stream, most| frame(kind::WINDOW_UPDATE, 0, stream, most),
         // A head behind the end of the request.
         |stream, _| frame(kind::HEADERS, END_HEADERS, stream, &packed(&[("x", "y")])),

@@ -123,9 +123,12 @@ fn half(whole: &[u8], which: &str) -> Vec<u8> {
     if which == "1" { first.to_vec() } else { second.to_vec() }
 }
 
+fn byte_of(pair: &str) -> u8 {
+    u8::from_str_radix(pair, 16).unwrap()
+}
+
 fn bytes_of(hex: &str) -> Vec<u8> {
-    let pair = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    (0..hex.len()).step_by(2).map(pair).collect()
+    hex.as_bytes().chunks(2).map(|pair| byte_of(std::str::from_utf8(pair).unwrap())).collect()
 }
 
 impl Case {
