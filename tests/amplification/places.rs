@@ -11,6 +11,9 @@ use policy_core::subject::name::ServerName;
 use crate::inputs::Recipe;
 use crate::meter::Meter;
 
+/// Reads an input, and tells the meter what that took.
+pub(crate) type Reading = dyn Fn(&str, &mut Meter);
+
 /// A part of the gateway that reads what a peer has chosen.
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -19,7 +22,7 @@ pub(crate) struct Place {
     /// The fuzz targets that read the same.
     pub(crate) targets: &'static [&'static str],
     pub(crate) inputs: Vec<Recipe>,
-    pub(crate) run: Box<dyn Fn(&str, &mut Meter)>,
+    pub(crate) run: Box<Reading>,
 }
 
 impl Place {
@@ -36,7 +39,7 @@ impl Place {
         Self { detectors: detectors.to_vec(), ..self }
     }
 
-    fn as_in(self, targets: &'static [&'static str]) -> Self {
+    fn fuzzed_as(self, targets: &'static [&'static str]) -> Self {
         Self { targets, ..self }
     }
 }

@@ -155,7 +155,25 @@ pub fn read(stream: &mut impl std::io::Read) -> Answer {
     }
 }
 
+/// Whether it is worth reading: a long answer arrives in many parts.
+fn may_be_whole(bytes: &[u8]) -> bool {
+    let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    let body = &bytes[end + 4..];
+    if head.contains("transfer-encoding: chunked") {
+        return body.starts_with(b"0\r\n") || memchr::memmem::find(body, b"\r\n0\r\n").is_some();
+    }
+    let length =
+        head.split("\r\ncontent-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    length
+        .and_then(|length| length.trim().parse().ok())
+        .is_none_or(|length: usize| body.len() >= length)
+}
+
 fn whole(bytes: &[u8], closed: bool) -> Option<Answer> {
+    if !closed && !may_be_whole(bytes) {
+        return None;
+    }
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;

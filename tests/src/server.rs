@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -277,6 +278,17 @@ pub fn with_header(answer: &[u8], header: &str) -> Vec<u8> {
     text.replacen("\r\n", &format!("\r\n{header}"), 1).into_bytes()
 }
 
+/// The head of the request in `bytes`, and where its body is, if it has arrived as a whole.
+fn whole(bytes: &[u8]) -> Option<(String, Range<usize>)> {
+    let end = memchr::memmem::find(bytes, b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let lower = head.to_ascii_lowercase();
+    let length = lower.split("content-length: ").nth(1);
+    let length = length.map_or("0", |rest| rest.split("\r\n").next().unwrap());
+    let body = end + 4..end + 4 + length.trim().parse::<usize>().unwrap();
+    (bytes.len() >= body.end).then_some((head, body))
+}
+
 #[expect(clippy::disallowed_methods, reason = "a fake server reads loosely on purpose")]
 fn serve(
     mut stream: TcpStream,
@@ -288,20 +300,10 @@ fn serve(
     let mut bytes = Vec::new();
     let mut buffer = [0; 16384];
     loop {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let whole = text.split_once("\r\n\r\n").and_then(|(head, body)| {
-            let lower = head.to_ascii_lowercase();
-            let length = lower
-                .split("content-length: ")
-                .nth(1)
-                .map_or("0", |rest| rest.split("\r\n").next().unwrap());
-            let length: usize = length.trim().parse().unwrap();
-            (body.len() >= length).then(|| (head.to_owned(), body[..length].to_owned()))
-        });
-        if let Some((head, body)) = whole {
-            let length = head.len() + 4 + body.len();
-            let body = serde_json::from_str(&body).unwrap_or_default();
-            let call = Call { head, body, bytes: bytes.drain(..length).collect() };
+        if let Some((head, place)) = whole(&bytes) {
+            let body = bytes.get(place.clone()).unwrap();
+            let body = serde_json::from_str(&String::from_utf8_lossy(body)).unwrap_or_default();
+            let call = Call { head, body, bytes: bytes.drain(..place.end).collect() };
             if !trusted {
                 crate::canary::sent(&call.bytes);
             }

@@ -110,7 +110,7 @@ pub(super) fn handlings() -> Vec<Place> {
                     })
                 }
             };
-            all.push(place.of(&[detector]).as_in(&["detector"]));
+            all.push(place.of(&[detector]).fuzzed_as(&["detector"]));
         }
     }
     all
@@ -126,7 +126,7 @@ fn usual() -> Place {
         });
     })
     .of(&[Detector::InspectionBudget])
-    .as_in(&["content"])
+    .fuzzed_as(&["content"])
 }
 
 fn usual_arguments() -> Place {
@@ -259,7 +259,7 @@ fn cleaner() -> Place {
         let cleaning = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
         meter.measure(text.len(), |_| clean::text(text, cleaning));
     })
-    .as_in(&["cleaner"])
+    .fuzzed_as(&["cleaner"])
 }
 
 /// Texts for logs and records.

@@ -39,7 +39,7 @@ fn inspection() -> Place {
         });
     })
     .of(&Detector::OF_DEFINITIONS)
-    .as_in(&["definition"])
+    .fuzzed_as(&["definition"])
 }
 
 /// A definition as it is kept.
@@ -90,7 +90,7 @@ fn pins() -> Place {
         }
     })
     .of(&[Detector::Pins])
-    .as_in(&["canonical"])
+    .fuzzed_as(&["canonical"])
 }
 
 fn registry() -> Place {
@@ -144,11 +144,11 @@ fn files() -> Vec<Place> {
         Place::new("lockfiles", inputs::files(), |text, meter| {
             meter.measure(text.len(), |_| lockfile::check(text, &Lockfile::default()));
         })
-        .as_in(&["lockfile"]),
+        .fuzzed_as(&["lockfile"]),
         Place::new("configurations", inputs::files(), |text, meter| {
             meter.measure(text.len(), |_| settings::load("f.yaml", text, &|_| None).is_ok());
         })
-        .as_in(&["configuration"]),
+        .fuzzed_as(&["configuration"]),
     ]
 }
 
@@ -168,7 +168,7 @@ fn compiling() -> Place {
         meter.measure(text.len(), |_| Labels::of_schema(document.root()));
     })
     .of(&[Detector::InputSchema, Detector::OutputSchema])
-    .as_in(&["arguments"])
+    .fuzzed_as(&["arguments"])
 }
 
 /// Schemas of ordinary size, with which values that a peer chose are compared.
@@ -224,7 +224,7 @@ fn conditions() -> Place {
     Place::new("compiling of conditions", inputs::conditions(), |text, meter| {
         meter.measure(text.len(), |_| Condition::compile(text).is_ok());
     })
-    .as_in(&["condition"])
+    .fuzzed_as(&["condition"])
 }
 
 /// Conditions of rules about the arguments that a caller has chosen.

@@ -43,7 +43,7 @@ fn documents() -> Place {
             meter.measure(text.len(), |_| Document::parse(bytes.clone(), &bounds).is_ok());
         }
     })
-    .as_in(&["json"])
+    .fuzzed_as(&["json"])
 }
 
 fn canonical() -> Place {
@@ -58,7 +58,7 @@ fn canonical() -> Place {
             write_plain(&mut out, document.root());
         });
     })
-    .as_in(&["canonical"])
+    .fuzzed_as(&["canonical"])
 }
 
 fn envelopes() -> Place {
@@ -70,7 +70,7 @@ fn envelopes() -> Place {
             decode_batch(bytes.clone(), &JsonBounds::MESSAGE, BATCH).is_ok()
         });
     })
-    .as_in(&["message"])
+    .fuzzed_as(&["message"])
 }
 
 fn streams() -> Place {
@@ -82,7 +82,7 @@ fn streams() -> Place {
             chunks.try_for_each(|chunk| decoder.feed(chunk, drop)).is_ok()
         });
     })
-    .as_in(&["events"])
+    .fuzzed_as(&["events"])
 }
 
 fn lines() -> Place {
@@ -101,7 +101,7 @@ fn lines() -> Place {
             line
         });
     })
-    .as_in(&["lines"])
+    .fuzzed_as(&["lines"])
 }
 
 fn framing() -> Place {
@@ -115,7 +115,7 @@ fn framing() -> Place {
             RUNTIME.block_on(async { copy(&mut stream, &mut sink()).await.is_ok() })
         });
     })
-    .as_in(&["framing"])
+    .fuzzed_as(&["framing"])
 }
 
 fn questions() -> Place {
@@ -169,7 +169,7 @@ fn uris() -> Place {
         meter.measure(text.len(), |_| UriTemplate::read(text));
     })
     .of(&[Detector::ResourceUris])
-    .as_in(&["uri"])
+    .fuzzed_as(&["uri"])
 }
 
 fn scopes() -> Place {
@@ -190,17 +190,17 @@ fn tokens() -> Vec<Place> {
             meter.measure(text.len(), |_| jose::said(text));
             meter.measure(text.len(), |_| jose::said_header(text));
         })
-        .as_in(&["jwt", "dpop"]),
+        .fuzzed_as(&["jwt", "dpop"]),
         Place::new("sealed texts", inputs::headers(), move |text, meter| {
             meter.measure(text.len(), |_| sealer.open(&[b"a"], text));
             meter.measure(text.len(), |_| read_id(text).is_some());
         })
-        .as_in(&["seal", "session"]),
+        .fuzzed_as(&["seal", "session"]),
         Place::new("mirrored headers", inputs::headers(), |text, meter| {
             meter.measure(text.len(), |_| headers::decode(text).is_some());
             meter.measure(text.len(), |_| headers::encode(text));
         })
-        .as_in(&["mirrored"]),
+        .fuzzed_as(&["mirrored"]),
     ]
 }
 
@@ -214,7 +214,7 @@ fn logs() -> Place {
             verifier.read("log", &mut text.as_bytes()).is_ok()
         });
     })
-    .as_in(&["audit"])
+    .fuzzed_as(&["audit"])
 }
 
 /// Everything that reads single texts.
