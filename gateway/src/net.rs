@@ -1,5 +1,28 @@
 //! Network connections of the gateway, in both directions: egress rules, server verification, HTTP/1.1 framing, HTTP/2.
 
+/// The writes of `AsyncWrite`, of a wrapper that leaves them to the connection in its field `$inner`.
+macro_rules! forward_writes {
+    ($inner:ident) => {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.get_mut().$inner).poll_write(cx, bytes)
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            parts: &[io::IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.get_mut().$inner).poll_write_vectored(cx, parts)
+        }
+    };
+}
+
+pub(crate) use forward_writes;
+
 /// The methods of `AsyncWrite` besides its writes that the wrappers of a connection leave to the connection in their
 /// field `$inner`.
 macro_rules! forward_flush_and_shutdown {

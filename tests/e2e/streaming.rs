@@ -468,6 +468,29 @@ fn a_listener_is_told_that_its_connection_ends_with_its_stream_and_what_it_sends
     assert!(server.tool_calls().is_empty());
 }
 
+#[test]
+fn a_modern_listener_is_told_that_its_connection_ends_and_its_stream_is_ended_when_the_gateway_stops()
+ {
+    let (server, _streams, _go) = aside();
+    let gateway = Config::of(&server.url()).policy(TALKING).start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let body = ana.message(&json!("listen"), "subscriptions/listen", wanted);
+    let mut listening = TcpStream::connect(gateway.address).unwrap();
+    listening.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    listening.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+    // Another request on the connection of a response that does not end.
+    let request = ana.call_bytes(&json!(41), &json!({ "name": "work" }));
+    listening.write_all(&request).unwrap();
+    let head = until(&mut listening, "subscriptions/acknowledged").to_lowercase();
+    assert!(head.contains("connection: close") && head.contains("transfer-encoding: chunked"));
+    gateway.terminate();
+    let mut rest = String::new();
+    listening.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+    assert!(server.tool_calls().is_empty());
+}
+
 /// Progress with whatever stands for its token, if anything.
 fn progressed(token: Option<Value>, done: i32) -> Value {
     let mut message = progress(&Value::Null, done);

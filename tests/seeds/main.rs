@@ -66,6 +66,7 @@ targets! {
     lockfile: "../../fuzz/targets/lockfile.rs",
     message: "../../fuzz/targets/message.rs",
     mirrored: "../../fuzz/targets/mirrored.rs",
+    response: "../../fuzz/targets/response.rs",
     seal: "../../fuzz/targets/seal.rs",
     session: "../../fuzz/targets/session.rs",
     uri: "../../fuzz/targets/uri.rs",

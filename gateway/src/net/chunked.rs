@@ -5,6 +5,8 @@ use bytes::Bytes;
 
 /// Most bytes of the line before a chunk: its size and its extensions, which are ignored.
 const SIZE_LINE: usize = 1024;
+/// Most digits of a size: other parsers read no more.
+const DIGITS: usize = 15;
 /// Most bytes of the lines after the last chunk, which are ignored.
 const TRAILERS: usize = 16 * 1024;
 
@@ -63,9 +65,9 @@ enum ChunkPosition {
     DataFeed,
     /// The beginning of a line after the last chunk.
     TrailerStart,
-    /// Such a line.
+    /// A line after the last chunk.
     Trailer,
-    /// Its line feed.
+    /// The line feed of such a line.
     TrailerFeed,
     /// The line feed of the empty line that ends the body.
     LastFeed,
@@ -144,9 +146,8 @@ impl ChunkedDecoder {
             (ChunkPosition::FirstDigit, _) => {
                 digit.map(ChunkPosition::Digits).ok_or(ChunkError::Size)
             }
-            (ChunkPosition::Digits(size), _) if digit.is_some() => {
-                let size = size.checked_mul(16).zip(digit).map(|(size, digit)| size + digit);
-                size.map(ChunkPosition::Digits).ok_or(ChunkError::Size)
+            (ChunkPosition::Digits(size), _) if digit.is_some() && self.line <= DIGITS => {
+                digit.map(|digit| ChunkPosition::Digits(size * 16 + digit)).ok_or(ChunkError::Size)
             }
             (ChunkPosition::Digits(size) | ChunkPosition::Space(size), b' ' | b'\t') => {
                 Ok(ChunkPosition::Space(size))
@@ -239,7 +240,8 @@ mod tests {
             ("3 3\r\nabc", ChunkError::Size),
             ("3;x\nabc", ChunkError::Size),
             ("g\r\n", ChunkError::Size),
-            ("10000000000000000\r\n", ChunkError::Size),
+            ("1000000000000000\r\n", ChunkError::Size),
+            ("0000000000000003\r\nabc", ChunkError::Size),
             ("3\r\nabcd\r\n", ChunkError::End),
             ("3\r\nabc\n0\r\n\r\n", ChunkError::End),
             ("3\r\nabc\r0\r\n\r\n", ChunkError::End),
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_largest_size_is_no_overflow() {
-        let text = b"ffffffffffffffff\r\nabc";
+        let text = b"fffffffffffffff\r\nabc";
         assert_eq!(decoded([&text[..]]), Ok((b"abc".to_vec(), false)));
     }
 

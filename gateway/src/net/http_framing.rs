@@ -243,21 +243,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FramedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for FramedStream<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
-    }
+    forward_writes!(stream);
 
     forward_flush_and_shutdown!(stream);
 }

@@ -103,21 +103,7 @@ impl Discarding {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringClose<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
-    }
+    forward_writes!(stream);
 
     forward_flush!(stream);
 

@@ -18,6 +18,7 @@ use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::net::chunked_writer::ChunkedWriter;
+use crate::net::forward_writes;
 use crate::stream::body::{Body, CutOff, HeldOpen};
 
 /// No response is handed over, or hyper has not written its head.
@@ -136,21 +137,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FlushedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for FlushedStream<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
-    }
+    forward_writes!(stream);
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()

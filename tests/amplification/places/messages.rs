@@ -1,6 +1,7 @@
 //! What reads messages, streams, addresses and tokens.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::sync::{Arc, LazyLock};
 
 use audit_log::verify::{LogVerifier, VerifyOptions};
@@ -12,9 +13,11 @@ use gateway::crypto::sealer::Sealer;
 use gateway::mcp::wire::headers;
 use gateway::mcp::wire::{decode, decode_batch};
 use gateway::net::http_framing::{FramedStream, FramingCounts};
+use gateway::net::unbuffered::{HeadBounds, UnbufferedConnection};
 use gateway::stream::replay::read_id;
 use gateway::stream::sse::SseDecoder;
 use gateway::upstream::line_framing::{append_flat, read_line};
+use http::Request;
 use json::{Document, JsonBounds, write_canonical, write_plain};
 use policy::engine::ask::{
     FormPolicy, ModelHintAction, PersonalFormData, SamplingExcessAction, SamplingPolicy,
@@ -25,7 +28,7 @@ use policy_core::subject::pattern::Pattern;
 use policy_core::subject::scope;
 use policy_core::subject::template::UriTemplate;
 use policy_core::subject::uri::{ResourceUri, related};
-use tokio::io::{BufReader, copy, sink};
+use tokio::io::{BufReader, copy, join, sink};
 
 use super::{Place, document, server};
 use crate::inputs;
@@ -118,6 +121,32 @@ fn framing() -> Place {
     .fuzzed_as(&["framing"])
 }
 
+fn responses() -> Place {
+    let mut recipes = inputs::headers();
+    recipes.extend(inputs::streams());
+    Place::new("responses of servers on streams", recipes, |text, meter| {
+        let body = format!("{:x}\r\n{text}\r\n0\r\n\r\n", text.len());
+        let whole = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{body}");
+        let long = format!("HTTP/1.1 200 OK\r\nx: {text}\r\ncontent-length: 0\r\n\r\n");
+        for response in [whole, long] {
+            meter.measure(response.len(), |_| {
+                let server = join(response.as_bytes(), sink());
+                let bounds = HeadBounds { head: 16 * 1024, before_body: 64 * 1024 };
+                let mut connection = UnbufferedConnection::new(server, bounds);
+                RUNTIME.block_on(async {
+                    let request = Request::new(Bytes::new()).map(Into::into);
+                    connection.send(request).await.ok()?;
+                    // As they arrive: each part is passed on before the next one is read.
+                    while poll_fn(|cx| connection.poll_data(cx)).await.transpose().ok()?.is_some() {
+                    }
+                    Some(())
+                })
+            });
+        }
+    })
+    .fuzzed_as(&["response"])
+}
+
 fn questions() -> Place {
     let hosts = vec![Pattern::new("*")];
     let policy = ServerRequestPolicy {
@@ -153,7 +182,16 @@ fn questions() -> Place {
 
 /// Everything that reads messages.
 pub(super) fn messages() -> Vec<Place> {
-    vec![documents(), canonical(), envelopes(), streams(), lines(), framing(), questions()]
+    vec![
+        documents(),
+        canonical(),
+        envelopes(),
+        streams(),
+        lines(),
+        framing(),
+        responses(),
+        questions(),
+    ]
 }
 
 fn uris() -> Place {
