@@ -42,6 +42,15 @@ async fn connection(mut stream: TcpStream, answers: Arc<Answers>) {
             if buffer.len() < head + length {
                 break;
             }
+            // It has no streams and no sessions of its own.
+            if !buffer.starts_with(b"POST ") {
+                buffer.drain(..head);
+                let refused = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n";
+                if stream.write_all(refused).await.is_err() {
+                    return;
+                }
+                continue;
+            }
             let body = &buffer[head..head + length];
             out.clear();
             if memchr::memmem::find(body, b"\"name\":\"stream\"").is_some() {

@@ -363,6 +363,51 @@ fn what_could_be_framed_in_two_ways_is_refused() {
     assert_eq!(raw(gateway.address, good.as_bytes()).status, 200);
 }
 
+/// A reader that ends trailers at a line feed sees a request in them that the gateway does not see: what follows on the
+/// connection has two readings.
+#[test]
+fn after_trailers_that_end_in_two_ways_nothing_is_answered() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let body = ana.message(&json!(1), "tools/call", json!({ "name": "read" }));
+        let plain = ana.bytes("tools/call", Some("read"), &body);
+        let plain = String::from_utf8(plain).unwrap();
+        let (head, _) = plain.split_once("\r\n\r\n").unwrap();
+        let head: String = head
+            .split("\r\n")
+            .filter(|line| !line.to_ascii_lowercase().starts_with("content-length"))
+            .filter(|line| !line.to_ascii_lowercase().starts_with("connection"))
+            .map(|line| format!("{line}\r\n"))
+            .collect();
+        let chunks = |trailers: &str| {
+            let length = body.len();
+            format!(
+                "{head}transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n{trailers}"
+            )
+        };
+        let (hidden, before) = ("GET /mcp HTTP/1.1\r\nHost: h\r\n\r\n", server.tool_calls().len());
+        for (trailers, answered) in
+            [("x: y\r\n\r\n".to_owned(), 2), (format!("x: y\n\n{hidden}"), 1)]
+        {
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all((chunks(&trailers) + &chunks("\r\n")).as_bytes()).unwrap();
+            drop(stream.shutdown(std::net::Shutdown::Write));
+            let mut answer = Vec::new();
+            drop(stream.read_to_end(&mut answer));
+            let answer = String::from_utf8_lossy(&answer);
+            assert_eq!(
+                answer.matches("HTTP/1.1 200").count(),
+                answered,
+                "{era:?} {trailers:?}: {answer}"
+            );
+        }
+        assert_eq!(server.tool_calls().len(), before + 3, "{era:?}");
+    }
+}
+
 /// A proxy in front may have taken the other of the two lengths: the request is answered, is on record, and
 /// is the last of its connection.
 #[test]

@@ -215,6 +215,32 @@ fn no_member_of_what_a_client_says_carries_a_blocked_value_to_a_server() {
     }
 }
 
+/// Found by the comparison of readers (`tests/differential`): a server in Go reads `Uri` as `uri`, whichever comes last.
+#[test]
+fn what_a_completion_is_for_has_one_spelling() {
+    for era in ERAS {
+        let server = quiet(era);
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let ana = gateway.client(era, ANA);
+        let usual = params(era, "completion/complete");
+        for (part, name) in [
+            ("ref", "Name"),
+            ("ref", "TYPE"),
+            ("ref", "Uri"),
+            ("ref", " uri"),
+            ("argument", "Value"),
+            ("argument", "na_me"),
+        ] {
+            let mut asked = usual.clone();
+            asked[part][name] = "respelt".into();
+            let came = tell(&ana, "request", "completion/complete", &asked);
+            assert!(came.contains("-32602"), "{era:?} {part} {name}: {came}");
+            assert_eq!(carrying(&server, "respelt"), 0, "{era:?} {part} {name}");
+        }
+        assert!(tell(&ana, "request", "completion/complete", &usual).contains("\"values\""));
+    }
+}
+
 /// What a server answers to the requests of one method: messages without their version and id.
 #[derive(Default)]
 struct Script {

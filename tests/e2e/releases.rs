@@ -181,6 +181,10 @@ fn a_folder_that_is_no_release_is_not_signed() {
     let listed = fs::read_to_string(to.join("SHA256SUMS")).unwrap();
     fs::write(to.join("SHA256SUMS"), listed.replace("  LICENSE", "  ../LICENSE")).unwrap();
     refused(folder.path(), &sign, "is no line of checksums");
+    fs::write(to.join("build.json"), ABOUT.replace("\"v0.1.0\"", "null")).unwrap();
+    sums(&to);
+    refused(folder.path(), &sign, "has no tag: it is a trial");
+    fs::write(to.join("build.json"), ABOUT).unwrap();
     sums(&to);
     refused(folder.path(), &["sign", "--key", "nowhere", "portcullis-0.1.0"], "could not sign");
     assert!(!to.join("SHA256SUMS.sig").exists());
@@ -245,6 +249,12 @@ fn only_a_clean_checkout_of_the_tag_is_released_and_no_setting_from_outside() {
     done(&at, "git tag v0.1.0");
     fs::write(home.join("config.toml"), "[profile.dist]\nopt-level = 0\n").unwrap();
     build("config.toml changes what is built: profile");
+    fs::write(home.join("config.toml"), "include = [\"other.toml\"]\n").unwrap();
+    build("config.toml changes what is built: include");
+    let replaced =
+        "[source.crates-io]\nreplace-with = \"own\"\n[source.own]\ndirectory = \"/own\"\n";
+    fs::write(home.join("config.toml"), replaced).unwrap();
+    build("config.toml changes what is built: source.own");
     fs::create_dir(folder.path().join("out")).unwrap();
     fs::write(folder.path().join("out/old"), "").unwrap();
     build("is there already and not empty");

@@ -296,7 +296,14 @@ fn allowed(
 
 /// Whether a completion is for a prompt or for a resource template.
 fn completed(params: Option<&Fragment>) -> Result<RequestOperation, Failure> {
-    let reference = params.and_then(|params| params.value().get("ref"));
+    let part = |name| params.and_then(|params| params.value().get(name));
+    let reference = part("ref");
+    for (object, known) in [(reference, &wire::REFERENCE[..]), (part("argument"), &wire::COMPLETED)]
+    {
+        if object.is_some_and(|object| object.is_object() && wire::is_misspelled(object, known)) {
+            return Err(Failure::Params("`ref` or `argument` has a member in another spelling"));
+        }
+    }
     let kind = reference.and_then(|reference| reference.get("type")).and_then(Value::as_str);
     let is_meant = |operation: &RequestOperation| {
         let place = MethodSpec::of(*operation).and_then(|spec| spec.named);

@@ -325,6 +325,12 @@ pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
 /// Members of a request of a server, as an entry of `inputRequests`.
 pub const SERVER_REQUEST: [&str; 4] = ["method", "params", "id", "_meta"];
 
+/// Members of what a completion is for.
+pub const REFERENCE: [&str; 4] = ["type", "name", "title", "uri"];
+
+/// Members of the argument that is completed.
+pub const COMPLETED: [&str; 2] = ["name", "value"];
+
 /// Members of a JSON-RPC error object.
 pub const ERROR: [&str; 3] = ["code", "message", "data"];
 

@@ -57,6 +57,8 @@ struct HeadLine {
     cut: bool,
     /// Whether the line contains a `#` anywhere.
     has_hash: bool,
+    /// The last two bytes, which end the line if they are CRLF.
+    end: [u8; 2],
 }
 
 /// What a request head says about the body.
@@ -158,13 +160,17 @@ impl<S> FramedStream<S> {
                     Some(0) | None => FramingPosition::Head(RequestFraming::default()),
                 }
             }
+            // In chunked coding hyper ends a line at CRLF alone, and takes a line feed before for a part of it.
+            FramingPosition::Size | FramingPosition::Trailer if !line.has_crlf() => {
+                FramingPosition::Lost
+            }
             FramingPosition::Size => match size(text) {
                 Some(0) => FramingPosition::Trailer,
                 // Includes the line end after the data.
                 Some(size) => FramingPosition::Chunk(size + 2),
                 None => FramingPosition::Lost,
             },
-            FramingPosition::Trailer if text.is_empty() && !line.cut => {
+            FramingPosition::Trailer if line.is_blank() => {
                 FramingPosition::Head(RequestFraming::default())
             }
             place @ (FramingPosition::Trailer
@@ -179,10 +185,24 @@ impl HeadLine {
     /// Begins a new line in the same memory.
     fn clear(&mut self) {
         self.text.clear();
-        (self.cut, self.has_hash) = (false, false);
+        (self.cut, self.has_hash, self.end) = (false, false, [0; 2]);
+    }
+
+    fn has_crlf(&self) -> bool {
+        self.end == *b"\r\n"
+    }
+
+    /// Whether there is nothing before the end of the line.
+    fn is_blank(&self) -> bool {
+        self.text == b"\r\n"
     }
 
     fn add(&mut self, part: &[u8]) {
+        self.end = match part {
+            [.., one, two] => [*one, *two],
+            [one] => [self.end[1], *one],
+            [] => self.end,
+        };
         let room = LINE.saturating_sub(self.text.len());
         self.cut |= part.len() > room;
         self.has_hash |= memchr::memchr(b'#', part).is_some();
@@ -302,6 +322,20 @@ mod tests {
         }
         let elsewhere = "GET / HTTP/1.1\r\nx: #\r\n\r\n";
         assert_eq!(good([elsewhere.as_bytes(), elsewhere.as_bytes()]), 2);
+        let chunks = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";
+        for (rest, count) in [
+            ("0\r\nx: y\r\n\r\n", 2),
+            ("0\r\nx: y\n\n", 1),
+            ("0\r\nx: y\n\r\n", 1),
+            ("0\r\n \r\n", 1),
+            ("0\r\n\n", 1),
+            ("0\n\r\n", 1),
+            ("1\na\r\n0\r\n\r\n", 1),
+        ] {
+            let text = format!("{chunks}{rest}{PLAIN}");
+            assert_eq!(good([text.as_bytes()]), count, "{rest:?}");
+            assert_eq!(good(text.as_bytes().chunks(1)), count, "{rest:?}");
+        }
         let long = format!("GET / HTTP/1.1\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "y".repeat(999));
         assert_eq!(good([long.as_bytes(), SIZED.as_bytes()]), 2);
     }

@@ -53,6 +53,14 @@ pub enum UnbufferedError {
     Chunk(#[from] ChunkError),
 }
 
+impl UnbufferedError {
+    /// Whether the server has sent something else than a response that has one reading.
+    #[must_use]
+    pub const fn is_violation(&self) -> bool {
+        !matches!(self, Self::Stream(_) | Self::Incomplete)
+    }
+}
+
 /// The bounds of what a server sends before the body, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadBounds {
@@ -81,6 +89,8 @@ enum BodyFraming {
     Length(u64),
     /// Where the server closes the connection.
     UntilClose,
+    /// Here: what follows has no valid chunked coding.
+    Broken(ChunkError),
 }
 
 /// The head of a response as it was parsed, with its length.
@@ -168,6 +178,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> UnbufferedConnection<S> {
             if self.framing.is_over() {
                 return Poll::Ready(None);
             }
+            if let BodyFraming::Broken(error) = self.framing {
+                return Poll::Ready(Some(Err(error.into())));
+            }
             let framing = &mut self.framing;
             let early = std::mem::take(&mut self.early);
             let data = if early.is_empty() {
@@ -193,7 +206,7 @@ impl BodyFraming {
         match self {
             Self::Chunked(decoder) => decoder.is_over(),
             Self::Length(left) => *left == 0,
-            Self::UntilClose => false,
+            Self::UntilClose | Self::Broken(_) => false,
         }
     }
 
@@ -202,7 +215,13 @@ impl BodyFraming {
         match self {
             Self::Chunked(decoder) => {
                 let mut data = Vec::with_capacity(bytes.len());
-                decoder.decode(bytes, &mut data)?;
+                if let Err(error) = decoder.decode(bytes, &mut data) {
+                    // What came before is part of the body, whether it came in the same read or not.
+                    *self = Self::Broken(error);
+                    if data.is_empty() {
+                        return Err(error);
+                    }
+                }
                 // Small chunks are shorter than the lines before them.
                 data.shrink_to_fit();
                 Ok(data.into())
@@ -213,6 +232,7 @@ impl BodyFraming {
                 Ok(Bytes::copy_from_slice(bytes.get(..most).unwrap_or(bytes)))
             }
             Self::UntilClose => Ok(Bytes::copy_from_slice(bytes)),
+            Self::Broken(error) => Err(*error),
         }
     }
 }

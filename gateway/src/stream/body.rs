@@ -25,6 +25,10 @@ const QUIET: Duration = Duration::from_secs(15);
 /// previous one is written, so that bytes the client has not read stay in the body, where they are counted.
 pub(crate) const PIECE: usize = 64 * 1024;
 
+/// Largest part of a declared length for which memory is reserved before it has arrived: a few bytes must not reserve
+/// megabytes that no share counts.
+const UNARRIVED: usize = 256 * 1024;
+
 /// Collects a body that arrives in pieces, up to a limit. A body of a single piece is not copied.
 #[derive(Debug)]
 pub struct BodyCollector {
@@ -64,7 +68,8 @@ impl BodyCollector {
             return Ok(());
         }
         if self.more.is_empty() {
-            self.more.reserve(self.expected.max(self.first.len() + piece.len()));
+            let arrived = self.first.len() + piece.len();
+            self.more.reserve(self.expected.min(UNARRIVED).max(arrived));
             self.more.extend_from_slice(&std::mem::take(&mut self.first));
         }
         self.more.extend_from_slice(&piece);

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use json::{self, Fragment, Value};
 use policy_core::subject::name::ServerName;
@@ -81,10 +81,11 @@ pub(super) struct Demux {
     /// Requests that were given up before they were answered. A late response is no fault: a program that starts
     /// slowly answers its first request after the gateway stopped waiting.
     given_up: Mutex<BTreeSet<i64>>,
-    /// Sends notifications that belong to no request to the listeners.
-    heard: broadcast::Sender<Arc<QueuedNotification>>,
-    /// Budget of bytes for long queued messages, without responses.
-    queued: Arc<Shares<Recipient>>,
+    /// Sends notifications that belong to no request to the listeners. Its 8 KiB are allocated with the first of them:
+    /// the stream of a client's own session has none.
+    heard: OnceLock<broadcast::Sender<Arc<QueuedNotification>>>,
+    /// Budget of bytes for long queued messages, without responses; allocated with the first of them.
+    queued: OnceLock<Arc<Shares<Recipient>>>,
     /// The queued messages of the listeners.
     overheard: Arc<Backlog>,
     /// The name of the server, and the memory budget for responses and queued messages of its callers.
@@ -261,8 +262,8 @@ impl Demux {
             limit,
             waiting: Mutex::default(),
             given_up: Mutex::default(),
-            heard: broadcast::channel(LISTENER_QUEUE).0,
-            queued: Shares::new(BYTES, BYTES_OF_ONE),
+            heard: OnceLock::new(),
+            queued: OnceLock::new(),
             overheard: Backlog::new(answers.begin_for(&server, None)),
             server,
             answers: Arc::clone(answers),
@@ -318,7 +319,8 @@ impl Demux {
         backlog: &Arc<Backlog>,
         bytes: usize,
     ) -> Result<QueueReservation, ShareError> {
-        let take = || self.queued.take(&recipient, bytes.min(BYTES_OF_ONE));
+        let queued = || self.queued.get_or_init(|| Shares::new(BYTES, BYTES_OF_ONE));
+        let take = || queued().take(&recipient, bytes.min(BYTES_OF_ONE));
         let of_connection = (bytes > UNCOUNTED_BYTES).then(take).transpose()?;
         let of_caller = backlog.add(bytes.saturating_add(OVERHEAD))?;
         Ok(QueueReservation { _of_connection: of_connection, _of_caller: of_caller })
@@ -359,12 +361,13 @@ impl Demux {
 
     /// Subscribes to the messages from now on that belong to no request.
     pub(super) fn listen(&self) -> broadcast::Receiver<Arc<QueuedNotification>> {
-        self.heard.subscribe()
+        self.heard.get_or_init(|| broadcast::channel(LISTENER_QUEUE).0).subscribe()
     }
 
     /// Whether a request waits or a listener is subscribed.
     pub(super) fn is_busy(&self) -> bool {
-        !self.waiting().is_empty() || self.heard.receiver_count() > 0
+        let has_listener = || self.heard.get().is_some_and(|heard| heard.receiver_count() > 0);
+        !self.waiting().is_empty() || has_listener()
     }
 
     /// Notes that all of the request `id` was written.
@@ -520,7 +523,7 @@ impl Demux {
                     let told =
                         QueuedNotification { notification: Arc::new(notification), _room: room };
                     // An error means that there are no listeners.
-                    drop(self.heard.send(Arc::new(told)));
+                    drop(self.heard.get().map(|heard| heard.send(Arc::new(told))));
                 }
                 Err(none) => tracing::debug!(%none, "a notification was dropped"),
             },

@@ -11,6 +11,8 @@ use super::{OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError, request
 use crate::base::log_limit::LogLimit;
 use crate::mcp::protocol::Era;
 use crate::mcp::wire::Message;
+use crate::net::connection::ConnectionError;
+use crate::net::unbuffered::UnbufferedError;
 use crate::session::UpstreamSession;
 
 /// The pause before a lost stream is opened again, and the longest such pause.
@@ -28,6 +30,17 @@ static UNREAD: LogLimit = LogLimit::new(1, 5);
 /// The pause before a stream that was lost `attempts` times in a row is opened again.
 pub(super) fn pause(attempts: u32) -> Duration {
     (PAUSE * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
+}
+
+/// Whether the server has sent something else than a stream of events over HTTP.
+fn is_violation(error: &UpstreamError) -> bool {
+    match error {
+        UpstreamError::Protocol(_) => true,
+        UpstreamError::Connection(ConnectionError::Broken(cause)) => {
+            cause.downcast_ref().is_some_and(UnbufferedError::is_violation)
+        }
+        _ => false,
+    }
 }
 
 /// The GET stream of a legacy session over HTTP. Opened by the first [`Self::next`], because a server may take long
@@ -136,15 +149,14 @@ impl SessionStream {
         match next {
             Ok(Some(text)) => self.unread = Some(text),
             ended @ (Ok(None) | Err(_)) => {
-                if let Err(error @ UpstreamError::Protocol(_)) = &ended
-                    && let Some(suppressed) = UNREAD.allow(Instant::now().into_std())
-                {
-                    tracing::warn!(
-                        event = "stream.broken", server = %self.upstream.name, %error, suppressed,
-                        "event stream broken"
-                    );
+                if let Err(error) = &ended {
+                    self.note_violation(error);
                 }
                 self.answer = None;
+                // A proxy that ends silent streams is no reason to wait longer and longer.
+                if self.begun.is_some_and(|begun| begun.elapsed() > LONGEST_PAUSE) {
+                    self.attempts = 0;
+                }
                 if let Some((_, pause)) = lost {
                     sleep(pause).await;
                 }
@@ -179,11 +191,26 @@ impl SessionStream {
             Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
             Err(error) => {
+                self.note_violation(&error);
                 let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::debug!(server = %self.upstream.name, %error, "no event stream");
             }
         }
         Ok(())
+    }
+
+    /// Logs what the server must not have sent: its calls go on, and without a line nobody knows why nothing else comes.
+    fn note_violation(&self, error: &UpstreamError) {
+        if !is_violation(error) {
+            return;
+        }
+        if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
+            let error = crate::base::error_chain::ErrorChain(error);
+            tracing::warn!(
+                event = "stream.broken", server = %self.upstream.name, %error, suppressed,
+                "event stream broken"
+            );
+        }
     }
 
     /// Whether the server has offered the stream. Some servers without one answer as if they did not know the session.

@@ -133,8 +133,10 @@ pub(super) struct HttpAnswer {
     /// The session id in the headers of the response.
     pub(super) session: Option<Box<str>>,
     streamed: bool,
-    /// The id of the last event, if events have ids.
+    /// The id of the last event that was returned, if events have ids. One that arrived and was not returned is sent again.
     last: Option<Box<str>>,
+    /// Why the stream ends after the events that have arrived.
+    broken: Option<UpstreamError>,
     /// The pause that the server wants before a lost stream is resumed.
     retry: Duration,
     /// Yields to other tasks after enough bytes (`fair`), and limits lines without a message (`blanks`).
@@ -149,7 +151,7 @@ enum AnswerContent {
     /// A single message, as far as it has arrived.
     Json(BodyCollector),
     /// An SSE stream, with the events that have arrived and were not returned yet.
-    Events(sse::SseDecoder, VecDeque<Bytes>),
+    Events(sse::SseDecoder, VecDeque<sse::SseEvent>),
     /// The response was read to its end.
     Over,
 }
@@ -277,6 +279,7 @@ impl StreamableHttpClient {
                 session,
                 streamed,
                 last: None,
+                broken: None,
                 retry: RETRY,
                 fair: ReadBudget::new(),
                 blanks: BlankLines::new(),
@@ -544,6 +547,9 @@ impl HttpAnswer {
         // Messages that were returned are counted by their reader.
         self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
         while waiting.is_empty() {
+            if let Some(broken) = self.broken.take() {
+                return Err(broken);
+            }
             let frame = timeout_at(wait.until()?, link.frame(&mut self.body)).await;
             let Some(frame) = frame.map_err(|_late| wait.late())? else {
                 self.content = AnswerContent::Over;
@@ -553,25 +559,31 @@ impl HttpAnswer {
             let Ok(data) = frame?.into_data() else { continue };
             let (last, retry) = (&mut self.last, &mut self.retry);
             let fed = decoder.feed(&data, |event| {
-                if event.id.is_some() {
-                    *last = event.id;
-                }
                 if let Some(millis) = event.retry {
                     *retry = Duration::from_millis(millis);
                 }
                 if !event.data.is_empty() {
-                    waiting.push_back(event.data);
+                    waiting.push_back(event);
+                } else if event.id.is_some() {
+                    // It is over with the event before it.
+                    *waiting.back_mut().map_or(&mut *last, |before| &mut before.id) = event.id;
                 }
             });
-            fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+            self.broken = fed.err().map(|_long| UpstreamError::TooLong(self.limit));
             self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
             if !waiting.is_empty() {
                 self.blanks.message();
             }
-            let counted = self.blanks.count(decoder.take_blank(), Instant::now());
-            counted.map_err(|_blank| UpstreamError::BLANK)?;
+            if let Err(_blank) = self.blanks.count(decoder.take_blank(), Instant::now()) {
+                self.broken = Some(UpstreamError::BLANK);
+            }
         }
-        let next = waiting.pop_front();
+        let next = waiting.pop_front().map(|event| {
+            if event.id.is_some() {
+                self.last = event.id;
+            }
+            event.data
+        });
         self.fair.took(next.as_ref().map_or(0, Bytes::len));
         Ok(next)
     }
@@ -632,8 +644,8 @@ impl HttpAnswer {
 }
 
 /// Bytes of complete and incomplete events that were not returned yet.
-fn in_memory(decoder: &sse::SseDecoder, waiting: &VecDeque<Bytes>) -> usize {
-    decoder.held() + waiting.iter().map(Bytes::len).sum::<usize>()
+fn in_memory(decoder: &sse::SseDecoder, waiting: &VecDeque<sse::SseEvent>) -> usize {
+    decoder.held() + waiting.iter().map(|event| event.data.len()).sum::<usize>()
 }
 
 async fn give_back(idle: &ArrayQueue<ServerConnection>, mut link: ServerConnection) {
