@@ -381,10 +381,10 @@ fn after_trailers_that_end_in_two_ways_nothing_is_answered() {
             .filter(|line| !line.to_ascii_lowercase().starts_with("connection"))
             .map(|line| format!("{line}\r\n"))
             .collect();
-        let chunks = |trailers: &str| {
+        let chunks = |more: &str, trailers: &str| {
             let length = body.len();
             format!(
-                "{head}transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n{trailers}"
+                "{head}{more}transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n{trailers}"
             )
         };
         let (hidden, before) = ("GET /mcp HTTP/1.1\r\nHost: h\r\n\r\n", server.tool_calls().len());
@@ -393,8 +393,8 @@ fn after_trailers_that_end_in_two_ways_nothing_is_answered() {
         {
             let mut stream = TcpStream::connect(gateway.address).unwrap();
             stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
-            stream.write_all((chunks(&trailers) + &chunks("\r\n")).as_bytes()).unwrap();
-            drop(stream.shutdown(std::net::Shutdown::Write));
+            let last = chunks("connection: close\r\n", "\r\n");
+            stream.write_all((chunks("", &trailers) + &last).as_bytes()).unwrap();
             let mut answer = Vec::new();
             drop(stream.read_to_end(&mut answer));
             let answer = String::from_utf8_lossy(&answer);

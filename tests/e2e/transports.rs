@@ -393,6 +393,44 @@ fn a_call_ends_with_the_stream_of_a_server_of_the_old_transport_and_the_next_has
     }
 }
 
+/// Messages and the credential would go to another host, or to a path that the server did not mean.
+#[test]
+fn a_server_of_the_old_transport_names_a_path_of_its_own_in_plain_text() {
+    for (coding, endpoint, is_used) in [
+        ("", "/message", true),
+        ("", "//other.example/message", false),
+        ("", "http://other.example/message", false),
+        ("content-encoding: gzip\r\n", "/message", false),
+    ] {
+        let server = Server::start(move |call, stream| {
+            if call.head.starts_with("GET") {
+                let text = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{coding}\r\n\
+                     event: endpoint\r\ndata: {endpoint}\r\n\r\n"
+                );
+                return stream.write_all(text.as_bytes()).is_ok();
+            }
+            stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").is_ok()
+        });
+        let servers = format!(
+            "- {{name: up, url: '{}', transport: httpSse, protocol: legacy}}",
+            server.url()
+        );
+        let _gateway = Config::with(&servers, "[up]").start();
+        let posts = || {
+            let calls = server.calls();
+            calls.iter().filter(|call| call.head.starts_with("POST")).count()
+        };
+        let asked = || server.calls().iter().filter(|call| call.head.starts_with("GET")).count();
+        match is_used {
+            true => e2e::eventually("a message", || (posts() > 0).then_some(())),
+            // It is tried again, and so the first time is over.
+            false => e2e::eventually("a second stream", || (asked() > 1).then_some(())),
+        }
+        assert_eq!(posts() > 0, is_used, "{coding}{endpoint}");
+    }
+}
+
 /// Over a channel that all sessions share nobody could say whom a question is for.
 #[test]
 fn a_process_for_each_session_keeps_them_apart() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use policy_core::subject::name::ServerName;
 use tokio::time::{Instant, timeout};
@@ -122,6 +122,10 @@ impl HttpSseClient {
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Err(UpstreamError::ContentType);
         }
+        let coding = response.headers().get(CONTENT_ENCODING);
+        if coding.is_some_and(|coding| coding != "identity") {
+            return Err(UpstreamError::ContentType);
+        }
         let ChannelTerms { name, limits, response_memory, .. } = &self.terms;
         let decoder = sse::SseDecoder::new(limits.response_body);
         let (waiting, limit) = (std::collections::VecDeque::new(), limits.response_body);
@@ -143,8 +147,13 @@ impl HttpSseClient {
     /// host because the server names one.
     fn endpoint(&self, text: &str) -> Option<Uri> {
         let uri: Uri = text.trim().parse().ok()?;
+        let path = text.trim();
         match uri.authority() {
-            None => text.trim().starts_with('/').then(|| relative(text.trim()).ok())?,
+            // By RFC 3986, section 4.2, two slashes begin the name of a host.
+            None => {
+                let is_path = path.starts_with('/') && !path.starts_with("//");
+                is_path.then(|| relative(path).ok())?
+            }
             Some(authority) => {
                 let same =
                     Some(authority) == self.uri.authority() && uri.scheme() == self.uri.scheme();
