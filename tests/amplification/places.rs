@@ -48,23 +48,39 @@ impl Place {
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) places: fn() -> Vec<Place>,
+    /// Bytes of heap that one byte of an input may cost.
+    pub(crate) heap: u64,
+    /// Units of work that one byte of an input may cost.
+    pub(crate) work: u64,
 }
 
-/// All groups.
-pub(crate) const GROUPS: [Group; 6] = [
-    Group { name: "handlings", places: contents::handlings },
-    Group { name: "contents", places: contents::contents },
-    Group { name: "definitions", places: definitions::definitions },
-    Group { name: "schemas", places: definitions::schemas },
-    Group { name: "messages", places: messages::messages },
-    Group { name: "texts", places: messages::texts },
+impl Group {
+    /// What peers choose.
+    const fn of_peers(name: &'static str, places: fn() -> Vec<Place>) -> Self {
+        Self { name, places, heap: EACH_BYTE, work: EACH_BYTE }
+    }
+}
+
+/// Bytes of heap, and units of work, that one byte of an input may cost that a peer has chosen.
+const EACH_BYTE: u64 = 100;
+
+/// All groups. The configuration is the operator's own, is read at the start and when it changes, and has at most 16 MiB:
+/// each problem in it is told with its place and the lines around.
+pub(crate) const GROUPS: [Group; 7] = [
+    Group::of_peers("handlings", contents::handlings),
+    Group::of_peers("contents", contents::contents),
+    Group::of_peers("definitions", definitions::definitions),
+    Group::of_peers("schemas", definitions::schemas),
+    Group::of_peers("messages", messages::messages),
+    Group::of_peers("texts", messages::texts),
+    Group { name: "operator", places: definitions::configurations, heap: 1000, work: 5000 },
 ];
 
 /// Reads a document; `None` for an input that is none, or has too many values for one.
-fn document(text: &str) -> Option<Document> {
+pub(crate) fn document(text: &str) -> Option<Document> {
     Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).ok()
 }
 
-fn server(name: &str) -> ServerName {
+pub(crate) fn server(name: &str) -> ServerName {
     ServerName::parse(name).unwrap()
 }

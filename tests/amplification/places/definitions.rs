@@ -26,6 +26,7 @@ use policy_core::subject::principal::Principal;
 
 use super::{Place, document, server};
 use crate::inputs;
+use crate::meter::Allowance;
 
 const SMALL: &str = r#"{"name":"send","description":"Sends.","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}"#;
 
@@ -138,33 +139,47 @@ fn decoys() -> Place {
     .of(&[Detector::Decoys])
 }
 
-/// Lockfiles and configurations.
-fn files() -> Vec<Place> {
-    vec![
-        Place::new("lockfiles", inputs::files(), |text, meter| {
-            meter.measure(text.len(), |_| lockfile::check(text, &Lockfile::default()));
-        })
-        .fuzzed_as(&["lockfile"]),
-        Place::new("configurations", inputs::files(), |text, meter| {
-            meter.measure(text.len(), |_| settings::load("f.yaml", text, &|_| None).is_ok());
-        })
-        .fuzzed_as(&["configuration"]),
-    ]
+/// Lockfiles, which have definitions of servers in them.
+fn lockfiles() -> Place {
+    Place::new("lockfiles", inputs::files(), |text, meter| {
+        meter.measure(text.len(), |_| lockfile::check(text, &Lockfile::default()));
+    })
+    .fuzzed_as(&["lockfile"])
+}
+
+/// Configurations, which no peer chooses.
+pub(super) fn configurations() -> Vec<Place> {
+    let place = Place::new("configurations", inputs::files(), |text, meter| {
+        meter.measure(text.len(), |_| settings::load("f.yaml", text, &|_| None).is_ok());
+    });
+    vec![place.fuzzed_as(&["configuration"])]
 }
 
 /// Everything that reads definitions.
 pub(super) fn definitions() -> Vec<Place> {
-    let mut all =
-        vec![inspection(), catalog(), cleaner(), pins(), registry(), shadowing(), decoys()];
-    all.extend(files());
-    all
+    vec![
+        inspection(),
+        catalog(),
+        cleaner(),
+        pins(),
+        registry(),
+        shadowing(),
+        decoys(),
+        lockfiles(),
+    ]
 }
 
-/// A schema that a server chose is compiled.
+/// How often a pattern is compiled at most: for three sizes, and for the validator.
+const PATTERNS_TRIED: usize = 4;
+
+/// A schema that a server chose is compiled. Its patterns may take what `schemaMemory` counts for them.
 fn compiling() -> Place {
     Place::new("compiling of schemas", inputs::schemas(), |text, meter| {
         let Some(document) = document(text) else { return };
-        meter.measure(text.len(), |_| Schema::new(document.root()));
+        let heap = Schema::new(document.root()).weight();
+        // It is allocated anew while the smallest size is found in which each pattern fits.
+        let allowed = Allowance { heap, work: PATTERNS_TRIED * heap };
+        meter.measure_allowing(text.len(), allowed, |_| Schema::new(document.root()));
         meter.measure(text.len(), |_| Labels::of_schema(document.root()));
     })
     .of(&[Detector::InputSchema, Detector::OutputSchema])

@@ -200,7 +200,7 @@ impl MessageWalk<'_, '_> {
             let mut out = Vec::with_capacity(value.raw().len());
             write(&mut out, (lens, sealed), value, ValueContext::of_message(value));
             seen.block_incomplete(lens.budget);
-            seen.changed = Some(out);
+            seen.changed = seen.blocked.is_none().then_some(out);
         }
         seen
     }
@@ -229,6 +229,9 @@ impl MessageWalk<'_, '_> {
                 let length = at.len();
                 let within = NamesWithin::of(known.named, value);
                 for (n, item) in value.items().enumerate() {
+                    if self.lens.budget.is_exhausted() {
+                        break;
+                    }
                     if at.len() < PLACE {
                         at.push('/');
                         at.push_str(&n.to_string());
@@ -243,6 +246,9 @@ impl MessageWalk<'_, '_> {
                 self.carries(value, at, known.place);
                 let within = NamesWithin::of(known.named, value);
                 for (name, member) in value.members() {
+                    if self.lens.budget.is_exhausted() {
+                        break;
+                    }
                     if at.len() + name.len() < PLACE {
                         at.push('/');
                         at.push_str(&escaped(&name));
@@ -540,7 +546,7 @@ fn whole(raw: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(digits.trim_start_matches('0').to_owned()))
 }
 
-/// Writes the value in its sanitised form.
+/// Writes the value in its sanitised form; nothing where the budget is exhausted, because the message is withheld then.
 fn write(
     out: &mut Vec<u8>,
     with: (&StringScan<'_>, &SealedStrings),
@@ -548,6 +554,9 @@ fn write(
     known: ValueContext<'_>,
 ) {
     let (lens, _) = with;
+    if lens.budget.is_exhausted() {
+        return;
+    }
     match value.kind() {
         JsonKind::Number => {
             let lens = &lens.for_named(known.named);
@@ -585,6 +594,9 @@ fn write_object(
     let (lens, sealed) = with;
     let within = NamesWithin::of(known.named, value);
     write_members(out, value.members(), |out, (name, member)| {
+        if lens.budget.is_exhausted() {
+            return;
+        }
         write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
         let blob = member
             .as_str()
