@@ -26,6 +26,7 @@ use std::thread;
 
 use detection::inspect::Detector;
 use e2e::gateway::root;
+use policy_core::base::work::WorkLimits;
 
 use self::inputs::Recipe;
 use self::meter::{Cost, Meter};
@@ -33,8 +34,7 @@ use self::places::{GROUPS, Group, Place};
 
 /// Bytes of heap that an input of any length may take: tables and buffers of a fixed size.
 const FIXED_HEAP: u64 = 512 * 1024;
-/// Units of work that an input of any length may take without a budget: what is compiled and set up for each message. A
-/// budget has its own.
+/// Units of work that an input of any length may take without a budget: what is compiled and set up for each message.
 const FIXED_WORK: u64 = 512 * 1024;
 /// The lengths of inputs, and how many of the worst of each length are measured with the next one.
 const LENGTHS: [(usize, usize); 3] = [(256, 2), (4 << 10, 1), (16 << 10, 0)];
@@ -62,8 +62,14 @@ impl Measured<'_> {
         self.cost.heap.saturating_sub(FIXED_HEAP) / self.cost.bytes.max(1)
     }
 
-    fn work(&self) -> u64 {
-        self.cost.work.saturating_sub(FIXED_WORK) / self.cost.bytes.max(1)
+    /// Work that no budget bounds.
+    fn unbounded(&self) -> u64 {
+        self.cost.unbounded.saturating_sub(FIXED_WORK) / self.cost.bytes.max(1)
+    }
+
+    /// Work from the budget of the message.
+    fn spent(&self) -> u64 {
+        self.cost.spent / self.cost.bytes.max(1)
     }
 }
 
@@ -81,7 +87,7 @@ fn measured<'a>(place: &Place, recipes: &[&'a Recipe], bytes: usize) -> Vec<Meas
 fn worst<'a>(mut all: Vec<Measured<'a>>, most: usize) -> Vec<&'a Recipe> {
     all.sort_by_key(|one| std::cmp::Reverse(one.cost.heap));
     let by_heap: Vec<_> = all.iter().take(most).map(|one| one.recipe).collect();
-    all.sort_by_key(|one| std::cmp::Reverse(one.cost.work));
+    all.sort_by_key(|one| std::cmp::Reverse(one.cost.work()));
     let by_work = all.iter().take(most).map(|one| one.recipe);
     let by_work = by_work.filter(|one| !by_heap.iter().any(|other| std::ptr::eq(*one, *other)));
     by_work.chain(by_heap.iter().copied()).collect()
@@ -94,21 +100,21 @@ fn check(place: &Place, group: &Group, table: &mut String, over: &mut String) {
     for (bytes, most) in lengths {
         let all = measured(place, &recipes, *bytes);
         let by = |key: fn(&Measured<'_>) -> u64| all.iter().max_by_key(|one| key(one)).unwrap();
-        let (heap, work) = (by(|one| one.cost.heap), by(|one| one.cost.work));
+        let (heap, work) = (by(|one| one.cost.heap), by(|one| one.cost.work()));
         let each = |cost: u64, of: &Measured<'_>| cost / of.cost.bytes.max(1);
         writeln!(
             table,
-            "{} | {bytes} | {} | {} | {} | {}{}",
+            "{} | {bytes} | {} | {} | {} | {}",
             place.name,
             each(heap.cost.heap, heap),
             heap.recipe.name,
-            each(work.cost.work, work),
-            work.recipe.name,
-            if work.cost.is_ended { " | ended" } else { "" }
+            each(work.cost.work(), work),
+            work.recipe.name
         )
         .unwrap();
         for one in &all {
-            if one.heap() >= group.heap || one.work() >= group.work {
+            let is_spent = one.spent() > WorkLimits::USUAL.each_byte;
+            if one.heap() >= group.heap || one.unbounded() >= group.work || is_spent {
                 let Measured { recipe, cost } = one;
                 writeln!(over, "{}: {} of {bytes}: {cost:?}", place.name, recipe.name).unwrap();
             }

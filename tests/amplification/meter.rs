@@ -23,11 +23,18 @@ pub(crate) struct Cost {
     pub(crate) bytes: u64,
     /// Bytes that were allocated at once, at most, beyond those at the start and those that are allowed.
     pub(crate) heap: u64,
-    /// Work beyond what is allowed. With a budget, that of a message of this length: the units that were spent, and
-    /// what was done after its end. Without one, the bytes that were allocated in all, each of which was written.
-    pub(crate) work: u64,
-    /// Whether the budget ended the computation.
-    pub(crate) is_ended: bool,
+    /// Units that were spent from the budget of a message of this length, beyond what a message of any length may cost.
+    pub(crate) spent: u64,
+    /// Work that no budget bounds, beyond what is allowed: without a budget the bytes that were allocated in all, each of
+    /// which was written; with one, what was done although it was exhausted.
+    pub(crate) unbounded: u64,
+}
+
+impl Cost {
+    /// All counted work.
+    pub(crate) fn work(&self) -> u64 {
+        self.spent + self.unbounded
+    }
 }
 
 /// Collects the costs of the computations about one input.
@@ -56,23 +63,23 @@ impl Meter {
         }
         let budget = budget();
         let taken = measure(|| drop(work(&budget)));
-        let is_ended = budget.refused() > 0;
-        let mut counted = match budget.spent() {
-            0 if !is_ended => taken.bytes_total,
-            spent => spent.saturating_sub(WorkBudget::for_bytes(0, USUAL_MOST).left()),
-        };
-        if is_ended {
+        let mut unbounded = 0;
+        if budget.spent() == 0 && budget.refused() == 0 {
+            unbounded = taken.bytes_total;
+        }
+        if budget.refused() > 0 {
             // What runs although nothing may be spent.
             let nothing = WorkBudget::new(0);
             let written = measure(|| drop(work(&nothing))).bytes_total;
-            counted += written + EACH_REFUSED * budget.refused().max(nothing.refused());
+            unbounded = written + EACH_REFUSED * budget.refused().max(nothing.refused());
         }
         let beyond = |cost: u64, allowed: usize| cost.saturating_sub(u64::try_from(allowed).unwrap());
+        let base = WorkBudget::for_bytes(0, USUAL_MOST).left();
         self.0.push(Cost {
             bytes: u64::try_from(bytes).unwrap(),
             heap: beyond(taken.bytes_max, allowed.heap),
-            work: beyond(counted, allowed.work),
-            is_ended,
+            spent: budget.spent().saturating_sub(base),
+            unbounded: beyond(unbounded, allowed.work),
         });
     }
 
@@ -81,8 +88,8 @@ impl Meter {
         let worst = |one: Cost, other: &Cost| Cost {
             bytes: one.bytes.max(other.bytes),
             heap: one.heap.max(other.heap),
-            work: one.work.max(other.work),
-            is_ended: one.is_ended || other.is_ended,
+            spent: one.spent.max(other.spent),
+            unbounded: one.unbounded.max(other.unbounded),
         };
         self.0.iter().fold(Cost::default(), worst)
     }
