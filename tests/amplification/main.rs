@@ -11,7 +11,6 @@
 
 mod inputs;
 mod meter;
-mod ordinary;
 mod places;
 #[path = "../../policy/tests/texts/mod.rs"]
 mod texts;
@@ -32,12 +31,10 @@ use self::inputs::Recipe;
 use self::meter::{Cost, Meter};
 use self::places::{GROUPS, Group, Place};
 
-/// Bytes of heap that an input of any length may take: tables and buffers of a fixed size.
-const FIXED_HEAP: u64 = 512 * 1024;
-/// Units of work that an input of any length may take without a budget: what is compiled and set up for each message.
-const FIXED_WORK: u64 = 512 * 1024;
-/// The lengths of inputs, and how many of the worst of each length are measured with the next one.
-const LENGTHS: [(usize, usize); 3] = [(256, 2), (4 << 10, 1), (16 << 10, 0)];
+/// The lengths of inputs, and how many of the worst of each length are measured with the next one. The first one only tells
+/// which inputs are the worst.
+const LENGTHS: [(usize, usize); 3] = [(SELECTING, 2), (4 << 10, 1), (16 << 10, 0)];
+const SELECTING: usize = 256;
 /// The same if the variable [`LONG_INPUTS`] is set.
 const MORE_LENGTHS: [(usize, usize); 4] =
     [(1 << 10, usize::MAX), (4 << 10, 6), (64 << 10, 1), (1 << 20, 0)];
@@ -58,13 +55,13 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    fn heap(&self) -> u64 {
-        self.cost.heap.saturating_sub(FIXED_HEAP) / self.cost.bytes.max(1)
+    fn heap(&self, group: &Group) -> u64 {
+        self.cost.heap.saturating_sub(group.fixed) / self.cost.bytes.max(1)
     }
 
     /// Work that no budget bounds.
-    fn unbounded(&self) -> u64 {
-        self.cost.unbounded.saturating_sub(FIXED_WORK) / self.cost.bytes.max(1)
+    fn unbounded(&self, group: &Group) -> u64 {
+        self.cost.unbounded.saturating_sub(group.fixed) / self.cost.bytes.max(1)
     }
 
     /// Work from the budget of the message.
@@ -112,9 +109,9 @@ fn check(place: &Place, group: &Group, table: &mut String, over: &mut String) {
             work.recipe.name
         )
         .unwrap();
-        for one in &all {
+        for one in all.iter().filter(|_| *bytes > SELECTING) {
             let is_spent = one.spent() > WorkLimits::USUAL.each_byte;
-            if one.heap() >= group.heap || one.unbounded() >= group.work || is_spent {
+            if one.heap(group) >= group.heap || one.unbounded(group) >= group.work || is_spent {
                 let Measured { recipe, cost } = one;
                 writeln!(over, "{}: {} of {bytes}: {cost:?}", place.name, recipe.name).unwrap();
             }

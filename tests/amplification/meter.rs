@@ -1,10 +1,12 @@
 //! Measures a computation: the heap that it has at most, and the work that it does.
 
+use std::ops::RangeInclusive;
+
 use allocation_counter::measure;
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 
-/// Bytes of the inputs before which nothing is compiled yet.
-const SHORT: usize = 16 << 10;
+/// Bytes of the inputs before which nothing is compiled yet, and which are measured.
+const SHORT: RangeInclusive<usize> = 512..=16 << 10;
 /// Units of work for each request that a budget refuses: the value that is visited before it is made. A computation that
 /// goes on after the end of its budget makes many.
 const EACH_REFUSED: u64 = 64;
@@ -58,7 +60,7 @@ impl Meter {
         work: impl Fn(&WorkBudget) -> T,
     ) {
         let budget = || WorkBudget::for_bytes(bytes, USUAL_MOST);
-        if bytes <= SHORT {
+        if SHORT.contains(&bytes) {
             drop(work(&budget()));
         }
         let budget = budget();

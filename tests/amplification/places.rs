@@ -50,22 +50,25 @@ pub(crate) struct Group {
     pub(crate) places: fn() -> Vec<Place>,
     /// Bytes of heap that one byte of an input may cost.
     pub(crate) heap: u64,
-    /// Units of work that one byte of an input may cost.
+    /// Units of work without a budget that one byte of an input may cost.
     pub(crate) work: u64,
+    /// Bytes of heap, and units of work without a budget, that an input of any length may cost: tables and buffers of a
+    /// fixed size, and what is compiled and set up for each message.
+    pub(crate) fixed: u64,
 }
 
 impl Group {
     /// What peers choose.
     const fn of_peers(name: &'static str, places: fn() -> Vec<Place>) -> Self {
-        Self { name, places, heap: EACH_BYTE, work: EACH_BYTE }
+        Self { name, places, heap: EACH_BYTE, work: EACH_BYTE, fixed: 512 << 10 }
     }
 }
 
 /// Bytes of heap, and units of work, that one byte of an input may cost that a peer has chosen.
 const EACH_BYTE: u64 = 100;
 
-/// All groups. The configuration is the operator's own, is read at the start and when it changes, and has at most 16 MiB:
-/// each problem in it is told with its place and the lines around.
+/// All groups. The configuration and its conditions are the operator's own, and are read at the start and when they change. A
+/// configuration has at most 16 MiB, and a condition 2048 bytes; a mistake is told with its place and the lines around.
 pub(crate) const GROUPS: [Group; 7] = [
     Group::of_peers("handlings", contents::handlings),
     Group::of_peers("contents", contents::contents),
@@ -73,14 +76,20 @@ pub(crate) const GROUPS: [Group; 7] = [
     Group::of_peers("schemas", definitions::schemas),
     Group::of_peers("messages", messages::messages),
     Group::of_peers("texts", messages::texts),
-    Group { name: "operator", places: definitions::configurations, heap: 1000, work: 5000 },
+    Group {
+        name: "operator",
+        places: definitions::of_operators,
+        heap: 1500,
+        work: 6000,
+        fixed: 8 << 20,
+    },
 ];
 
 /// Reads a document; `None` for an input that is none, or has too many values for one.
-pub(crate) fn document(text: &str) -> Option<Document> {
+fn document(text: &str) -> Option<Document> {
     Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).ok()
 }
 
-pub(crate) fn server(name: &str) -> ServerName {
+fn server(name: &str) -> ServerName {
     ServerName::parse(name).unwrap()
 }

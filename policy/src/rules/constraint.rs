@@ -380,6 +380,9 @@ impl Constraint {
         if self.pattern.as_ref().is_some_and(|pattern| !pattern.is_match(text)) {
             return Err("does not have the form it has to have".into());
         }
+        if (!limits.forbid.is_empty() || limits.kind == ArgumentType::Path) && is_expanding(text) {
+            return Err("has characters that stand for many others".into());
+        }
         for forbidden in &limits.forbid {
             forbids(*forbidden, text)?;
         }
@@ -504,6 +507,16 @@ fn is_variant(name: &str, meant: &str) -> bool {
     let (name, meant) = (fold(name), fold(meant));
     let meant = look(&meant);
     look(&name) == meant || look(bare(&name)) == meant
+}
+
+/// How many times as long a text may become when its compatibility characters are written out (UAX 15, NFKC), in bytes. One
+/// character becomes eleven times as long (U+FDFA), and every reading of such a text would be.
+const EXPANSION: usize = 3;
+
+/// Whether a text becomes much longer when its compatibility characters are written out.
+fn is_expanding(text: &str) -> bool {
+    let most = text.len().saturating_mul(EXPANSION);
+    !text.is_ascii() && text.nfkd().map(char::len_utf8).sum::<usize>() > most
 }
 
 /// Whether `name` is `meant` in another spelling: in another case, with other separators between its words or without any,
