@@ -23,6 +23,7 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
 pub use aim::{UnmatchedConstraint, UnmatchedName};
@@ -381,7 +382,7 @@ impl Constraint {
             return Err("does not have the form it has to have".into());
         }
         if (!limits.forbid.is_empty() || limits.kind == ArgumentType::Path) && is_expanding(text) {
-            return Err("has characters that stand for many others".into());
+            return Err("has characters that are not written plainly".into());
         }
         for forbidden in &limits.forbid {
             forbids(*forbidden, text)?;
@@ -512,11 +513,19 @@ fn is_variant(name: &str, meant: &str) -> bool {
 /// How many times as long a text may become when its compatibility characters are written out (UAX 15, NFKC), in bytes. One
 /// character becomes eleven times as long (U+FDFA), and every reading of such a text would be.
 const EXPANSION: usize = 3;
+/// Most combining marks behind one character (UAX 15, Stream-Safe Text Format).
+const MARKS: usize = 30;
 
-/// Whether a text becomes much longer when its compatibility characters are written out.
+/// Whether a text becomes much longer in other normal forms, or has runs of marks that no language has.
 fn is_expanding(text: &str) -> bool {
     let most = text.len().saturating_mul(EXPANSION);
-    !text.is_ascii() && text.nfkd().map(char::len_utf8).sum::<usize>() > most
+    let mut marks = 0;
+    let is_long = |c: char| {
+        marks = if is_combining_mark(c) { marks + 1 } else { 0 };
+        marks > MARKS
+    };
+    !text.is_ascii()
+        && (text.chars().any(is_long) || text.nfkd().map(char::len_utf8).sum::<usize>() > most)
 }
 
 /// Whether `name` is `meant` in another spelling: in another case, with other separators between its words or without any,

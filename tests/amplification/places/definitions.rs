@@ -174,6 +174,9 @@ pub(super) fn definitions() -> Vec<Place> {
     ]
 }
 
+/// Most parts of a schema that is read, and the bytes that an object of it takes in one copy.
+const PARTS: usize = 5000;
+const OBJECT: usize = 640;
 /// How often a pattern is compiled at most: for three sizes, and for the validator.
 const PATTERNS_TRIED: usize = 4;
 
@@ -181,7 +184,9 @@ const PATTERNS_TRIED: usize = 4;
 fn compiling() -> Place {
     Place::new("compiling of schemas", inputs::schemas(), |text, meter| {
         let Some(document) = document(text) else { return };
-        let heap = Schema::new(document.root()).weight();
+        // One that cannot be used weighs nothing afterwards. It has at most so many parts.
+        let parts = text.matches('{').count().min(PARTS) * 2 * OBJECT;
+        let heap = Schema::new(document.root()).weight().max(parts);
         // It is allocated anew while the smallest size is found in which each pattern fits.
         let allowed = Allowance { heap, work: PATTERNS_TRIED * heap };
         meter.measure_allowing(text.len(), allowed, |_| Schema::new(document.root()));
@@ -200,6 +205,9 @@ const CHECKED: [&str; 5] = [
     r#"{"unevaluatedProperties":false,"patternProperties":{"^v":{"items":{"multipleOf":0.01}}}}"#,
 ];
 
+/// Bytes that the search for undeclared members allocates in all for each byte of a value. It visits a million parts at most.
+const DECLARED: usize = 300;
+
 fn checking() -> Place {
     let schemas: Vec<_> =
         CHECKED.iter().map(|schema| Schema::new(document(schema).unwrap().root())).collect();
@@ -211,7 +219,10 @@ fn checking() -> Place {
                 schema.check_arguments(Some(document.root()), budget)
             });
             let declared = super::document(of).unwrap();
-            meter.measure(text.len(), |_| undeclared(Some(declared.root()), document.root()));
+            let allowed = Allowance { heap: 0, work: DECLARED * text.len() };
+            meter.measure_allowing(text.len(), allowed, |_| {
+                undeclared(Some(declared.root()), document.root())
+            });
         }
     })
     .of(&[Detector::InputSchema, Detector::OutputSchema])
