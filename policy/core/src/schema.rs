@@ -144,8 +144,13 @@ impl Schema {
         budget: &WorkBudget,
     ) -> Result<(), SchemaViolation> {
         let of_all = |note: &str| SchemaViolation { at: String::new(), note: note.to_owned() };
-        if value.is_some_and(|value| !has_room(value)) {
-            return Err(of_all("has more objects with a single member than can be checked"));
+        if let Some(value) = value {
+            if !budget.spend(value.raw().len()) {
+                return Err(of_all("inspection budget exceeded"));
+            }
+            if !has_room(value) {
+                return Err(of_all("has more objects with a single member than can be checked"));
+            }
         }
         let value = match value {
             Some(value) => whole(value),
@@ -426,6 +431,18 @@ mod tests {
 
     use super::Schema;
     use crate::base::work::WorkBudget;
+
+    #[test]
+    fn a_value_of_hardly_anything_but_small_objects_is_not_checked() {
+        let document = |text: String| Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+        let schema = Schema::new(document("{}".to_owned()).root());
+        let check = |item: &str| {
+            let list = document(format!("[{}0]", format!("{item},").repeat(40_000)));
+            schema.check(Some(list.root()), &WorkBudget::unlimited())
+        };
+        assert!(check(r#"{"name":"a","id":1}"#).is_ok());
+        assert!(check(r#"{"a":{"a":{"a":0}}}"#).unwrap_err().note.contains("single member"));
+    }
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
         let read =
