@@ -67,8 +67,9 @@ impl Group {
 /// Bytes of heap, and units of work, that one byte of an input may cost that a peer has chosen.
 const EACH_BYTE: u64 = 100;
 
-/// All groups. The configuration and its conditions are the operator's own, and are read at the start and when they change. A
-/// configuration has at most 16 MiB, and a condition 2048 bytes; a mistake is told with its place and the lines around.
+/// All groups. The configuration with its conditions and the lockfile are the operator's own, and are read at the start and
+/// when they change. A file has at most 16 MiB, and a condition 2048 bytes; a mistake is told with its place and the lines
+/// around.
 pub(crate) const GROUPS: [Group; 7] = [
     Group::of_peers("handlings", contents::handlings),
     Group::of_peers("contents", contents::contents),

@@ -13,7 +13,8 @@ use crate::base::compiled::is_any_broken;
 
 /// Units that every message may cost, regardless of its length.
 const BASE: u64 = 2 << 20;
-/// Units that each byte of a message may cost. Ordinary text costs 10 to 30.
+/// Units that each byte of a message may cost. Half of the ordinary texts of 16 KiB and more cost up to 41, one in ten more than
+/// 110, and source code or documentation of security up to 235 (`docs/limits.md`).
 const EACH_BYTE: u64 = 256;
 /// Units that each finding costs: it is kept, hashed and replaced.
 pub const EACH_FOUND: usize = 1024;
