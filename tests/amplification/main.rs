@@ -138,7 +138,12 @@ fn check_group(name: &'static str) {
                 fs::write(folder.join(name), &table).unwrap();
             }
         }
-        assert!(over.is_empty(), "more than {} and {} for each byte:\n{over}", group.heap, group.work);
+        assert!(
+            over.is_empty(),
+            "more than {} and {} for each byte:\n{over}",
+            group.heap,
+            group.work
+        );
     };
     let checking = thread::Builder::new().stack_size(STACK).spawn(checking).unwrap();
     if let Err(panic) = checking.join() {

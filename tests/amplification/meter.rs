@@ -75,7 +75,8 @@ impl Meter {
             let written = measure(|| drop(work(&nothing))).bytes_total;
             unbounded = written + EACH_REFUSED * budget.refused().max(nothing.refused());
         }
-        let beyond = |cost: u64, allowed: usize| cost.saturating_sub(u64::try_from(allowed).unwrap());
+        let beyond =
+            |cost: u64, allowed: usize| cost.saturating_sub(u64::try_from(allowed).unwrap());
         let base = WorkBudget::for_bytes(0, USUAL_MOST).left();
         self.0.push(Cost {
             bytes: u64::try_from(bytes).unwrap(),

@@ -330,7 +330,9 @@ impl Condition {
             context.add_variable_from_value("arguments", arguments);
         }
         let left = match subject.arguments {
-            KnownArguments::Given(_, budget) => usize::try_from(budget.left()).unwrap_or(usize::MAX),
+            KnownArguments::Given(_, budget) => {
+                usize::try_from(budget.left()).unwrap_or(usize::MAX)
+            }
             KnownArguments::Unknown | KnownArguments::None => usize::MAX,
         };
         let cost = MatchCost { spent: Arc::clone(&matched), most: left.min(MOST_MATCHED) };

@@ -167,15 +167,7 @@ pub(super) fn of_operators() -> Vec<Place> {
 
 /// Everything that reads definitions.
 pub(super) fn definitions() -> Vec<Place> {
-    vec![
-        inspection(),
-        catalog(),
-        cleaner(),
-        pins(),
-        registry(),
-        shadowing(),
-        decoys(),
-    ]
+    vec![inspection(), catalog(), cleaner(), pins(), registry(), shadowing(), decoys()]
 }
 
 /// Most parts of a schema that is read, and the bytes that an object of it takes in one copy.
