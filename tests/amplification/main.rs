@@ -94,7 +94,7 @@ fn worst<'a>(mut all: Vec<Measured<'a>>, most: usize) -> Vec<&'a Recipe> {
 fn check(place: &Place, group: &Group, table: &mut String, over: &mut String) {
     let mut recipes: Vec<_> = place.inputs.iter().collect();
     let lengths = if is_whole() { &MORE_LENGTHS[..] } else { &LENGTHS[..] };
-    for (bytes, most) in lengths {
+    for (bytes, most) in lengths.iter().filter(|(bytes, _)| *bytes <= group.longest) {
         let all = measured(place, &recipes, *bytes);
         let by = |key: fn(&Measured<'_>) -> u64| all.iter().max_by_key(|one| key(one)).unwrap();
         let (heap, work) = (by(|one| one.cost.heap), by(|one| one.cost.work()));

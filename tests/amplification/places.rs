@@ -55,12 +55,14 @@ pub(crate) struct Group {
     /// Bytes of heap, and units of work without a budget, that an input of any length may cost: tables and buffers of a
     /// fixed size, and what is compiled and set up for each message.
     pub(crate) fixed: u64,
+    /// The longest input, in bytes.
+    pub(crate) longest: usize,
 }
 
 impl Group {
     /// What peers choose.
     const fn of_peers(name: &'static str, places: fn() -> Vec<Place>) -> Self {
-        Self { name, places, heap: EACH_BYTE, work: EACH_BYTE, fixed: 512 << 10 }
+        Self { name, places, heap: EACH_BYTE, work: EACH_BYTE, fixed: 512 << 10, longest: 1 << 20 }
     }
 }
 
@@ -83,6 +85,8 @@ pub(crate) const GROUPS: [Group; 7] = [
         heap: 1500,
         work: 6000,
         fixed: 8 << 20,
+        // Thousands of mistakes are compared with each other, which takes minutes.
+        longest: 16 << 10,
     },
 ];
 
