@@ -19,6 +19,7 @@ use policy::definition::shadow::{ShadowingConflicts, SharedRoutes};
 use policy::rules::apps::message;
 use policy::rules::condition::{AccessRequest, Condition, KnownArguments};
 use policy::rules::constraint::{ArgumentLimits, Constraint};
+use policy_core::base::work::WorkBudget;
 use policy_core::schema::Schema;
 use policy_core::schema::declared::undeclared;
 use policy_core::subject::name::{ItemName, PrincipalId};
@@ -109,31 +110,29 @@ fn registry() -> Place {
     .of(&[Detector::Registry])
 }
 
-/// Bytes that the forms of names allocate in all for each byte of two lists of hardly anything but names, beyond the usual. A
-/// list has so many definitions at most.
-const NAMES: usize = 50;
-
 /// The definitions of two servers that are compared with each other.
 fn shadowing() -> Place {
     Place::new("comparison of lists", inputs::lists(), |text, meter| {
         let (Some(list), Some(small)) = (document(text), document(&format!("[{SMALL}]"))) else {
             return;
         };
-        let read = |name: &str, list: &Document| {
+        let read = |name: &str, list: &Document, budget: &WorkBudget| {
             let whole = Arc::new(list.clone());
-            let read = |item: Value<'_>| CatalogItem::read(ItemKind::Tool, item, &whole).ok();
+            let read = |item: Value<'_>| {
+                CatalogItem::read_again(ItemKind::Tool, item, &whole, None, budget).ok()
+            };
             let offers = whole.root().items().filter_map(read).collect();
             Arc::new(Catalog::new(server(name), ItemKind::Tool, offers))
         };
-        meter.measure(text.len(), |_| read("up", &list));
-        let (up, copy) = (read("up", &list), read("copy", &list));
-        let other = read("other", &small);
+        meter.measure(text.len(), |budget| read("up", &list, budget));
+        let budget = WorkBudget::unlimited();
+        let (up, copy) = (read("up", &list, &budget), read("copy", &list, &budget));
+        let other = read("other", &small, &budget);
         let routes = SharedRoutes::default();
         meter.measure(text.len(), |_| {
             ShadowingConflicts::among([Arc::clone(&up), Arc::clone(&other)], &routes)
         });
-        let allowed = Allowance { heap: 0, work: NAMES * 2 * text.len() };
-        meter.measure_allowing(2 * text.len(), allowed, |_| {
+        meter.measure(2 * text.len(), |_| {
             ShadowingConflicts::among([Arc::clone(&up), Arc::clone(&copy)], &routes)
         });
     })
