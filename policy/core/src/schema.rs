@@ -38,6 +38,8 @@ const TOLD: u64 = 16 << 20;
 
 /// Estimated memory of a compiled schema, in bytes: per byte of its text, and for each schema.
 const EACH_BYTE: usize = 12;
+/// The same for each object with members: a map has room for eleven of them, and the validator has its own.
+const EACH_OBJECT: usize = 2 * OBJECT;
 const LEAST: usize = 2048;
 
 /// Note for a schema that cannot be used.
@@ -59,6 +61,8 @@ struct CompiledSchema {
     automata: usize,
     /// Length of its text, in bytes.
     length: usize,
+    /// Number of its objects.
+    objects: usize,
 }
 
 /// A violation of a schema or constraint.
@@ -74,7 +78,7 @@ impl Schema {
     /// Compiles a schema. A schema that cannot be used rejects everything.
     #[must_use]
     pub fn new(schema: Value<'_>) -> Self {
-        let (mut left, length) = (PARTS, schema.raw().len());
+        let (mut left, length, objects) = (PARTS, schema.raw().len(), objects(schema));
         let small = plain(schema, &mut left);
         let small = small.filter(|schema| ReferenceWalk::new(schema).cost().is_some());
         Self(small.ok_or(UNUSABLE).and_then(|schema| {
@@ -82,7 +86,7 @@ impl Schema {
             let matched = PatternOptions::regex().size_limit(patterns::LARGE);
             let options = jsonschema::options().with_pattern_options(matched);
             let validator = options.build(&schema).map_err(|_error| UNUSABLE)?;
-            Ok(CompiledSchema { schema, validator, automata, length })
+            Ok(CompiledSchema { schema, validator, automata, length, objects })
         }))
     }
 
@@ -95,7 +99,9 @@ impl Schema {
     /// Estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let ready = |ready: &CompiledSchema| ready.automata + EACH_BYTE * ready.length;
+        let ready = |ready: &CompiledSchema| {
+            ready.automata + EACH_BYTE * ready.length + EACH_OBJECT * ready.objects
+        };
         LEAST + self.0.as_ref().map_or(0, ready)
     }
 
@@ -138,6 +144,14 @@ impl Schema {
         budget: &WorkBudget,
     ) -> Result<(), SchemaViolation> {
         let of_all = |note: &str| SchemaViolation { at: String::new(), note: note.to_owned() };
+        if let Some(value) = value {
+            if !budget.spend(value.raw().len()) {
+                return Err(of_all("inspection budget exceeded"));
+            }
+            if !has_room(value) {
+                return Err(of_all("has more objects with a single member than can be checked"));
+            }
+        }
         let value = match value {
             Some(value) => whole(value),
             None => Some(Map::new().into()),
@@ -163,7 +177,8 @@ impl Schema {
         if budget.spent() - before > TOLD {
             return of_all("is not as the schema says");
         }
-        let first = validator.iter_errors(value).next();
+        // The first violation alone: a list of all of them takes a kilobyte for each item of a value.
+        let first = validator.validate(value).err();
         first.map_or_else(|| of_all("is not as the schema says"), |error| Err(misfit(&error)))
     }
 }
@@ -338,6 +353,39 @@ fn whole(value: Value<'_>) -> Option<serde_json::Value> {
     plain(value, &mut left)
 }
 
+/// Bytes that a map with members takes: it has room for eleven of them.
+const OBJECT: usize = 640;
+/// Most bytes that the maps of a value may take: so many for each byte of its text, and so many for any.
+const MAPS_EACH_BYTE: usize = 64;
+const MAPS: usize = 1 << 20;
+
+/// Whether the maps of a value take little enough memory. Objects of one member with a short name, and hardly anything else,
+/// take a hundred times the length of their text.
+fn has_room(value: Value<'_>) -> bool {
+    let length = value.raw().len();
+    // An object with a member has five bytes at least.
+    length / 5 * OBJECT <= MAPS
+        || objects(value) * OBJECT <= MAPS + length.saturating_mul(MAPS_EACH_BYTE)
+}
+
+/// The number of objects with members in a value.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn objects(value: Value<'_>) -> usize {
+    match value.kind() {
+        JsonKind::Array => value.items().map(objects).sum(),
+        JsonKind::Object => {
+            let members = value.members().map(|(_, member)| objects(member));
+            members.fold(0, |all, one| all.max(1) + one)
+        }
+        JsonKind::Null
+        | JsonKind::Boolean
+        | JsonKind::Number
+        | JsonKind::Plain
+        | JsonKind::Escaped => 0,
+    }
+}
+
 /// Converts a value of at most `left` values; `None` if it has more, or a number in it does not fit a double.
 ///
 /// An array is allocated once: while one grows that is full of small values, it would be in memory twice.
@@ -383,6 +431,18 @@ mod tests {
 
     use super::Schema;
     use crate::base::work::WorkBudget;
+
+    #[test]
+    fn a_value_of_hardly_anything_but_small_objects_is_not_checked() {
+        let document = |text: String| Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+        let schema = Schema::new(document("{}".to_owned()).root());
+        let check = |item: &str| {
+            let list = document(format!("[{}0]", format!("{item},").repeat(40_000)));
+            schema.check(Some(list.root()), &WorkBudget::unlimited())
+        };
+        assert!(check(r#"{"name":"a","id":1}"#).is_ok());
+        assert!(check(r#"{"a":{"a":{"a":0}}}"#).unwrap_err().note.contains("single member"));
+    }
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
         let read =

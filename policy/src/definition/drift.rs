@@ -236,17 +236,20 @@ impl DefinitionDiffer {
         old: Option<Value<'_>>,
         new: Option<Value<'_>>,
     ) {
-        let (before, after) = (old.map(words::shown), new.map(words::shown));
-        let change = DefinitionChange { at: at.to_owned(), risk, what, before, after };
+        // Made only where it is kept: each item of a long list can be a change of the whole list.
+        let change = || {
+            let (before, after) = (old.map(words::shown), new.map(words::shown));
+            DefinitionChange { at: at.to_owned(), risk, what, before, after }
+        };
         if self.changes.len() < MOST {
-            self.changes.push(change);
+            self.changes.push(change());
             return;
         }
         // More severe changes replace less severe ones.
         self.dropped += 1;
         let least = self.changes.iter_mut().min_by_key(|change| change.risk);
         if let Some(least) = least.filter(|least| least.risk < risk) {
-            *least = change;
+            *least = change();
         }
     }
 

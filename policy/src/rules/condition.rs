@@ -306,11 +306,6 @@ impl Condition {
     ) -> Result<ConditionOutcome, EvaluationError> {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         let matched = Arc::new(AtomicUsize::new(0));
-        let matches = matches(Arc::clone(&self.patterns), Arc::clone(&matched));
-        if context.add_function("matches", matches).is_err() {
-            let error = ExecutionError::function_error("matches", "cannot be added");
-            return Err(EvaluationError::Other(error));
-        }
         if self.reads_arguments {
             let arguments = match subject.arguments {
                 KnownArguments::Unknown => return Ok(ConditionOutcome::Depends),
@@ -333,6 +328,18 @@ impl Condition {
                 }
             };
             context.add_variable_from_value("arguments", arguments);
+        }
+        let left = match subject.arguments {
+            KnownArguments::Given(_, budget) => {
+                usize::try_from(budget.left()).unwrap_or(usize::MAX)
+            }
+            KnownArguments::Unknown | KnownArguments::None => usize::MAX,
+        };
+        let cost = MatchCost { spent: Arc::clone(&matched), most: left.min(MOST_MATCHED) };
+        let matches = matches(Arc::clone(&self.patterns), cost);
+        if context.add_function("matches", matches).is_err() {
+            let error = ExecutionError::function_error("matches", "cannot be added");
+            return Err(EvaluationError::Other(error));
         }
         if self.reads_flow && !add_flow(&mut context, subject) {
             return Ok(ConditionOutcome::Depends);
@@ -379,18 +386,24 @@ impl LoopScope<'_> {
     }
 }
 
-/// The CEL function `matches` over the precompiled patterns. Its cost is added to `cost`; exceeding [`MOST_MATCHED`]
-/// is an error.
+/// What the regular expressions of one evaluation cost, in units.
+struct MatchCost {
+    spent: Arc<AtomicUsize>,
+    most: usize,
+}
+
+/// The CEL function `matches` over the precompiled patterns. It counts its cost first; more than the most is an error.
 fn matches(
     patterns: Arc<BTreeMap<String, Regex>>,
-    cost: Arc<AtomicUsize>,
+    cost: MatchCost,
 ) -> impl Fn(This<Arc<String>>, Arc<String>) -> Result<bool, ExecutionError> + Send + Sync + 'static
 {
     move |This(text), pattern| {
-        let before = cost.fetch_add(text.len().saturating_mul(MATCH), Ordering::Relaxed);
+        let units = text.len().saturating_mul(MATCH);
+        let before = cost.spent.fetch_add(units, Ordering::Relaxed);
         let unknown = || ExecutionError::function_error("matches", "the pattern is not a literal");
         let pattern = patterns.get(pattern.as_str()).ok_or_else(unknown)?;
-        if before > MOST_MATCHED {
+        if before.saturating_add(units) > cost.most {
             return Err(ExecutionError::function_error("matches", "too much text to look at"));
         }
         Ok(pattern.is_match(&text))

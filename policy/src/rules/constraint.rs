@@ -23,6 +23,7 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
 pub use aim::{UnmatchedConstraint, UnmatchedName};
@@ -380,7 +381,12 @@ impl Constraint {
         if self.pattern.as_ref().is_some_and(|pattern| !pattern.is_match(text)) {
             return Err("does not have the form it has to have".into());
         }
-        for forbidden in &limits.forbid {
+        if (!limits.forbid.is_empty() || limits.kind == ArgumentType::Path) && is_expanding(text) {
+            return Err("has characters that are not written plainly".into());
+        }
+        // Digits mean nothing else to any reader; a list can have very many numbers.
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        for forbidden in limits.forbid.iter().filter(|_| !is_number) {
             forbids(*forbidden, text)?;
         }
         match limits.kind {
@@ -504,6 +510,24 @@ fn is_variant(name: &str, meant: &str) -> bool {
     let (name, meant) = (fold(name), fold(meant));
     let meant = look(&meant);
     look(&name) == meant || look(bare(&name)) == meant
+}
+
+/// How many times as long a text may become when its compatibility characters are written out (UAX 15, NFKC), in bytes. One
+/// character becomes eleven times as long (U+FDFA), and every reading of such a text would be.
+const EXPANSION: usize = 3;
+/// Most combining marks behind one character (UAX 15, Stream-Safe Text Format).
+const MARKS: usize = 30;
+
+/// Whether a text becomes much longer in other normal forms, or has runs of marks that no language has.
+fn is_expanding(text: &str) -> bool {
+    let most = text.len().saturating_mul(EXPANSION);
+    let mut marks = 0;
+    let is_long = |c: char| {
+        marks = if is_combining_mark(c) { marks + 1 } else { 0 };
+        marks > MARKS
+    };
+    !text.is_ascii()
+        && (text.chars().any(is_long) || text.nfkd().map(char::len_utf8).sum::<usize>() > most)
 }
 
 /// Whether `name` is `meant` in another spelling: in another case, with other separators between its words or without any,

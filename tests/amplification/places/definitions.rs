@@ -19,6 +19,7 @@ use policy::definition::shadow::{ShadowingConflicts, SharedRoutes};
 use policy::rules::apps::message;
 use policy::rules::condition::{AccessRequest, Condition, KnownArguments};
 use policy::rules::constraint::{ArgumentLimits, Constraint};
+use policy_core::base::work::WorkBudget;
 use policy_core::schema::Schema;
 use policy_core::schema::declared::undeclared;
 use policy_core::subject::name::{ItemName, PrincipalId};
@@ -26,6 +27,7 @@ use policy_core::subject::principal::Principal;
 
 use super::{Place, document, server};
 use crate::inputs;
+use crate::meter::Allowance;
 
 const SMALL: &str = r#"{"name":"send","description":"Sends.","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}"#;
 
@@ -73,6 +75,10 @@ fn other(text: &str) -> Option<Document> {
     document(&text.replace("send", "sent").replace('a', "o"))
 }
 
+/// Bytes that looking for orders in each byte of a text allocates in all, which an inspection counts as 96 units. A comparison
+/// does the same with both texts; it has no budget, because definitions of which one is approved have the length of a list.
+const ANALYSIS: usize = 600;
+
 fn pins() -> Place {
     Place::new("digests and differences", inputs::definitions(), |text, meter| {
         let (Some(now), Some(small)) = (document(text), document(SMALL)) else { return };
@@ -80,7 +86,8 @@ fn pins() -> Place {
         meter.measure(text.len(), |_| Digest::of(subject, now.root()));
         meter.measure(text.len(), |_| Digest::of_fields(subject, now.root()));
         let mut pair = |before: Value<'_>, after: Value<'_>, bytes: usize| {
-            meter.measure(bytes, |_| drift::compare(subject, before, after));
+            let allowed = Allowance { heap: 0, work: ANALYSIS * bytes };
+            meter.measure_allowing(bytes, allowed, |_| drift::compare(subject, before, after));
             meter.measure(bytes, |_| differing(before, after));
         };
         pair(small.root(), now.root(), text.len());
@@ -109,15 +116,18 @@ fn shadowing() -> Place {
         let (Some(list), Some(small)) = (document(text), document(&format!("[{SMALL}]"))) else {
             return;
         };
-        let read = |name: &str, list: &Document| {
+        let read = |name: &str, list: &Document, budget: &WorkBudget| {
             let whole = Arc::new(list.clone());
-            let read = |item: Value<'_>| CatalogItem::read(ItemKind::Tool, item, &whole).ok();
+            let read = |item: Value<'_>| {
+                CatalogItem::read_again(ItemKind::Tool, item, &whole, None, budget).ok()
+            };
             let offers = whole.root().items().filter_map(read).collect();
             Arc::new(Catalog::new(server(name), ItemKind::Tool, offers))
         };
-        meter.measure(text.len(), |_| read("up", &list));
-        let (up, copy) = (read("up", &list), read("copy", &list));
-        let other = read("other", &small);
+        meter.measure(text.len(), |budget| read("up", &list, budget));
+        let budget = WorkBudget::unlimited();
+        let (up, copy) = (read("up", &list, &budget), read("copy", &list, &budget));
+        let other = read("other", &small, &budget);
         let routes = SharedRoutes::default();
         meter.measure(text.len(), |_| {
             ShadowingConflicts::among([Arc::clone(&up), Arc::clone(&other)], &routes)
@@ -138,33 +148,43 @@ fn decoys() -> Place {
     .of(&[Detector::Decoys])
 }
 
-/// Lockfiles and configurations.
-fn files() -> Vec<Place> {
-    vec![
-        Place::new("lockfiles", inputs::files(), |text, meter| {
-            meter.measure(text.len(), |_| lockfile::check(text, &Lockfile::default()));
-        })
-        .fuzzed_as(&["lockfile"]),
-        Place::new("configurations", inputs::files(), |text, meter| {
-            meter.measure(text.len(), |_| settings::load("f.yaml", text, &|_| None).is_ok());
-        })
-        .fuzzed_as(&["configuration"]),
-    ]
+/// Lockfiles, in which definitions of servers are texts.
+fn lockfiles() -> Place {
+    Place::new("lockfiles", inputs::files(), |text, meter| {
+        meter.measure(text.len(), |_| lockfile::check(text, &Lockfile::default()));
+    })
+    .fuzzed_as(&["lockfile"])
+}
+
+/// Lockfiles, configurations and conditions, which no peer chooses.
+pub(super) fn of_operators() -> Vec<Place> {
+    let place = Place::new("configurations", inputs::files(), |text, meter| {
+        meter.measure(text.len(), |_| settings::load("f.yaml", text, &|_| None).is_ok());
+    });
+    vec![place.fuzzed_as(&["configuration"]), lockfiles(), conditions()]
 }
 
 /// Everything that reads definitions.
 pub(super) fn definitions() -> Vec<Place> {
-    let mut all =
-        vec![inspection(), catalog(), cleaner(), pins(), registry(), shadowing(), decoys()];
-    all.extend(files());
-    all
+    vec![inspection(), catalog(), cleaner(), pins(), registry(), shadowing(), decoys()]
 }
 
-/// A schema that a server chose is compiled.
+/// Most parts of a schema that is read, and the bytes that an object of it takes in one copy.
+const PARTS: usize = 5000;
+const OBJECT: usize = 640;
+/// How often a pattern is compiled at most: for three sizes, and for the validator.
+const PATTERNS_TRIED: usize = 4;
+
+/// A schema that a server chose is compiled. Its patterns may take what `schemaMemory` counts for them.
 fn compiling() -> Place {
     Place::new("compiling of schemas", inputs::schemas(), |text, meter| {
         let Some(document) = document(text) else { return };
-        meter.measure(text.len(), |_| Schema::new(document.root()));
+        // One that cannot be used weighs nothing afterwards. It has at most so many parts.
+        let parts = text.matches('{').count().min(PARTS) * 2 * OBJECT;
+        let heap = Schema::new(document.root()).weight().max(parts);
+        // It is allocated anew while the smallest size is found in which each pattern fits.
+        let allowed = Allowance { heap, work: PATTERNS_TRIED * heap };
+        meter.measure_allowing(text.len(), allowed, |_| Schema::new(document.root()));
         meter.measure(text.len(), |_| Labels::of_schema(document.root()));
     })
     .of(&[Detector::InputSchema, Detector::OutputSchema])
@@ -180,6 +200,9 @@ const CHECKED: [&str; 5] = [
     r#"{"unevaluatedProperties":false,"patternProperties":{"^v":{"items":{"multipleOf":0.01}}}}"#,
 ];
 
+/// Bytes that the search for undeclared members allocates in all for each byte of a value. It visits a million parts at most.
+const DECLARED: usize = 300;
+
 fn checking() -> Place {
     let schemas: Vec<_> =
         CHECKED.iter().map(|schema| Schema::new(document(schema).unwrap().root())).collect();
@@ -191,7 +214,10 @@ fn checking() -> Place {
                 schema.check_arguments(Some(document.root()), budget)
             });
             let declared = super::document(of).unwrap();
-            meter.measure(text.len(), |_| undeclared(Some(declared.root()), document.root()));
+            let allowed = Allowance { heap: 0, work: DECLARED * text.len() };
+            meter.measure_allowing(text.len(), allowed, |_| {
+                undeclared(Some(declared.root()), document.root())
+            });
         }
     })
     .of(&[Detector::InputSchema, Detector::OutputSchema])
@@ -254,5 +280,5 @@ fn evaluation() -> Place {
 
 /// Everything that compiles and checks.
 pub(super) fn schemas() -> Vec<Place> {
-    vec![compiling(), checking(), constraints(), conditions(), evaluation()]
+    vec![compiling(), checking(), constraints(), evaluation()]
 }

@@ -13,7 +13,8 @@ use crate::base::compiled::is_any_broken;
 
 /// Units that every message may cost, regardless of its length.
 const BASE: u64 = 2 << 20;
-/// Units that each byte of a message may cost. Ordinary text costs 10 to 30.
+/// Units that each byte of a message may cost. Half of the ordinary texts of 16 KiB and more cost up to 41, one in ten more than
+/// 110, and source code or documentation of security up to 235 (`docs/limits.md`).
 const EACH_BYTE: u64 = 256;
 /// Units that each finding costs: it is kept, hashed and replaced.
 pub const EACH_FOUND: usize = 1024;
@@ -70,6 +71,8 @@ pub struct WorkBudget {
     limit: u64,
     spent: Cell<u64>,
     exhausted: Cell<bool>,
+    /// Requests since it is exhausted, the first one included.
+    refused: Cell<u64>,
     cancel: CancelFlag,
     pause: Option<fn()>,
     /// Spent units at which the next pause is due.
@@ -80,9 +83,9 @@ impl WorkBudget {
     /// A budget of `limit` units.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        let (spent, exhausted) = (Cell::new(0), Cell::new(false));
-        let pause_due = Cell::new(UNITS_BETWEEN_PAUSES);
-        Self { limit, spent, exhausted, cancel: CancelFlag::default(), pause: None, pause_due }
+        let (spent, exhausted, refused) = (Cell::new(0), Cell::new(false), Cell::new(0));
+        let (cancel, pause_due) = (CancelFlag::default(), Cell::new(UNITS_BETWEEN_PAUSES));
+        Self { limit, spent, exhausted, refused, cancel, pause: None, pause_due }
     }
 
     /// The budget of a message of `bytes` bytes: proportional to its length, and at most `most` units.
@@ -117,23 +120,27 @@ impl WorkBudget {
         Self { pause: Some(pause), ..self }
     }
 
-    /// Spends `units`. `false` when not enough is left or the budget is cancelled: the caller ends its computation, and
-    /// every later call returns `false` too.
+    /// Spends `units`. `false` when not enough is left or the budget is cancelled: the caller ends its computation without
+    /// the work that it asked for, and every later call returns `false` too.
     #[must_use]
     pub fn spend(&self, units: usize) -> bool {
         let units = u64::try_from(units).unwrap_or(u64::MAX);
         let spent = self.spent.get().saturating_add(units);
-        self.spent.set(spent);
         if spent > self.limit || self.cancel.is_cancelled() || is_any_broken() {
             self.exhausted.set(true);
         }
+        if self.exhausted.get() {
+            self.refused.set(self.refused.get().saturating_add(1));
+            return false;
+        }
+        self.spent.set(spent);
         if spent >= self.pause_due.get() {
             self.pause_due.set(spent.saturating_add(UNITS_BETWEEN_PAUSES));
             if let Some(pause) = self.pause {
                 pause();
             }
         }
-        !self.exhausted.get()
+        true
     }
 
     /// Whether a computation ran out of budget or was cancelled, or a detector of the program does not compile.
@@ -142,16 +149,22 @@ impl WorkBudget {
         self.exhausted.get() || is_any_broken()
     }
 
-    /// Units that are left.
+    /// Units that are left: none when it is exhausted.
     #[must_use]
     pub fn left(&self) -> u64 {
-        self.limit.saturating_sub(self.spent.get())
+        if self.exhausted.get() { 0 } else { self.limit.saturating_sub(self.spent.get()) }
     }
 
-    /// Units that were requested so far.
+    /// Units that were spent so far, at most the limit.
     #[must_use]
     pub fn spent(&self) -> u64 {
         self.spent.get()
+    }
+
+    /// Requests that were refused: what still runs when the budget is exhausted makes them.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
     }
 }
 
@@ -164,6 +177,7 @@ mod tests {
         let budget = WorkBudget::new(100);
         assert!(budget.spend(60) && budget.spend(40) && !budget.is_exhausted());
         assert!(!budget.spend(1) && !budget.spend(0) && budget.is_exhausted());
+        assert_eq!((budget.spent(), budget.refused(), budget.left()), (100, 2, 0));
         assert!(WorkBudget::unlimited().spend(usize::MAX));
     }
 

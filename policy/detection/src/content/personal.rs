@@ -254,11 +254,11 @@ fn with_letters(text: &str, from: usize) -> Option<(&'static str, usize)> {
     if word.len() == 11 && digits == 6 && finnish(word) {
         return Some(("fi-personal-code", from + 11));
     }
-    let numbers: Vec<u8> = word.bytes().take(digits).map(|byte| byte - b'0').collect();
+    let numbers = || word.bytes().take(digits).map(|byte| byte - b'0').collect::<Vec<u8>>();
     if digits == 17
         && word.len() == 18
         && word.ends_with(['X', 'x'])
-        && national::is_chinese_with_letter(&numbers)
+        && national::is_chinese_with_letter(&numbers())
     {
         return Some(("cn-resident-id", from + length));
     }

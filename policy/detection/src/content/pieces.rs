@@ -258,6 +258,9 @@ impl<'a, 'b> PieceSearch<'a, 'b> {
 
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn value(&mut self, value: Value<'_>) {
+        if self.lens.budget.is_exhausted() {
+            return;
+        }
         match value.kind() {
             JsonKind::Null | JsonKind::Boolean => {}
             JsonKind::Number => self.text(value.raw(), PieceKind::Value),

@@ -1217,3 +1217,20 @@ fn nothing_is_found_in_a_short_word() {
         }
     }
 }
+
+#[test]
+fn a_text_is_inspected_once_whether_it_is_changed_or_not() {
+    let of = |fence| {
+        let servers = vec![Pattern::new("*")];
+        let profile = ContentProfile { servers, fence, ..ContentProfile::default() };
+        let contents = ContentPolicy::new(vec![profile]);
+        let text = "An ordinary sentence with a few words. ".repeat(100);
+        let json = serde_json::json!({ "content": [{ "type": "text", "text": text }] }).to_string();
+        let document = Document::parse(json.into(), &JsonBounds::ANSWER).unwrap();
+        let (server, budget) = (ServerName::parse("up").unwrap(), WorkBudget::unlimited());
+        let seen = contents.look(&server, Direction::Result, "ana", document.root(), &budget);
+        assert_eq!(seen.changed.is_some(), fence);
+        budget.spent()
+    };
+    assert_eq!(of(true), of(false));
+}

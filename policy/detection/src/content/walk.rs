@@ -1,6 +1,7 @@
 //! Walks over the strings of a message, and writes the message without what is removed from it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
@@ -133,10 +134,18 @@ impl SealedStrings {
     }
 }
 
+/// What is written in place of the names and strings of a message, by the offset of the value. The names are those of the
+/// members that have these values.
+#[derive(Default)]
+struct Replacements {
+    names: BTreeMap<usize, String>,
+    values: BTreeMap<usize, String>,
+}
+
 /// Inspects every string of `value`, except for those at the pointers `sealed`.
 pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> ContentReport {
     let sealed = &SealedStrings::of(value, sealed);
-    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
+    let mut walk = MessageWalk::new(lens, sealed);
     walk.value(value, &mut String::with_capacity(64), ValueContext::of_message(value));
     walk.pieces(&[ChosenPart::Value(value)]);
     walk.seen_of(value)
@@ -145,7 +154,7 @@ pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> 
 /// Inspects one part of a message; [`together`] searches all of its parts for values in pieces.
 pub(super) fn part(lens: &StringScan<'_>, value: Value<'_>) -> ContentReport {
     let sealed = &SealedStrings(Vec::new());
-    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
+    let mut walk = MessageWalk::new(lens, sealed);
     walk.value(value, &mut String::with_capacity(64), ValueContext::of_message(value));
     walk.seen_of(value)
 }
@@ -153,7 +162,7 @@ pub(super) fn part(lens: &StringScan<'_>, value: Value<'_>) -> ContentReport {
 /// Searches the parts of one message for values that are split into pieces, and for nothing else.
 pub(super) fn together(lens: &StringScan<'_>, parts: &[ChosenPart<'_>]) -> ContentReport {
     let sealed = &SealedStrings(Vec::new());
-    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
+    let mut walk = MessageWalk::new(lens, sealed);
     walk.pieces(parts);
     let mut seen = walk.seen;
     seen.block_incomplete(lens.budget);
@@ -163,7 +172,7 @@ pub(super) fn together(lens: &StringScan<'_>, parts: &[ChosenPart<'_>]) -> Conte
 /// Inspects one string that stands alone. The caller keeps the original; `changed` is its sanitised form.
 pub(super) fn text(lens: &StringScan<'_>, text: &str) -> ContentReport {
     let sealed = &SealedStrings(Vec::new());
-    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
+    let mut walk = MessageWalk::new(lens, sealed);
     let glance = lens.cleaned(text);
     for (detector, handling, note) in glance.findings {
         walk.note(detector, handling, note, "");
@@ -189,17 +198,22 @@ struct MessageWalk<'a, 'b> {
     sealed: &'a SealedStrings,
     seen: ContentReport,
     dirty: bool,
+    changed: Replacements,
 }
 
-impl MessageWalk<'_, '_> {
+impl<'a, 'b> MessageWalk<'a, 'b> {
+    fn new(lens: &'a StringScan<'b>, sealed: &'a SealedStrings) -> Self {
+        let (seen, changed) = (ContentReport::default(), Replacements::default());
+        Self { lens, sealed, seen, dirty: false, changed }
+    }
+
     /// The outcome for `value`, with its sanitised form if it was changed.
     fn seen_of(self, value: Value<'_>) -> ContentReport {
-        let MessageWalk { lens, sealed, mut seen, dirty } = self;
+        let MessageWalk { lens, mut seen, dirty, changed, .. } = self;
         seen.block_incomplete(lens.budget);
         if dirty && seen.blocked.is_none() {
             let mut out = Vec::with_capacity(value.raw().len());
-            write(&mut out, (lens, sealed), value, ValueContext::of_message(value));
-            seen.block_incomplete(lens.budget);
+            write(&mut out, &changed, value);
             seen.changed = Some(out);
         }
         seen
@@ -219,16 +233,24 @@ impl MessageWalk<'_, '_> {
                     let handling = self.lens.of(found.class);
                     let note = self.lens.note(&found);
                     self.note(detector(found.class), handling, note, at);
-                    self.dirty |= handling == Handling::Redact;
+                    if handling == Handling::Redact {
+                        let mark = self.lens.mark(found.rule, value.raw());
+                        self.replace(value, mark);
+                    }
                 }
             }
             JsonKind::Plain | JsonKind::Escaped => {
-                self.string(&value.as_str().unwrap_or_default(), at, known);
+                if let Some(text) = self.string(&value.as_str().unwrap_or_default(), at, known) {
+                    self.replace(value, text);
+                }
             }
             JsonKind::Array => {
                 let length = at.len();
                 let within = NamesWithin::of(known.named, value);
                 for (n, item) in value.items().enumerate() {
+                    if self.lens.budget.is_exhausted() {
+                        break;
+                    }
                     if at.len() < PLACE {
                         at.push('/');
                         at.push_str(&n.to_string());
@@ -243,14 +265,15 @@ impl MessageWalk<'_, '_> {
                 self.carries(value, at, known.place);
                 let within = NamesWithin::of(known.named, value);
                 for (name, member) in value.members() {
+                    if self.lens.budget.is_exhausted() {
+                        break;
+                    }
                     if at.len() + name.len() < PLACE {
                         at.push('/');
                         at.push_str(&escaped(&name));
                     }
-                    self.name(&name, at);
-                    if carries(&name, known.place)
-                        && member.as_str().is_some_and(|text| self.blob(&text, at))
-                    {
+                    self.name(&name, member, at);
+                    if carries(&name, known.place) && self.blob(member, at) {
                         // `blob` has inspected its decoded form.
                     } else if !self.sealed.has(member) {
                         let place = known.place.of_member(&name);
@@ -264,9 +287,12 @@ impl MessageWalk<'_, '_> {
 
     /// Inspects the name of a member. A name that would have to be changed could become that of another member, so the
     /// message is withheld.
-    fn name(&mut self, name: &str, at: &str) {
+    fn name(&mut self, name: &str, member: Value<'_>, at: &str) {
         let glance = named(self.lens, name);
-        self.dirty |= glance.text.is_some();
+        if let Some(name) = glance.text {
+            self.dirty = true;
+            self.changed.names.insert(member.span().start, name);
+        }
         self.seen.score = self.seen.score.max(glance.score);
         for (detector, handling, note) in glance.findings {
             let handling = match handling {
@@ -310,31 +336,42 @@ impl MessageWalk<'_, '_> {
         }
     }
 
-    fn string(&mut self, text: &str, at: &str, known: ValueContext<'_>) {
+    /// Has a string written in place of a value.
+    fn replace(&mut self, value: Value<'_>, text: String) {
+        self.dirty = true;
+        self.changed.values.insert(value.span().start, text);
+    }
+
+    /// Inspects a string; returns what is shown instead of it, if it is changed.
+    fn string(&mut self, text: &str, at: &str, known: ValueContext<'_>) -> Option<String> {
         let glance = shown(self.lens, text, known);
-        self.dirty |= glance.text.is_some();
         self.seen.score = self.seen.score.max(glance.score);
         for (detector, handling, note) in glance.findings {
             self.note(detector, handling, note, at);
         }
+        glance.text
     }
 
-    /// Inspects base64 data in its decoded form; `false` if the text is not base64.
-    fn blob(&mut self, text: &str, at: &str) -> bool {
-        match carried(self.lens, text) {
+    /// Inspects base64 data in its decoded form; `false` if the value is not base64.
+    fn blob(&mut self, member: Value<'_>, at: &str) -> bool {
+        let Some(text) = member.as_str() else { return false };
+        let shown = match carried(self.lens, &text) {
             None => return false,
             Some(BlobContent::Text(text)) => {
                 let known =
                     ValueContext { place: MessagePosition::Inside, named: NamedBy::Nothing };
-                self.string(&text, at, known);
+                self.string(&text, at, known).map(String::into_bytes)
             }
             Some(BlobContent::Bytes(bytes)) => {
                 let (findings, masked) = masked(self.lens, &bytes);
-                self.dirty |= masked.is_some();
                 for (detector, handling, note) in findings {
                     self.note(detector, handling, note, at);
                 }
+                masked
             }
+        };
+        if let Some(shown) = shown {
+            self.replace(member, STANDARD.encode(shown));
         }
         true
     }
@@ -541,68 +578,23 @@ fn whole(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Writes the value in its sanitised form.
-fn write(
-    out: &mut Vec<u8>,
-    with: (&StringScan<'_>, &SealedStrings),
-    value: Value<'_>,
-    known: ValueContext<'_>,
-) {
-    let (lens, _) = with;
-    match value.kind() {
-        JsonKind::Number => {
-            let lens = &lens.for_named(known.named);
-            match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
-                Some(found) => write_string(out, &lens.mark(found.rule, value.raw())),
-                None => out.extend_from_slice(value.raw().as_bytes()),
-            }
-        }
-        JsonKind::Null | JsonKind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
-        JsonKind::Plain | JsonKind::Escaped => {
-            let text = value.as_str().unwrap_or_default();
-            match shown(lens, &text, known).text {
-                Some(shown) => write_string(out, &shown),
-                None => out.extend_from_slice(value.raw().as_bytes()),
-            }
-        }
-        JsonKind::Array => {
-            let within = NamesWithin::of(known.named, value);
-            write_items(out, value.items().enumerate(), |out, (n, item)| {
-                let place = known.place.of_item();
-                write(out, with, item, ValueContext { place, named: within.item(n) });
-            });
-        }
-        JsonKind::Object => write_object(out, with, value, known),
+fn write(out: &mut Vec<u8>, changed: &Replacements, value: Value<'_>) {
+    if let Some(text) = changed.values.get(&value.span().start) {
+        return write_string(out, text);
     }
-}
-
-/// Writes an object in its sanitised form.
-fn write_object(
-    out: &mut Vec<u8>,
-    with: (&StringScan<'_>, &SealedStrings),
-    value: Value<'_>,
-    known: ValueContext<'_>,
-) {
-    let (lens, sealed) = with;
-    let within = NamesWithin::of(known.named, value);
-    write_members(out, value.members(), |out, (name, member)| {
-        write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
-        let blob = member
-            .as_str()
-            .filter(|_| carries(&name, known.place))
-            .and_then(|text| carried(lens, &text));
-        let shown = match blob {
-            None if sealed.has(member) => None,
-            None => {
-                let place = known.place.of_member(&name);
-                let known = ValueContext { place, named: within.member(&name) };
-                return write(out, with, member, known);
-            }
-            Some(BlobContent::Text(text)) => lens.glance(&text).text.map(String::into_bytes),
-            Some(BlobContent::Bytes(bytes)) => masked(lens, &bytes).1,
-        };
-        match shown {
-            Some(shown) => write_string(out, &STANDARD.encode(shown)),
-            None => out.extend_from_slice(member.raw().as_bytes()),
+    match value.kind() {
+        JsonKind::Null
+        | JsonKind::Boolean
+        | JsonKind::Number
+        | JsonKind::Plain
+        | JsonKind::Escaped => out.extend_from_slice(value.raw().as_bytes()),
+        JsonKind::Array => {
+            write_items(out, value.items(), |out, item| write(out, changed, item));
         }
-    });
+        JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
+            let replaced = changed.names.get(&member.span().start);
+            write_name(out, replaced.map_or(&*name, String::as_str));
+            write(out, changed, member);
+        }),
+    }
 }

@@ -210,5 +210,7 @@ pub(super) fn of_window(
     out.push(hash(&[agreement]));
     out.sort_unstable();
     out.dedup();
+    // A text can begin a window with every few words.
+    out.shrink_to_fit();
     out
 }

@@ -37,6 +37,11 @@ const BYTES: usize = 256 * 1024;
 const KEPT: usize = 16;
 /// Greatest nesting of JSON or base64 within strings: deeper content is withheld.
 const NESTED: usize = 4;
+/// Units that each byte of a message costs: each name is compared with the path of each label, and texts that are JSON are
+/// parsed again.
+const EACH_BYTE: usize = 24;
+/// Units that one concealed value costs, beside its length: it is hashed for its mark.
+const EACH_MARK: usize = 256;
 /// Greatest nesting of content blocks.
 const BLOCKS: usize = 4;
 
@@ -108,6 +113,9 @@ pub fn without(
     mark: &dyn Fn(&str) -> String,
     budget: &WorkBudget,
 ) -> Option<RedactedMessage> {
+    if !budget.spend(said.raw().len().saturating_mul(EACH_BYTE)) {
+        return None;
+    }
     let trees = ConcealedPaths::of(concealed);
     let mut cut = MemberRedactor {
         trees: &trees,
@@ -207,7 +215,7 @@ struct MemberRedactor<'t> {
     trees: &'t ConcealedPaths<'t>,
     concealed: &'t ConcealedMembers,
     mark: &'t dyn Fn(&str) -> String,
-    /// The budget for decoding.
+    /// The budget for decoding and for marks.
     budget: &'t WorkBudget,
     /// The structured content in normal form, to recognise a text that repeats it.
     twin: Option<Vec<u8>>,
@@ -261,13 +269,19 @@ impl<'t> MemberRedactor<'t> {
     /// Reports a concealed value and returns its mark.
     fn conceal(&mut self, value: &str, at: &str) -> String {
         self.found(|| Finding::labelled(at));
-        (self.mark)(value)
+        self.marked(value)
     }
 
     /// Reports a text whose content is unknown and returns its mark.
     fn withheld(&mut self, text: &str, at: &str) -> String {
         self.found(|| Finding::unread(at));
-        (self.mark)(text)
+        self.marked(text)
+    }
+
+    /// The mark of a value; empty if the budget does not suffice, because nothing of the message is shown then.
+    fn marked(&self, value: &str) -> String {
+        let is_within = self.budget.spend(EACH_MARK.saturating_add(value.len()));
+        if is_within { (self.mark)(value) } else { String::new() }
     }
 
     /// Writes an object; `each` writes the values of its members.
@@ -467,7 +481,7 @@ impl<'t> MemberRedactor<'t> {
         let Some(text) = member.as_str() else { return self.loose(out, member, at) };
         let plain = coding::unescaped(&text).map(|(plain, _places)| plain);
         if plain.is_some_and(|plain| self.text(&plain, at).is_some()) {
-            let mark = (self.mark)(&text);
+            let mark = self.marked(&text);
             return write_string(out, &mark);
         }
         self.string(out, member, at);
@@ -588,7 +602,7 @@ impl<'t> MemberRedactor<'t> {
         out.extend_from_slice(shown.as_deref().unwrap_or(text).as_bytes());
     }
 
-    /// Writes a value without what is concealed.
+    /// Writes a value without what is concealed; nothing where the budget is exhausted.
     ///
     /// INVARIANT: the parser bounds the depth of a document, and [`NESTED`] that of texts in texts, so
     /// the recursion is bounded too.
@@ -599,11 +613,16 @@ impl<'t> MemberRedactor<'t> {
         spot: PathPosition<'_, 't>,
         at: &mut String,
     ) {
+        if self.budget.is_exhausted() {
+            return;
+        }
         let here = spot.inside || spot.here.iter().any(|tree| tree.ends);
         let length = at.len();
+        // One buffer for all members or items.
+        let mut below = Vec::new();
         match value.kind() {
             JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
-                let below = self.below(&spot, &name);
+                self.find_below(&spot, &name, &mut below);
                 // A name within a concealed member is data, unless the schema declares it.
                 let hides = here && !self.concealed.declares(&name);
                 let name =
@@ -615,7 +634,7 @@ impl<'t> MemberRedactor<'t> {
             }),
             JsonKind::Array => write_items(out, value.items().enumerate(), |out, (n, item)| {
                 let name = n.to_string();
-                let below = self.below(&spot, &name);
+                self.find_below(&spot, &name, &mut below);
                 enter(at, &name);
                 self.value(out, item, PathPosition { here: &below, inside: here, ..spot }, at);
                 at.truncate(length);
@@ -640,15 +659,19 @@ impl<'t> MemberRedactor<'t> {
         }
     }
 
-    /// The paths that continue at a member or an item.
-    fn below(&self, spot: &PathPosition<'_, 't>, name: &str) -> Vec<&'t PathTree<'t>> {
+    /// Replaces what is in `below` by the paths that continue at a member or an item.
+    fn find_below(
+        &self,
+        spot: &PathPosition<'_, 't>,
+        name: &str,
+        below: &mut Vec<&'t PathTree<'t>>,
+    ) {
         let name = form::shown(name);
-        let mut below: Vec<&PathTree<'t>> =
-            spot.here.iter().flat_map(|tree| tree.below(&name)).collect();
+        below.clear();
+        below.extend(spot.here.iter().flat_map(|tree| tree.below(&name)));
         if spot.loose {
             below.extend(self.trees.loose.below(&name));
         }
-        below
     }
 }
 

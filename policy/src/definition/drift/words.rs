@@ -171,7 +171,9 @@ fn is_identifier(word: &str) -> bool {
 /// A value for a change: visible and shortened.
 pub(super) fn shown(value: Value<'_>) -> String {
     let text = value.as_str().unwrap_or_else(|| value.raw().into());
-    let text = visible_lines(&text);
+    // A hidden character is shown by its number, so the text that is shown is no shorter than that of the value.
+    let start = text.get(..text.floor_char_boundary(EXCERPT + 4)).unwrap_or_default();
+    let text = visible_lines(start);
     match text.get(..text.floor_char_boundary(EXCERPT)) {
         Some(start) if start.len() < text.len() => format!("{start}…"),
         _ => text,

@@ -258,6 +258,22 @@ fn a_text_is_without_what_means_more() {
 }
 
 #[test]
+fn a_text_that_grows_when_it_is_normalised_does_not_pass() {
+    let path = constraint("/a", r#"{"type":"path","within":["/srv"]}"#);
+    let shell = constraint("/a", r#"{"forbid":["shell"]}"#);
+    for bad in ["\u{fdfa}".repeat(100), format!("a{}", "\u{301}".repeat(100))] {
+        let bad = format!("/srv/{bad}");
+        assert!(!passes(&path, &bad) && !passes(&shell, &bad), "{bad}");
+        assert!(passes(&constraint("/a", r#"{"maxLength":1000}"#), &bad), "{bad}");
+    }
+    for good in ["محمد \u{fdfa} رسول الله", "Tiếng Việt", "한국어", "½ \u{fb03} e\u{301}"]
+    {
+        let good = format!("/srv/{good}");
+        assert!(passes(&path, &good) && passes(&shell, &good), "{good}");
+    }
+}
+
+#[test]
 fn a_value_of_another_type_does_not_pass() {
     let numbers = [
         constraint("/a", r#"{"maximum":100}"#),

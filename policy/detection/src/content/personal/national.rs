@@ -7,9 +7,9 @@ struct NationalId {
     /// The rule that the finding names.
     rule: &'static str,
     /// The numbers of digits in its groups, in each way in which it is written.
-    groups: &'static [&'static [usize]],
+    groups: &'static [&'static [u8]],
     /// Those of these ways that no word has to announce.
-    alone: &'static [&'static [usize]],
+    alone: &'static [&'static [u8]],
     /// Whether the digits are those of such a number.
     is_valid: fn(&[u8]) -> bool,
     /// Words that announce it, in lower case.

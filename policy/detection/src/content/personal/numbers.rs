@@ -10,7 +10,7 @@ pub(super) struct Number<'a> {
     pub(super) text: &'a str,
     pub(super) digits: Vec<u8>,
     /// Number of digits in each group.
-    groups: Vec<usize>,
+    groups: Vec<u8>,
 }
 
 impl<'a> Number<'a> {
@@ -50,21 +50,20 @@ impl<'a> Number<'a> {
     }
 
     /// This number without its last group; `None` if it has only one.
-    pub(super) fn shorter(&self) -> Option<Self> {
-        let last = *self.groups.last()?;
-        (self.groups.len() > 1).then_some(())?;
-        let digits = self.digits.get(..self.digits.len() - last)?.to_vec();
-        let groups = self.groups.get(..self.groups.len() - 1)?.to_vec();
+    pub(super) fn shorter(mut self) -> Option<Self> {
+        let last = usize::from(self.groups.pop()?);
+        (!self.groups.is_empty()).then_some(())?;
+        self.digits.truncate(self.digits.len() - last);
         let text = self.text.get(..self.text.len() - last)?;
-        Some(Self { text: text.trim_end_matches(['(', ')', ' ', '-', '.']), digits, groups })
+        Some(Self { text: text.trim_end_matches(['(', ')', ' ', '-', '.']), ..self })
     }
 
-    fn is(&self, groups: &[usize]) -> bool {
+    fn is(&self, groups: &[u8]) -> bool {
         self.groups == groups
     }
 
     /// The number of digits in each group.
-    pub(super) fn groups(&self) -> &[usize] {
+    pub(super) fn groups(&self) -> &[u8] {
         &self.groups
     }
 
@@ -334,7 +333,7 @@ pub(super) fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static
     let length = number.digits.len();
     let is_one = (8..=17).contains(&length)
         && says(before, &["bank account", "account number", "account no", "acct"])
-        && number.is(&[length]);
+        && number.groups.len() == 1;
     is_one.then_some("bank-account")
 }
 
