@@ -266,7 +266,7 @@ fn a_text_that_grows_when_it_is_normalised_does_not_pass() {
         assert!(!passes(&path, &bad) && !passes(&shell, &bad), "{bad}");
         assert!(passes(&constraint("/a", r#"{"maxLength":1000}"#), &bad), "{bad}");
     }
-    for good in ["محمد \u{fdfa} رسول الله", "Tiếng Việt", "한국어", "½ \u{fb03} e\u{301}"]
+    for good in ["محمد \u{fdfa} رسول الله", "Tiếng Việt", "한국어", "\u{fb03} e\u{301}"]
     {
         let good = format!("/srv/{good}");
         assert!(passes(&path, &good) && passes(&shell, &good), "{good}");
