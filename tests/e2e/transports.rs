@@ -425,10 +425,9 @@ fn a_server_of_the_old_transport_names_a_path_of_its_own_in_plain_text() {
             e2e::eventually("a message", || (sent("POST") > 0).then_some(()));
             continue;
         }
-        for era in ERAS {
-            let answer = gateway.client(era, ANA).call("work", &json!({}));
-            assert_ne!(answer.code(), 0, "{era:?} {coding}{endpoint}");
-        }
+        // A legacy client would not get as far as a call: its handshake fails.
+        let answer = gateway.client(Era::Modern, ANA).call("work", &json!({}));
+        assert_ne!(answer.code(), 0, "{coding}{endpoint}");
         assert!(sent("GET") > 0 && sent("POST") == 0, "{coding}{endpoint}");
     }
 }
