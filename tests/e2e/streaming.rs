@@ -444,6 +444,11 @@ fn an_event_of_a_listening_stream_may_be_cut_anywhere_and_a_wrong_chunk_ends_the
     assert!(self::event(&mut again, &said("for certain!")));
     let seen = until(&mut listening, "!");
     assert!(seen.contains("for certain") && !seen.contains("in doubt"), "{seen}");
+    gateway.says("stream.broken");
+    // What came before the break is shown, also if both came at once.
+    let event = format!("data: {}\n\n", said("at last!"));
+    write!(again, "{:x}\r\n{event}\r\nno size\r\n", event.len()).unwrap();
+    assert!(until(&mut listening, "!").contains("at last"));
 }
 
 #[test]

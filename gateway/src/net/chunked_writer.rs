@@ -17,8 +17,8 @@ use crate::net::chunked::{CHUNK_END, LAST_CHUNK, size_line};
 
 /// Bytes that are read at once.
 const READ: usize = 1024;
-/// Most bytes that a client sends during its last response and that are discarded. After that, the connection ends: it was
-/// told that nothing more is answered on it, and whether it is still there could not be seen without reading on.
+/// Most bytes that a client sends during its last response and that are discarded. After that, the connection ends: the
+/// client was told that nothing more is answered on it, and without reading on nobody would see that it has left.
 const DISCARDED: usize = 64 * 1024;
 
 /// A connection on which the rest of the last response is written.
@@ -134,7 +134,7 @@ where
             }
             self.left = self.left.saturating_sub(buffer.filled().len());
         }
-        Err(io::Error::other("the client sends on after its last request"))
+        Err(io::Error::other("the client went on sending after its last request"))
     }
 }
 

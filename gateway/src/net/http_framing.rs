@@ -160,7 +160,7 @@ impl<S> FramedStream<S> {
                     Some(0) | None => FramingPosition::Head(RequestFraming::default()),
                 }
             }
-            // In chunked coding hyper ends a line at CRLF alone, and takes a line feed before for a part of it.
+            // In the chunked coding hyper ends a line at CRLF alone, and takes an earlier line feed for a part of it.
             FramingPosition::Size | FramingPosition::Trailer if !line.has_crlf() => {
                 FramingPosition::Lost
             }

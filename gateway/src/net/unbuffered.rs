@@ -54,7 +54,7 @@ pub enum UnbufferedError {
 }
 
 impl UnbufferedError {
-    /// Whether the server has sent something else than a response that has one reading.
+    /// Whether the server has sent something other than a response that has one reading.
     #[must_use]
     pub const fn is_violation(&self) -> bool {
         !matches!(self, Self::Stream(_) | Self::Incomplete)
@@ -89,7 +89,7 @@ enum BodyFraming {
     Length(u64),
     /// Where the server closes the connection.
     UntilClose,
-    /// Here: what follows has no valid chunked coding.
+    /// At this point, because what follows is not in the chunked coding.
     Broken(ChunkError),
 }
 

@@ -35,6 +35,13 @@ pub struct SseEvent {
 }
 
 impl SseEvent {
+    /// Bytes of its fields in memory.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        let text = |field: &Option<Box<str>>| field.as_ref().map_or(0, |text| text.len());
+        self.data.len() + text(&self.id) + text(&self.name)
+    }
+
     /// Whether the event carries a JSON-RPC message.
     #[must_use]
     pub fn is_message(&self) -> bool {

@@ -188,8 +188,7 @@ struct EventStream {
 impl EventStream {
     /// Bytes of complete and incomplete events that were not returned yet.
     fn in_memory(&self) -> usize {
-        let waiting = self.waiting.iter().map(|event| event.data.len());
-        self.decoder.held() + waiting.sum::<usize>()
+        self.decoder.held() + self.waiting.iter().map(sse::SseEvent::held).sum::<usize>()
     }
 
     async fn next(&mut self) -> Result<Option<sse::SseEvent>, UpstreamError> {

@@ -32,7 +32,7 @@ pub(super) fn pause(attempts: u32) -> Duration {
     (PAUSE * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
 }
 
-/// Whether the server has sent something else than a stream of events over HTTP.
+/// Whether the server has sent something other than a stream of events over HTTP.
 fn is_violation(error: &UpstreamError) -> bool {
     match error {
         UpstreamError::Protocol(_) => true,
@@ -153,7 +153,7 @@ impl SessionStream {
                     self.note_violation(error);
                 }
                 self.answer = None;
-                // A proxy that ends silent streams is no reason to wait longer and longer.
+                // A stream that was open for a while has not failed: many proxies end silent ones after a minute.
                 if self.begun.is_some_and(|begun| begun.elapsed() > LONGEST_PAUSE) {
                     self.attempts = 0;
                 }

@@ -133,7 +133,8 @@ pub(super) struct HttpAnswer {
     /// The session id in the headers of the response.
     pub(super) session: Option<Box<str>>,
     streamed: bool,
-    /// The id of the last event that was returned, if events have ids. One that arrived and was not returned is sent again.
+    /// The id of the last event that was returned, if events have ids. One that
+    /// arrived and was not returned is asked for again.
     last: Option<Box<str>>,
     /// Why the stream ends after the events that have arrived.
     broken: Option<UpstreamError>,
@@ -565,7 +566,7 @@ impl HttpAnswer {
                 if !event.data.is_empty() {
                     waiting.push_back(event);
                 } else if event.id.is_some() {
-                    // It is over with the event before it.
+                    // An id without a message counts once the message before it was returned.
                     *waiting.back_mut().map_or(&mut *last, |before| &mut before.id) = event.id;
                 }
             });
@@ -645,7 +646,7 @@ impl HttpAnswer {
 
 /// Bytes of complete and incomplete events that were not returned yet.
 fn in_memory(decoder: &sse::SseDecoder, waiting: &VecDeque<sse::SseEvent>) -> usize {
-    decoder.held() + waiting.iter().map(|event| event.data.len()).sum::<usize>()
+    decoder.held() + waiting.iter().map(sse::SseEvent::held).sum::<usize>()
 }
 
 async fn give_back(idle: &ArrayQueue<ServerConnection>, mut link: ServerConnection) {

@@ -105,7 +105,7 @@ const SHAPE: [&str; 13] = [
 ];
 
 /// The message without what is concealed; `mark` gives the replacement of a value. `None` if nothing in it is
-/// concealed. Where the budget is exhausted afterwards, nothing of the message may be shown.
+/// concealed, or the budget does not suffice. Where the budget is exhausted afterwards, nothing of the message may be shown.
 pub fn without(
     said: Value<'_>,
     part: LabelledPart,
