@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use clap::{ArgMatches, Command, CommandFactory as _};
 
@@ -12,6 +12,9 @@ use super::{Cli, USUAL};
 
 /// The ` -c FILE` that is appended to suggested commands; empty if the configuration is the default one.
 static NAMED: OnceLock<String> = OnceLock::new();
+
+/// The verbs and their arguments. They are built once: building them takes longer than all else that a log line costs.
+static COMMAND: LazyLock<Command> = LazyLock::new(Cli::command);
 
 /// Prefix that marks a command in a message.
 const BEGINS: &str = "portcullis ";
@@ -89,8 +92,7 @@ fn completed_command<'a>(part: &'a str, named: &str) -> Cow<'a, str> {
     if words.clone().any(|word| word == "-c" || word == "--config") {
         return Cow::Borrowed(part);
     }
-    let whole = Cli::command();
-    let (mut verb, mut reads): (&Command, bool) = (&whole, false);
+    let (mut verb, mut reads): (&Command, bool) = (&COMMAND, false);
     while let Some(inner) = words.next().and_then(|word| verb.find_subcommand(word)) {
         verb = inner;
         reads = verb.get_arguments().any(|argument| argument.get_id() == "config");

@@ -1,6 +1,8 @@
 //! Validates a configuration against its JSON Schema, and turns schema errors into problems with help for the
 //! operator.
 
+mod needed;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use json::pointer::{escaped, unescaped};
@@ -70,7 +72,8 @@ pub(super) fn check(
     waives: &dyn Fn(&str) -> bool,
 ) -> SchemaCheck {
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
-    let Ok(validator) = options.build(schema) else {
+    let needed = needed::part(schema, &root.json());
+    let Ok(validator) = options.build(&needed) else {
         // The test `the_schema_is_a_schema` excludes this; if it happens anyway, no configuration is accepted.
         let problems = vec![ConfigProblem::new(0..0, "the schema is broken", "report a bug")];
         return SchemaCheck { json: Value::Null, problems, waived: Vec::new() };

@@ -139,12 +139,6 @@ struct HarmlessPatterns {
     server: Regex,
     /// Says that an action is not needed to run the tool.
     unneeded: Regex,
-    /// A whole sentence that describes a flag of a command.
-    flag: Regex,
-    /// A quoted example of a source with a link, in the text itself.
-    source: Regex,
-    /// What a tool against attacks quotes as an example of one, in the text itself.
-    quoted: Regex,
     /// Phrases with a fixed meaning, and the replacement of each.
     phrases: Vec<(Regex, &'static str)>,
 }
@@ -196,6 +190,20 @@ fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
 }
 
 static PATTERNS: Compiled<HarmlessPatterns> = Compiled::new(patterns);
+/// A whole sentence that describes a flag of a command.
+static FLAG: Compiled<Regex> = Compiled::new(|| Ok(Regex::new(&format!("^({FORCED}){CHECKS}$"))?));
+/// A quoted example of a source with a link, in the text itself.
+static SOURCE: Compiled<Regex> = Compiled::new(|| {
+    Ok(Regex::new(
+        r#""(?:According to (?:the )?|(?:The )?)\[[A-Za-z][A-Za-z .&'-]{0,40}\](\(https?://[A-Za-z0-9.-]+(?:/[A-Za-z0-9./_-]*)?\))(?:,| (?:reports|reported|says|said|writes|wrote|notes|found) that )([^"\n]{0,200})""#,
+    )?)
+});
+/// What a tool against attacks quotes as an example of one, in the text itself.
+static QUOTED: Compiled<Regex> = Compiled::new(|| {
+    Ok(Regex::new(
+        r#"(?i)\b(?:detects?|scans?|finds?|flags?|blocks?|checks?|filters?|identif(?:y|ies)|recogni[sz]es?|catch(?:es)?|screens?|classif(?:y|ies))\b[^.\n"“]{0,80}\b(?:injections?|jailbreaks?|attacks?|manipulation)\b[^.\n"“]{0,30}[,( ](?:such as|like|e\.g\.,?|for example|including) (["“'`][a-z ]{3,40}["”'`])"#,
+    )?)
+});
 
 fn patterns() -> CompileResult<HarmlessPatterns> {
     let words = format!("(?:{BESIDE}|{SECRETS})");
@@ -216,13 +224,6 @@ fn patterns() -> CompileResult<HarmlessPatterns> {
         unneeded: Regex::new(
             "(^| )((?:is|are) not (?:necessary|required|needed)) (?:in order )?to (?:run|use|call) this tool$",
         )?,
-        flag: Regex::new(&format!("^({FORCED}){CHECKS}$"))?,
-        source: Regex::new(
-            r#""(?:According to (?:the )?|(?:The )?)\[[A-Za-z][A-Za-z .&'-]{0,40}\](\(https?://[A-Za-z0-9.-]+(?:/[A-Za-z0-9./_-]*)?\))(?:,| (?:reports|reported|says|said|writes|wrote|notes|found) that )([^"\n]{0,200})""#,
-        )?,
-        quoted: Regex::new(
-            r#"(?i)\b(?:detects?|scans?|finds?|flags?|blocks?|checks?|filters?|identif(?:y|ies)|recogni[sz]es?|catch(?:es)?|screens?|classif(?:y|ies))\b[^.\n"“]{0,80}\b(?:injections?|jailbreaks?|attacks?|manipulation)\b[^.\n"“]{0,30}[,( ](?:such as|like|e\.g\.,?|for example|including) (["“'`][a-z ]{3,40}["”'`])"#,
-        )?,
         phrases: phrases()?,
     })
 }
@@ -230,31 +231,32 @@ fn patterns() -> CompileResult<HarmlessPatterns> {
 /// The words of a text without warnings, and with other words in place of those that mean something
 /// else in their context.
 pub(super) fn without(words: Vec<Token>) -> Vec<Token> {
-    let Some(patterns) = PATTERNS.get() else { return words };
     if !words.iter().any(|word| SIGNS.contains(&&**word)) {
         return words;
     }
+    let Some(patterns) = PATTERNS.get() else { return words };
     by_sentence(&words, |sentence| patterns.kept(sentence))
 }
 
 /// The words of a flag's description (a boolean argument) without what it says of the command's own checks.
 /// In any other text the same words may be an instruction.
 pub(super) fn without_checks(words: Vec<Token>) -> Vec<Token> {
-    let Some(patterns) = PATTERNS.get() else { return words };
     if !words.iter().any(|word| matches!(&**word, "check" | "checks")) {
         return words;
     }
-    by_sentence(&words, |sentence| patterns.flag.replace(sentence, "${1}"))
+    let Some(flag) = FLAG.get() else { return words };
+    by_sentence(&words, |sentence| flag.replace(sentence, "${1}"))
 }
 
 /// A text without the links of quoted examples that only cite a source: `"According to [Reuters](https://…), …"`.
 /// A link with a query is kept, and so is one beside a word of [`ORDERS`].
 pub(super) fn without_sources(text: &str) -> Cow<'_, str> {
-    let Some(patterns) = PATTERNS.get().filter(|_| text.contains("](http")) else {
+    if !text.contains("](http") {
         return Cow::Borrowed(text);
-    };
+    }
+    let Some(source) = SOURCE.get() else { return Cow::Borrowed(text) };
     let (mut out, mut from) = (String::new(), 0);
-    for found in patterns.source.captures_iter(text) {
+    for found in source.captures_iter(text) {
         let (Some(link), Some(said)) = (found.get(1), found.get(2)) else { continue };
         let lower = said.as_str().to_lowercase();
         let mut words = lower.split(|c: char| !c.is_alphanumeric());
@@ -278,11 +280,12 @@ pub(super) fn without_examples(text: &str) -> Cow<'_, str> {
         let lower = text.to_ascii_lowercase();
         ["inject", "jailbreak", "attack", "manipulation"].iter().any(|word| lower.contains(word))
     };
-    let Some(patterns) = PATTERNS.get().filter(|_| is_candidate(text)) else {
+    if !is_candidate(text) {
         return Cow::Borrowed(text);
-    };
+    }
+    let Some(quoted) = QUOTED.get() else { return Cow::Borrowed(text) };
     let (mut out, mut from) = (String::new(), 0);
-    for example in patterns.quoted.captures_iter(text).filter_map(|found| found.get(1)) {
+    for example in quoted.captures_iter(text).filter_map(|found| found.get(1)) {
         out.push_str(text.get(from..example.start()).unwrap_or_default());
         from = example.end();
     }
@@ -364,7 +367,7 @@ fn is_delicate(sentence: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{PATTERNS, Token, without, without_checks, without_examples, without_sources};
+    use super::{FLAG, PATTERNS, QUOTED, SOURCE, Token, without, without_checks, without_examples, without_sources};
 
     fn left(text: &str) -> String {
         without(text.split(' ').map(Token::from).collect()).join(" ")
@@ -373,6 +376,7 @@ mod tests {
     #[test]
     fn the_patterns_compile() {
         assert!(PATTERNS.error().is_none());
+        assert!(FLAG.error().is_none() && SOURCE.error().is_none() && QUOTED.error().is_none());
     }
 
     #[test]

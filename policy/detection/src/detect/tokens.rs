@@ -10,11 +10,12 @@ use super::lexicon::LEXICON;
 /// A word in lower case, or a placeholder in upper case; `.` between sentences.
 pub type Token = Box<str>;
 
-/// The pattern of a token. The alternatives are ordered: the first one that matches wins.
-const TOKEN: &str = r#"(?xi)
- (?P<url>\b[a-z][a-z0-9+]{1,9}://[^\s"'<>)\]}]+) |
+/// The pattern of a token. The alternatives are ordered: the first one that matches wins. Where case does not matter,
+/// both are written, because to fold the case of `\w` is most of the work of compiling it.
+const TOKEN: &str = r#"(?x)
+ (?P<url>\b[A-Za-z][A-Za-z0-9+]{1,9}://[^\s"'<>)\]}]+) |
  (?P<email>[\w.+-]+@[\w-]+\.[\w.-]+\w) |
- (?P<path>(?:~|\.\.?|\$[A-Z_]+|%[A-Z]+%|[A-Z]:)?[/\\](?:[\w.*@+-]+[/\\])*[\w.*@+-]+|~/|\B\.[a-z][\w]*(?:\.[\w]+)*|\b[\w-]+\.(?:pem|env|key|json|ya?ml|txt|sh|py|js|ts|conf|cfg|ini|db|sqlite|log|csv|md|pdf|zip|bashrc)\b) |
+ (?P<path>(?:~|\.\.?|\$[A-Za-z_]+|%[A-Za-z]+%|[A-Za-z]:)?[/\\](?:[\w.*@+-]+[/\\])*[\w.*@+-]+|~/|\B\.[A-Za-z][\w]*(?:\.[\w]+)*|\b[\w-]+\.(?i:pem|env|key|json|ya?ml|txt|sh|py|js|ts|conf|cfg|ini|db|sqlite|log|csv|md|pdf|zip|bashrc)\b) |
  (?P<word>[^\W\d_](?:[\w'’-]*\w)?) |
  (?P<num>\d[\d.,:]*) |
  (?P<end>[.!?;\n¶]+) |
