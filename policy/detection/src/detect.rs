@@ -13,6 +13,7 @@ mod lexicon;
 mod normal;
 mod decode;
 mod rules;
+mod required;
 mod segment;
 mod suspects;
 mod tokens;
@@ -25,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use json::{Document, JsonBounds, Value};
-use policy_core::base::compiled::{CompileResult, Compiled};
+use policy_core::base::compiled::{CompileResult, CompiledEach};
 use policy_core::base::hidden::is_plain_ascii;
 use policy_core::base::work::WorkBudget;
 use regex::bytes::{Regex, RegexBuilder};
@@ -334,9 +335,9 @@ pub fn words(text: &str, name: &str) -> Vec<Token> {
     tokens.into_iter().map(|token| LEXICON.repaired(&token).map_or(token, Into::into)).collect()
 }
 
-/// The compiled rules. They are compiled one by one, because an automaton of all of them would exceed its cache of
-/// states.
-static COMPILED: Compiled<Vec<Regex>> = Compiled::new(compiled);
+/// The compiled rules. They are compiled one by one: an automaton of all of them would exceed its cache of states, and
+/// most texts need few of them.
+static COMPILED: CompiledEach<Regex, { RULES.len() }> = CompiledEach::new(compiled);
 
 /// The pattern of a rule, with ASCII word boundaries: with those of Unicode no automaton that reads single
 /// bytes could be built.
@@ -348,11 +349,10 @@ fn bytewise(rule: &rules::DetectionRule) -> String {
     }
 }
 
-fn compiled() -> CompileResult<Vec<Regex>> {
-    let one = |rule: &rules::DetectionRule| {
-        RegexBuilder::new(&bytewise(rule)).size_limit(1 << 24).dfa_size_limit(1 << 20).build()
-    };
-    Ok(RULES.iter().map(one).collect::<Result<_, _>>()?)
+fn compiled(rule: usize) -> CompileResult<Regex> {
+    let rule = RULES.get(rule).ok_or("there is no such rule")?;
+    let mut builder = RegexBuilder::new(&bytewise(rule));
+    Ok(builder.size_limit(1 << 24).dfa_size_limit(1 << 20).build()?)
 }
 
 /// State while one definition is read.
@@ -587,7 +587,8 @@ fn hits(tokens: &[Token], text: &str) -> (Vec<RuleHit>, Vec<RuleHit>) {
     }
     let word = |byte: usize| starts.partition_point(|start| *start <= byte).saturating_sub(1);
     let (mut texts, mut words) = (Vec::new(), Vec::new());
-    for (rule, pattern) in COMPILED.get().into_iter().flatten().enumerate() {
+    for rule in required::possible(&joined, text) {
+        let Some(pattern) = COMPILED.get(rule) else { break };
         match RULES.get(rule).map(|rule| rule.on) {
             Some(RuleInput::Text) if pattern.is_match(text.as_bytes()) => {
                 texts.push(RuleHit { rule, first: 0, last: usize::MAX });

@@ -7,8 +7,8 @@
 //! [`WorkBudget`]: crate::base::work::WorkBudget
 
 use std::error::Error;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, OnceLock};
 
 /// What a constant is compiled to, or why it cannot be.
 pub type CompileResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -48,6 +48,40 @@ impl<T> Compiled<T> {
     }
 }
 
+/// Constants of one kind, each of which is compiled when it is needed first.
+#[derive(Debug)]
+pub struct CompiledEach<T, const N: usize> {
+    made: [OnceLock<CompileResult<T>>; N],
+    make: fn(usize) -> CompileResult<T>,
+}
+
+impl<T, const N: usize> CompiledEach<T, N> {
+    /// Constants that `make` compiles by their indices.
+    pub const fn new(make: fn(usize) -> CompileResult<T>) -> Self {
+        Self { made: [const { OnceLock::new() }; N], make }
+    }
+
+    /// What the constant of this index was compiled to. `None` if it does not compile; then every budget is exhausted.
+    pub fn get(&self, index: usize) -> Option<&T> {
+        let made = self.result(index);
+        if made.is_none_or(Result::is_err) {
+            IS_ANY_BROKEN.store(true, Ordering::Relaxed);
+        }
+        made?.as_ref().ok()
+    }
+
+    /// Why the first of those that do not compile does not, for the test that all do.
+    #[must_use]
+    pub fn error(&self) -> Option<&(dyn Error + Send + Sync)> {
+        let errors = (0..N).filter_map(|index| self.result(index)?.as_ref().err());
+        errors.map(|error| &**error).next()
+    }
+
+    fn result(&self, index: usize) -> Option<&CompileResult<T>> {
+        Some(self.made.get(index)?.get_or_init(|| (self.make)(index)))
+    }
+}
+
 /// Whether a constant that was needed did not compile, so that nothing counts as inspected.
 #[must_use]
 pub fn is_any_broken() -> bool {
@@ -60,11 +94,22 @@ mod tests {
 
     use regex::Regex;
 
-    use super::Compiled;
+    use super::{Compiled, CompiledEach};
 
     static GOOD: Compiled<Regex> = Compiled::new(|| Ok(Regex::new("a+")?));
     #[expect(clippy::invalid_regex, reason = "the one that does not compile")]
     static BAD: Compiled<Regex> = Compiled::new(|| Ok(Regex::new("a(")?));
+
+    #[expect(clippy::invalid_regex, reason = "the second one does not compile")]
+    static EACH: CompiledEach<Regex, 2> = CompiledEach::new(|index| {
+        Ok(if index == 0 { Regex::new("a+")? } else { Regex::new("a(")? })
+    });
+
+    #[test]
+    fn each_is_compiled_by_itself() {
+        assert!(EACH.get(0).is_some());
+        assert!(EACH.error().is_some());
+    }
 
     #[test]
     fn one_that_does_not_compile_is_noticed_when_it_is_needed() {
