@@ -1,9 +1,10 @@
 //! Splits text into words, with placeholders for identifiers, paths, addresses and numbers.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use policy_core::base::compiled::Compiled;
-use regex::Regex;
+use regex::{Captures, Regex, bytes};
 
 use super::lexicon::LEXICON;
 
@@ -33,13 +34,69 @@ const QUOTATION: usize = 160;
 /// searches the rest of it for the `@` of an address, so the length of runs is a factor of the cost.
 const RUN: usize = 512;
 
-static PATTERNS: Compiled<TokenPatterns> = Compiled::new(|| {
-    Ok(TokenPatterns { token: Regex::new(TOKEN)?, sensitive: Regex::new(SENSITIVE)? })
+/// [`TOKEN`] over bytes, for texts of ASCII: most texts are, and its automata are far smaller than those of Unicode.
+static ASCII_TOKENS: Compiled<bytes::Regex> = Compiled::new(|| {
+    let pattern: String = TOKEN.chars().filter(char::is_ascii).collect();
+    Ok(bytes::Regex::new(&format!("(?-u){pattern}"))?)
 });
+static TOKENS: Compiled<Regex> = Compiled::new(|| Ok(Regex::new(TOKEN)?));
+static SENSITIVE_PATHS: Compiled<Regex> = Compiled::new(|| Ok(Regex::new(SENSITIVE)?));
 
-struct TokenPatterns {
-    token: Regex,
-    sensitive: Regex,
+/// What a match of [`TOKEN`] is, in the order of its groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenKind {
+    Url,
+    Email,
+    Path,
+    Word,
+    Number,
+    End,
+    Quote,
+}
+
+/// All kinds, by the numbers of their groups; the first group is 1.
+const KINDS: [TokenKind; 7] = [
+    TokenKind::Url,
+    TokenKind::Email,
+    TokenKind::Path,
+    TokenKind::Word,
+    TokenKind::Number,
+    TokenKind::End,
+    TokenKind::Quote,
+];
+
+/// A match of [`TOKEN`] in a part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FoundToken {
+    kind: TokenKind,
+    place: Range<usize>,
+}
+
+/// The tokens of a part of a text.
+fn found_in(part: &str) -> Vec<FoundToken> {
+    let kind_of = |is: &dyn Fn(usize) -> bool| {
+        let found = (1..).zip(KINDS).find(|(group, _)| is(*group));
+        found.map(|(_, kind)| kind)
+    };
+    if part.is_ascii() {
+        let found = ASCII_TOKENS.get().map(|tokens| tokens.captures_iter(part.as_bytes()));
+        let token = |found: bytes::Captures<'_>| {
+            let kind = kind_of(&|group| found.get(group).is_some())?;
+            Some(FoundToken { kind, place: found.get(0)?.range() })
+        };
+        return found.into_iter().flatten().filter_map(token).collect();
+    }
+    let found = TOKENS.get().map(|tokens| tokens.captures_iter(part));
+    let token = |found: Captures<'_>| {
+        let kind = kind_of(&|group| found.get(group).is_some())?;
+        Some(FoundToken { kind, place: found.get(0)?.range() })
+    };
+    found.into_iter().flatten().filter_map(token).collect()
+}
+
+/// Whether a text names a file that holds secrets or personal data.
+fn is_sensitive(text: &str) -> bool {
+    SENSITIVE_PATHS.get().is_some_and(|paths| paths.is_match(text))
 }
 
 /// The words of an identifier, split at separators and at changes to upper case.
@@ -163,9 +220,6 @@ pub(super) fn of(
     own: &str,
     parameters: &BTreeSet<String>,
 ) -> (Vec<Token>, BTreeSet<String>) {
-    let Some(TokenPatterns { token, sensitive }) = PATTERNS.get() else {
-        return Default::default();
-    };
     let joined;
     let text = if text.matches('\n').count() >= 5 {
         joined = rejoined(text);
@@ -176,32 +230,33 @@ pub(super) fn of(
     let mut out: Vec<Token> = Vec::with_capacity(text.len() / 6);
     let mut alternating = BTreeSet::new();
     let found = segments(text)
-        .flat_map(|(from, part)| token.captures_iter(part).map(move |found| (from, found)));
-    for (from, found) in found {
-        let Some(whole) = found.get(0) else { continue };
-        let (word, start, end) = (whole.as_str(), from + whole.start(), from + whole.end());
-        let is = |group: &str| found.name(group).is_some();
-        if is("word") {
-            let lower = word.replace('’', "'").to_lowercase();
-            if is_alternating(word) {
-                alternating.insert(lower.clone());
+        .flat_map(|(from, part)| found_in(part).into_iter().map(move |found| (from, found)));
+    for (from, FoundToken { kind, place }) in found {
+        let (start, end) = (from + place.start, from + place.end);
+        let word = text.get(start..end).unwrap_or_default();
+        match kind {
+            TokenKind::Word => {
+                let lower = word.replace('’', "'").to_lowercase();
+                if is_alternating(word) {
+                    alternating.insert(lower.clone());
+                }
+                let around = WordContext { text, start, end };
+                self::word(word, &lower, &around, own, parameters, &mut out);
             }
-            let around = WordContext { text, start, end };
-            self::word(word, &lower, &around, own, parameters, sensitive, &mut out);
-        } else if is("url") {
-            out.push("URL".into());
-        } else if is("email") {
-            out.push("EMAIL".into());
-        } else if is("path") {
-            out.push(if sensitive.is_match(word) { "PATHS" } else { "PATH" }.into());
-        } else if is("num") {
-            out.push("NUM".into());
-        } else if is("end") {
-            if out.last().is_none_or(|last| **last != *".") {
-                out.push(".".into());
+            TokenKind::Url => out.push("URL".into()),
+            TokenKind::Email => out.push("EMAIL".into()),
+            TokenKind::Path => out.push(if is_sensitive(word) { "PATHS" } else { "PATH" }.into()),
+            TokenKind::Number => out.push("NUM".into()),
+            TokenKind::End => {
+                if out.last().is_none_or(|last| **last != *".") {
+                    out.push(".".into());
+                }
             }
-        } else if is_quotation(text, start, word) {
-            out.push("QSTR".into());
+            TokenKind::Quote => {
+                if is_quotation(text, start, word) {
+                    out.push("QSTR".into());
+                }
+            }
         }
     }
     (out, alternating)
@@ -248,7 +303,6 @@ fn word(
     around: &WordContext<'_>,
     own: &str,
     parameters: &BTreeSet<String>,
-    sensitive: &Regex,
     out: &mut Vec<Token>,
 ) {
     if lower == own {
@@ -273,7 +327,7 @@ fn word(
         }
         return out.push(if known {
             "PARAM".into()
-        } else if sensitive.is_match(lower) {
+        } else if is_sensitive(lower) {
             "PATHS".into()
         } else if snake && shouting {
             "CONSTID".into()
@@ -322,11 +376,14 @@ fn is_quotation(text: &str, at: usize, mark: &str) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{PATTERNS, are_alternating, of};
+    use proptest::prelude::*;
+
+    use super::{ASCII_TOKENS, FoundToken, SENSITIVE_PATHS, TOKENS, are_alternating, found_in, of};
 
     #[test]
     fn the_patterns_compile() {
-        assert!(PATTERNS.error().is_none());
+        assert!(ASCII_TOKENS.error().is_none() && TOKENS.error().is_none());
+        assert!(SENSITIVE_PATHS.error().is_none());
     }
 
     fn words(text: &str) -> String {
@@ -355,6 +412,31 @@ mod tests {
             ("vectorSearch and $sendEmail", "IDENTR and IDENTW"),
         ] {
             assert_eq!(words(text), expected, "{text}");
+        }
+    }
+
+    /// Pieces that begin, join and end tokens of every kind.
+    fn pieces() -> impl Strategy<Value = String> {
+        let all = [
+            "a", "Z", "9", "_", "-", "'", ".", "..", "/", "\\", "~", "$", "%", "@", "://", ":",
+            " ", "\n", "\t", "?", "!", ";", "\"", "`", "<", ">", "{", "|", "=", "+", "*", "http",
+            "x.env", "key", ".JSON", "\u{b}", "\0", ",",
+        ];
+        prop::collection::vec(prop::sample::select(all.to_vec()), 0..24)
+            .prop_map(|all| all.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_of_ascii_has_the_same_tokens_by_both_patterns(text in pieces()) {
+            let by_unicode: Vec<_> =
+                TOKENS.get().unwrap().find_iter(&text).map(|found| found.range()).collect();
+            let found = found_in(&text);
+            prop_assert_eq!(found.iter().map(|one| one.place.clone()).collect::<Vec<_>>(), by_unicode);
+            // What follows is no letter of ASCII, so that the whole text is read by the other pattern.
+            let longer = found_in(&format!("{text} \u{a0}"));
+            let kinds = |found: &[FoundToken]| found.iter().map(|one| one.kind).collect::<Vec<_>>();
+            prop_assert_eq!(kinds(&found), kinds(&longer));
         }
     }
 }
