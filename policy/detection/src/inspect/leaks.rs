@@ -1,7 +1,7 @@
 //! Finds what must not stand in a definition: secrets, addresses of internal hosts, active markup, and more text
 //! than a person would read.
 
-use policy_core::base::compiled::Compiled;
+use policy_core::base::compiled::CompiledEach;
 use regex::Regex;
 
 use super::Detector;
@@ -18,31 +18,53 @@ pub(super) const RANDOM_WORD: &str = "has a long word that is no word";
 const MARKUP: &str = r#"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\b(?:javascript|vbscript|livescript):|\]\(\s*<?(?:data:(?:text|image/svg|application)|(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):)|\bon(?:error|load|click)\s*=|<\s*(?:img|image|video|audio|source|track|input)\b[^<>]*\b(?:src|srcset|poster|href)\s*=\s*["']?\s*(?:https?:|[/\\]{2})|!\[(?:[^\]]|\[[^\[\]]*\])*\]\(\s*<?\s*(?:https?:|[/\\]{2})|\[//\]:"#;
 const INSIDE: &str = r"(?i)\bhttps?://(?:(?:localhost|127\.\d|0\.0\.0\.0|10\.\d|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.|\[::1\]|\[f[cd]|[\w.-]+\.(?:internal|intranet|corp|local|lan)\b|metadata\.google)[\w.:\[\]-]*)";
 
-static PATTERNS: Compiled<Vec<(Detector, &'static str, Regex)>> = Compiled::new(|| {
-    let compile = |(detector, note, pattern): &(Detector, &'static str, &str)| {
-        Regex::new(pattern).map(|pattern| (*detector, *note, pattern))
-    };
-    Ok(SPECS.iter().map(compile).collect::<Result<_, _>>()?)
+/// What is found by a pattern.
+struct LeakSpec {
+    detector: Detector,
+    note: &'static str,
+    pattern: &'static str,
+    /// Whether a text has what each match contains: without it the pattern is neither compiled nor run.
+    has_sign: fn(&str) -> bool,
+}
+
+const SPECS: [LeakSpec; 2] = [
+    LeakSpec {
+        detector: Detector::ActiveMarkup,
+        note: "has a comment or markup that does something",
+        pattern: MARKUP,
+        has_sign: |text| {
+            let is_mark = |byte: u8| matches!(byte, b'<' | b'=' | b']');
+            text.bytes().any(is_mark) || text.to_ascii_lowercase().contains("cript:")
+        },
+    },
+    LeakSpec {
+        detector: Detector::InternalUrls,
+        note: "names an address inside a network or a machine",
+        pattern: INSIDE,
+        has_sign: |text| text.contains("://"),
+    },
+];
+
+static PATTERNS: CompiledEach<Regex, { SPECS.len() }> = CompiledEach::new(|index| {
+    let spec = SPECS.get(index).ok_or("there is no such pattern")?;
+    Ok(Regex::new(spec.pattern)?)
 });
 
 /// The note of a secret.
 const SECRET: &str = "has what looks like a secret";
 
-const SPECS: [(Detector, &str, &str); 2] = [
-    (Detector::ActiveMarkup, "has a comment or markup that does something", MARKUP),
-    (Detector::InternalUrls, "names an address inside a network or a machine", INSIDE),
-];
-
 /// The findings in one string.
 pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> {
     let rendered = RenderedText::of(text);
-    let matches = |(_, _, pattern): &&(Detector, &'static str, Regex)| {
-        let is_read = || rendered.as_ref().is_some_and(|read| pattern.is_match(read.as_str()));
-        pattern.is_match(text) || is_read()
+    let is_in = |index: usize, spec: &LeakSpec, text: &str| {
+        (spec.has_sign)(text) && PATTERNS.get(index).is_some_and(|pattern| pattern.is_match(text))
     };
-    let patterns = PATTERNS.get().into_iter().flatten();
-    let mut found: Vec<_> =
-        patterns.filter(matches).map(|(detector, note, _)| (*detector, *note)).collect();
+    let matches = |(index, spec): &(usize, &LeakSpec)| {
+        let is_read = || rendered.as_ref().is_some_and(|read| is_in(*index, spec, read.as_str()));
+        is_in(*index, spec, text) || is_read()
+    };
+    let found = SPECS.iter().enumerate().filter(matches);
+    let mut found: Vec<_> = found.map(|(_, spec)| (spec.detector, spec.note)).collect();
     if !formed_secrets(text).is_empty() {
         found.push((Detector::Secrets, SECRET));
     }
@@ -59,8 +81,8 @@ pub(super) fn without(detector: Detector, text: &str, by: &str) -> String {
     if detector == Detector::Secrets {
         return replaced(text, by);
     }
-    let mut patterns = PATTERNS.get().into_iter().flatten();
-    let Some((.., pattern)) = patterns.find(|(known, ..)| *known == detector) else {
+    let index = SPECS.iter().position(|spec| spec.detector == detector);
+    let Some(pattern) = index.and_then(|index| PATTERNS.get(index)) else {
         return text.to_owned();
     };
     let text = pattern.replace_all(text, by).into_owned();
