@@ -3,14 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use e2e::client::Client;
 use e2e::gateway::{ANA, Config, Folder, Gateway};
-use e2e::server::{Call, Server, answer, greeting, tool, with_header};
+use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -169,7 +169,7 @@ fn a_subscription_at_a_silent_server_ends_with_its_client_its_right_its_rule_and
             "rule" => {
                 let text = fs::read_to_string(&file).unwrap();
                 let next = file.with_extension("next");
-                fs::write(&next, text.replace("['group:dev']", "['group:nobody']")).unwrap();
+                fs::write(&next, text.replace("['group:dev']", "['group:ops']")).unwrap();
                 fs::rename(next, &file).unwrap();
                 gateway.hang_up();
             }
@@ -235,6 +235,30 @@ fn a_server_that_was_away_when_a_client_began_to_listen_is_asked_again() {
         stream.until(CHANGED);
         tells.store(true, Ordering::SeqCst);
         stream.until("back");
+    }
+}
+
+#[test]
+fn a_server_that_offers_no_subscriptions_is_left_out_of_what_is_acknowledged() {
+    let statuses =
+        ["400 Bad Request", "404 Not Found", "405 Method Not Allowed", "501 Not Implemented"];
+    let asked = AtomicUsize::new(0);
+    let server = server(move |call, stream| {
+        let status = statuses.get(asked.fetch_add(1, Ordering::SeqCst));
+        let error = json!({ "code": -32601, "message": "no" });
+        let error = json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error });
+        let bytes = match status {
+            Some(status) => answer(status, "text/plain", "no"),
+            None => ok(&error.to_string()),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let gateway = Config::of(&server.url()).start();
+    for status in statuses.into_iter().chain(["200 OK"]) {
+        let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+        let agreed = stream.until("\n\n");
+        assert!(agreed.contains(ACKNOWLEDGED), "{status}: {agreed}");
+        assert!(!agreed.contains("toolsListChanged"), "{status}: {agreed}");
     }
 }
 

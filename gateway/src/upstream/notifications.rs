@@ -172,8 +172,11 @@ impl Upstream {
                         .await
                     {
                         Ok(answer) => FeedSource::Listen(Some(Box::new(answer))),
-                        // The server does not offer subscriptions.
-                        Err(UpstreamError::Refused) => {
+                        // The server does not offer subscriptions: it says so, or answers as to a method or a path
+                        // that it does not know.
+                        Err(
+                            UpstreamError::Refused | UpstreamError::Status(400 | 404 | 405 | 501),
+                        ) => {
                             wants.clear();
                             FeedSource::Silent
                         }
