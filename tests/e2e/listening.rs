@@ -285,3 +285,42 @@ fn a_server_that_ends_each_stream_after_one_message_is_asked_less_and_less_often
     let pause = begun[2] - begun[1];
     assert!(pause >= Duration::from_millis(1900), "asked again after {pause:?}");
 }
+
+/// A modern program that writes the method and the id of all that it gets to a file, and does not answer who listens.
+const SILENT: &str = r#"import json, sys
+known = {
+    "server/discover": {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "public"},
+    "tools/list": {"resultType": "complete", "tools": [], "ttlMs": 60000, "cacheScope": "private"},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    about = message.get("id", message.get("params", {}).get("requestId"))
+    with open(sys.argv[1], "a") as seen:
+        print(message.get("method"), about, file=seen, flush=True)
+    if message.get("method") in known:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": known[message["method"]]}), flush=True)
+"#;
+
+#[test]
+fn a_program_that_has_not_agreed_is_told_when_nobody_listens_any_more() {
+    let folder = Folder::new();
+    let (program, seen) = (folder.path().join("silent.py"), folder.path().join("seen"));
+    fs::write(&program, SILENT).unwrap();
+    let servers = format!(
+        "- {{name: up, command: python3, args: ['{}', '{}'], protocol: modern}}",
+        program.display(),
+        seen.display()
+    );
+    let gateway = Config::with(&servers, "[up]").start();
+    let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+    stream.until("text/event-stream");
+    let of = |method: &str| {
+        let seen = fs::read_to_string(&seen).unwrap_or_default();
+        let line = seen.lines().find_map(|line| line.strip_prefix(method).map(str::to_owned));
+        // A line that is being written has no end yet.
+        line.filter(|_| seen.ends_with('\n'))
+    };
+    let asked = eventually("the question", || of("subscriptions/listen "));
+    drop(stream);
+    assert_eq!(eventually("the cancellation", || of("notifications/cancelled ")), asked);
+}
