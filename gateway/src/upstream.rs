@@ -101,7 +101,7 @@ use handshake::{CallerServerState, ServerState};
 use health::ServerHealth;
 use http_sse::{HttpSseClient, RequestAuth};
 pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
-pub use notifications::{Feed, ServerMessage};
+pub use notifications::{Feed, FeedOpener, ServerMessage};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;
 pub use request::{CallOptions, call_text};

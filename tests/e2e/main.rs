@@ -65,6 +65,7 @@ mod introspection;
 mod judging;
 mod ledger;
 mod lines;
+mod listening;
 mod names;
 mod naming;
 mod operator;

@@ -393,6 +393,54 @@ fn a_call_ends_with_the_stream_of_a_server_of_the_old_transport_and_the_next_has
     }
 }
 
+#[test]
+fn what_a_server_of_the_old_transport_says_before_an_event_that_is_too_long_is_delivered() {
+    for era in ERAS {
+        let server = in_one_piece();
+        let servers = format!(
+            "- {{name: up, url: '{}', transport: httpSse, protocol: legacy}}",
+            server.url()
+        );
+        let gateway = Config::with(&servers, "[up]").limits("responseBody: 2KiB").start();
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("flood", &json!({})).text(), "done", "{era:?}");
+        gateway.says("stream.broken");
+    }
+}
+
+/// A server of the old transport that answers its tool `flood`, and sends an event that is too long in the same write.
+fn in_one_piece() -> Server {
+    let kept = Mutex::new(None::<TcpStream>);
+    Server::start(move |call, stream| {
+        let send = |stream: &mut TcpStream, text: &str| {
+            stream.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).is_ok()
+        };
+        let mut kept = kept.lock().unwrap();
+        if call.head.starts_with("GET") {
+            *kept = Some(stream.try_clone().unwrap());
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+            return stream.write_all(head.as_bytes()).is_ok()
+                && send(stream, "event: endpoint\r\ndata: /message\r\n\r\n");
+        }
+        let result = match call.method() {
+            "initialize" => {
+                json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "old", "version": "1" } })
+            }
+            "tools/list" => json!({ "tools": [tool("flood")] }),
+            _ => json!({ "content": [{ "type": "text", "text": "done" }] }),
+        };
+        let id = &call.body["id"];
+        let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        let long = if call.method() == "tools/call" { "x".repeat(4096) } else { String::new() };
+        if !id.is_null() {
+            send(kept.as_mut().unwrap(), &format!("data: {answer}\r\n\r\n{long}"));
+        }
+        stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").is_ok()
+    })
+}
+
 /// Messages and the credential would go to another host, or to a path that the server did not mean.
 #[test]
 fn a_server_of_the_old_transport_names_a_path_of_its_own_in_plain_text() {

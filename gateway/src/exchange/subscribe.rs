@@ -1,10 +1,12 @@
 //! Streams that belong to no call: the GET stream of a legacy session, and `subscriptions/listen`.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use detection::content::ChosenPart;
 use detection::inspect::Finding;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use http::Response;
 use json::{Document, Fragment, JsonBounds, Value};
@@ -14,8 +16,8 @@ use policy::engine::pipeline::{Facts, Permit, Policy, Ruling, Shown};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::event_sink::EventSink;
@@ -39,10 +41,12 @@ use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
-    Feed, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf, RESOURCES,
-    ReplySender, ServerMessage, ServerReply, Upstream,
+    Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
+    RESOURCES, ReplySender, ServerMessage, ServerReply, Upstream, UpstreamError,
 };
 
+/// How long a subscription waits for its servers to agree before it is acknowledged.
+const AGREEMENT: Duration = Duration::from_secs(2);
 /// Largest number of messages from all servers that wait for one subscription.
 const SUBSCRIPTION_QUEUE: usize = 64;
 /// The message for a subscription that names too many resources.
@@ -188,37 +192,30 @@ impl Gateway {
                 return self.failed(entry, &failure, Some(&id));
             }
         };
-        let mut opening = Vec::new();
+        let mut openers = Vec::new();
         for (server_index, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate()
         {
             if let Some(wants) = wants.filter(|wants| !wants.is_empty()) {
-                opening.push(server.listen(wants, &entry, arrived.on_behalf(server_index)));
-            }
-        }
-        let started = self.clock.instant();
-        let opened = join_all(opening).await;
-        entry.wait_before_send += self.since(started);
-        let mut feeds = Vec::new();
-        for feed in opened {
-            match feed {
-                Ok(feed) => feeds.push(feed),
-                Err(error) => {
-                    let error = crate::base::error_chain::ErrorChain(&error);
-                    tracing::warn!(event = "subscription.failed", %error, "subscription failed");
+                let on_behalf = arrived.on_behalf(server_index);
+                match server.feed_opener(wants, &entry, on_behalf) {
+                    Ok(opener) => openers.push(opener),
+                    Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
                 }
             }
         }
-        drop(slot);
         let (outlet, mut response) = EventSink::direct(self.session_states.room(&arrived.holder));
         response.extensions_mut().insert(stream_slot);
         let loads = self.listen_for_loads(&arrived, &entry).filter(|_| wants_tools(&filter));
         let about = OpenSubscription::of(&arrived, &id, loads);
-        let carried = Arc::clone(&self).carry(feeds, outlet, about);
+        // The servers are asked once this is on record and decided: the place of a request is not kept for a silent one.
+        let response = self.shown(entry, ExchangeEnd::answered(), Some(&id), response);
+        drop(slot);
+        let carried = Arc::clone(&self).carry(openers, outlet, about);
         self.tasks.spawn(async move {
             carried.await;
             drop(held);
         });
-        self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
+        response
     }
 
     /// Asks the guardrails about the resources that servers would be told of, since the caller chooses the URIs.
@@ -294,25 +291,60 @@ impl Gateway {
     }
 
     /// Carries notifications of servers to a modern client until it disconnects or the gateway stops.
-    async fn carry(self: Arc<Self>, feeds: Vec<Feed>, outlet: EventSink, about: OpenSubscription) {
+    async fn carry(
+        self: Arc<Self>,
+        openers: Vec<FeedOpener>,
+        outlet: EventSink,
+        about: OpenSubscription,
+    ) {
+        let (sender, told) = mpsc::channel(SUBSCRIPTION_QUEUE);
+        let mut asked = Vec::new();
+        for opener in openers {
+            let (agreed, answer) = oneshot::channel();
+            let upstream = Arc::clone(opener.upstream());
+            let wanted = opener.wants().items().clone();
+            asked.push(AskedServer { upstream, wanted, agreed: answer });
+            let opening = OpeningFeed { opener, agreed: Some(agreed) };
+            let (caller, route) = (Arc::clone(&about.caller), Arc::clone(&about.route));
+            self.tasks.spawn(Arc::clone(&self).forward(caller, route, opening, sender.clone()));
+        }
+        // The tasks end when `told` is dropped.
+        if self.acknowledge_subscription(asked, &outlet, &about).await {
+            self.relay(told, &outlet, about).await;
+        }
+        // Until now it has kept the channel open, so that a subscription without servers lasts as well.
+        drop(sender);
+    }
+
+    /// Sends the first message of a subscription, and returns whether the client took it.
+    async fn acknowledge_subscription(
+        &self,
+        asked: Vec<AskedServer>,
+        outlet: &EventSink,
+        about: &OpenSubscription,
+    ) -> bool {
+        let agreed = tokio::select! {
+            biased;
+            () = outlet.closed() => return false,
+            agreed = self.await_agreement(asked) => agreed,
+        };
+        self.hand(outlet, &acknowledged(about, &agreed)).await
+    }
+
+    /// Sends the client what is told, until it disconnects, a server is gone for good or the gateway stops.
+    async fn relay(
+        &self,
+        mut told: mpsc::Receiver<Option<FromServer>>,
+        outlet: &EventSink,
+        about: OpenSubscription,
+    ) {
         let OpenSubscription { route, caller, id, mut loads } = about;
-        let acknowledged = acknowledged(&id, &route, &feeds, loads.as_ref());
-        if !self.hand(&outlet, &acknowledged).await {
-            return;
-        }
-        let (sender, mut told) = mpsc::channel(SUBSCRIPTION_QUEUE);
-        for feed in feeds {
-            let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
-            self.tasks.spawn(gateway.forward(caller, Arc::clone(&route), feed, sender.clone()));
-        }
-        // Keeps the channel open, so that a subscription without servers lasts as well.
-        let _sender = sender;
         loop {
-            let heard: Option<(Arc<Upstream>, Arc<Notification>)> = tokio::select! {
+            let heard = tokio::select! {
                 Some(told) = told.recv() => told,
                 () = loads_changed(&mut loads) => {
                     let may_use = self.may_use_any_of(&route, &caller);
-                    if may_use && !self.hand(&outlet, &tools_changed(Some(&id))).await {
+                    if may_use && !self.hand(outlet, &tools_changed(Some(&id))).await {
                         return;
                     }
                     continue;
@@ -320,7 +352,7 @@ impl Gateway {
                 () = outlet.closed() => return,
                 () = self.tasks.stopping() => None,
             };
-            let Some((server, told)) = heard else {
+            let Some(FromServer { server, told }) = heard else {
                 // The last message does not wait for a client that does not read.
                 outlet.send(&encode::unsubscribed(&id), Duration::ZERO).await;
                 return;
@@ -342,10 +374,27 @@ impl Gateway {
                 Some(uri) => encode::subscription_notification(&told, &[("uri", uri)], &id),
                 None => encode::subscription_notification(&told, &[], &id),
             };
-            if !self.hand(&outlet, &message).await {
+            if !self.hand(outlet, &message).await {
                 return;
             }
         }
+    }
+
+    /// What a subscription is told of by each server, as far as that is known once all have answered, after a while, or
+    /// when the gateway stops.
+    ///
+    /// SPEC 2026-07-28 basic/patterns/subscriptions#acknowledgment: the first message names what is honored, and nothing
+    /// can be added later. So a server that has not answered counts with everything it was asked for: what it says will be
+    /// forwarded.
+    async fn await_agreement(&self, asked: Vec<AskedServer>) -> Vec<AgreedItems> {
+        let enough = async {
+            tokio::select! {
+                () = sleep(AGREEMENT) => {}
+                () = self.tasks.stopping() => {}
+            }
+        };
+        let enough = enough.boxed().shared();
+        join_all(asked.into_iter().map(|server| server.agreed_by(enough.clone()))).await
     }
 
     /// Forwards the notifications of one server that the subscription admits, until the receiver is gone. Sends `None`
@@ -354,9 +403,21 @@ impl Gateway {
         self: Arc<Self>,
         caller: Arc<Principal>,
         route: Arc<Route>,
-        mut feed: Feed,
-        to: mpsc::Sender<Option<(Arc<Upstream>, Arc<Notification>)>>,
+        opening: OpeningFeed,
+        to: mpsc::Sender<Option<FromServer>>,
     ) {
+        // Boxed, because the task waits for messages most of the time.
+        let opened = tokio::select! {
+            biased;
+            () = to.closed() => return,
+            opened = Box::pin(opening.opened()) => opened,
+        };
+        let OpenedFeed { mut feed, is_late } = opened;
+        for told in is_late.then(|| feed.missed()).into_iter().flatten() {
+            if to.send(FromServer::of(&feed, Arc::new(told))).await.is_err() {
+                return;
+            }
+        }
         loop {
             let heard = tokio::select! {
                 heard = feed.next() => heard,
@@ -373,7 +434,7 @@ impl Gateway {
                         // It is too long and will be withheld: inspected at once, so that it does not wait in memory.
                         let server = feed.upstream();
                         drop(self.told_on_record(&caller, &route, server, &told).await);
-                    } else if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
+                    } else if to.send(FromServer::of(&feed, told)).await.is_err() {
                         return;
                     }
                 }
@@ -392,6 +453,7 @@ impl Gateway {
     /// does not delay a reload or a stop.
     async fn hand(&self, outlet: &EventSink, message: &[u8]) -> bool {
         tokio::select! {
+            biased;
             sent = outlet.send(message, self.limits.write_timeout) => sent,
             () = self.tasks.stopping() => false,
         }
@@ -420,19 +482,106 @@ impl OpenSubscription {
     }
 }
 
+/// A notification of a server for a subscription. `None` in its place says that the server is gone for good.
+struct FromServer {
+    server: Arc<Upstream>,
+    told: Arc<Notification>,
+}
+
+impl FromServer {
+    fn of(feed: &Feed, told: Arc<Notification>) -> Option<Self> {
+        Some(Self { server: Arc::clone(feed.upstream()), told })
+    }
+}
+
+/// A server that a subscription listens to.
+struct AskedServer {
+    upstream: Arc<Upstream>,
+    /// What it is asked for.
+    wanted: ListenedItems,
+    /// What it agrees to. Nothing is sent if it fails.
+    agreed: oneshot::Receiver<ListenedItems>,
+}
+
+/// What a subscription is told of by one server.
+struct AgreedItems {
+    upstream: Arc<Upstream>,
+    items: ListenedItems,
+}
+
+impl AskedServer {
+    /// What the server has agreed to before `enough`; all that it is asked for if it has not answered or has failed, since
+    /// it is asked again.
+    async fn agreed_by(self, enough: impl Future<Output = ()>) -> AgreedItems {
+        let Self { upstream, wanted, agreed } = self;
+        let items = tokio::select! {
+            biased;
+            agreed = agreed => agreed.unwrap_or(wanted),
+            () = enough => wanted,
+        };
+        AgreedItems { upstream, items }
+    }
+}
+
+/// A feed that is being opened.
+struct OpeningFeed {
+    opener: FeedOpener,
+    /// Where the server's first answer goes; `None` once it has failed.
+    agreed: Option<oneshot::Sender<ListenedItems>>,
+}
+
+/// A feed that was opened.
+struct OpenedFeed {
+    feed: Feed,
+    /// Whether the subscription was acknowledged before.
+    is_late: bool,
+}
+
+impl OpeningFeed {
+    /// Asks the server until it answers, with pauses that grow.
+    async fn opened(mut self) -> OpenedFeed {
+        loop {
+            match self.opener.open().await {
+                Ok(feed) => {
+                    let items = feed.wants().items();
+                    let is_told = |agreed: oneshot::Sender<_>| agreed.send(items.clone()).is_ok();
+                    let is_late = !self.agreed.take().is_some_and(is_told);
+                    return OpenedFeed { feed, is_late };
+                }
+                Err(error) => self.failed(&error),
+            }
+            self.opener.pause().await;
+        }
+    }
+
+    /// Notes that the server has failed: the acknowledgement does not wait for it any longer. Only the first time is
+    /// logged as a warning, because a server may be away for long.
+    fn failed(&mut self, error: &UpstreamError) {
+        let server = self.opener.upstream().name();
+        let error = crate::base::error_chain::ErrorChain(error);
+        match self.agreed.take() {
+            Some(_unanswered) => tracing::warn!(
+                event = "subscription.failed", %server, %error,
+                "subscription failed; the server is asked again"
+            ),
+            None => tracing::debug!(%server, %error, "subscription failed again"),
+        }
+    }
+}
+
 /// The message that says what a subscription is told of: what the servers have agreed to, and changes of the list by what
 /// the caller finds.
-fn acknowledged(id: &Id, route: &Route, feeds: &[Feed], loads: Option<&LoadListener>) -> Vec<u8> {
-    encode::acknowledged(id, |filter| {
+fn acknowledged(about: &OpenSubscription, agreed: &[AgreedItems]) -> Vec<u8> {
+    encode::acknowledged(&about.id, |filter| {
         let mut all = ListenedItems::default();
-        for feed in feeds {
+        for AgreedItems { upstream, items } in agreed {
             let shown = |uri: &str| {
-                let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
+                let shown = about.route.shown(upstream, ItemKind::Resource, uri);
                 shown.unwrap_or_default()
             };
-            all.merge(feed.wants().items(), shown);
+            all.merge(items, shown);
         }
-        if loads.is_some() {
+        if about.loads.is_some() {
             all.merge(&ListenedItems::of_list(ItemKind::Tool), str::to_owned);
         }
         all.show(filter);

@@ -132,8 +132,9 @@ impl HttpSseClient {
         let body = response.into_body();
         let (fair, blanks) = (ReadBudget::new(), BlankLines::new());
         let received = response_memory.begin(&name.as_str().into(), None);
+        let broken = None;
         let mut stream =
-            EventStream { link, body, decoder, waiting, limit, fair, blanks, received };
+            EventStream { link, body, decoder, waiting, limit, fair, blanks, broken, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
         if first.name.as_deref() != Some("endpoint") {
             return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
@@ -181,6 +182,8 @@ struct EventStream {
     limit: usize,
     fair: ReadBudget,
     blanks: BlankLines,
+    /// Why the stream ends after the events that are waiting.
+    broken: Option<UpstreamError>,
     /// The memory budget of the events. Callers share the stream, so only the server's share is used.
     received: ResponseAccount,
 }
@@ -191,10 +194,14 @@ impl EventStream {
         self.decoder.held() + self.waiting.iter().map(sse::SseEvent::held).sum::<usize>()
     }
 
+    /// The next event; `None` at the end. Events that stand before a fault are returned before it.
     async fn next(&mut self) -> Result<Option<sse::SseEvent>, UpstreamError> {
         self.fair.turn().await;
         self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
         while self.waiting.is_empty() {
+            if let Some(broken) = self.broken.take() {
+                return Err(broken);
+            }
             let Some(frame) = self.link.frame(&mut self.body).await else { return Ok(None) };
             let Ok(data) = frame?.into_data() else { continue };
             let waiting = &mut self.waiting;
@@ -203,13 +210,14 @@ impl EventStream {
                     waiting.push_back(event);
                 }
             });
-            fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+            self.broken = fed.err().map(|_long| UpstreamError::TooLong(self.limit));
             self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
             if !self.waiting.is_empty() {
                 self.blanks.message();
             }
-            let counted = self.blanks.count(self.decoder.take_blank(), Instant::now());
-            counted.map_err(|_blank| UpstreamError::BLANK)?;
+            if let Err(_blank) = self.blanks.count(self.decoder.take_blank(), Instant::now()) {
+                self.broken = Some(UpstreamError::BLANK);
+            }
         }
         let next = self.waiting.pop_front();
         self.fair.took(next.as_ref().map_or(0, |event| event.data.len()));

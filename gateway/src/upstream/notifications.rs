@@ -6,23 +6,31 @@
 
 use std::sync::Arc;
 
-use json::Fragment;
+use json::{Document, Fragment, JsonBounds};
 use policy::definition::offer::ItemKind;
 use tokio::sync::broadcast;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, IncomingMessages, InputRequest};
 use super::demux::{Demux, QueuedNotification};
 use super::reply::ServerReply;
 use super::request;
-use super::stream::{SILENCE, SessionStream, pause};
+use super::stream::{ReopenPacing, SILENCE, SessionStream};
 use super::subscription::{NotificationFilter, changed};
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
-use crate::mcp::wire::{Message, Notification};
+use crate::mcp::wire::{Message, Notification, Object};
 use crate::session::UpstreamSession;
+use crate::stream::body::Segments;
+
+/// The lists whose changes a server tells of, and how.
+const LISTS: [(ItemKind, &str); 3] = [
+    (ItemKind::Tool, method::TOOLS_CHANGED),
+    (ItemKind::Prompt, method::PROMPTS_CHANGED),
+    (ItemKind::Resource, method::RESOURCES_CHANGED),
+];
 
 /// A message that a server sent on its own initiative.
 #[derive(Debug)]
@@ -31,6 +39,15 @@ pub enum ServerMessage {
     Notification(Arc<Notification>),
     /// A request to the client; the reply goes to the replier.
     Request(InputRequest, Box<ReplySender>),
+}
+
+/// What one listener may receive of one server, and is on record: the server can be asked for it as often as that takes.
+#[derive(Debug)]
+pub struct FeedOpener {
+    upstream: Arc<Upstream>,
+    on_behalf: OnBehalfOf,
+    wants: NotificationFilter,
+    pacing: ReopenPacing,
 }
 
 /// The messages of one server for one listener.
@@ -46,39 +63,81 @@ pub struct Feed {
     /// The resources that are counted in `watched` for this feed. With `generation`, the channel they belong to.
     counted: Vec<Box<str>>,
     generation: u64,
-    /// How many times in a row the stream was lost.
-    attempts: u32,
+    /// The pauses before a lost stream is opened again.
+    pacing: ReopenPacing,
 }
 
 #[derive(Debug)]
 enum FeedSource {
     /// The GET stream of a legacy session.
     Session(Box<SessionStream>),
-    /// The answer to `subscriptions/listen`, and the id of that request.
-    Listen(Option<Box<IncomingMessages>>, i64),
+    /// The answer to `subscriptions/listen`; `None` while it is lost.
+    Listen(Option<Box<ListenAnswer>>),
     /// The notifications of a channel or of a standing session.
     Channel(broadcast::Receiver<Arc<QueuedNotification>>),
     /// A server that sends nothing on its own initiative.
     Silent,
 }
 
+/// The answer to a `subscriptions/listen`. Dropped before the server has ended it, it tells a program that nobody listens
+/// any more; over HTTP the connection is closed.
+#[derive(Debug)]
+struct ListenAnswer {
+    messages: IncomingMessages,
+    /// The notification for a program; `None` over HTTP, and when the server has ended the subscription.
+    cancelled: Option<Segments>,
+}
+
+impl Drop for ListenAnswer {
+    fn drop(&mut self) {
+        if let (Some(cancelled), Incoming::Channel(answer)) =
+            (self.cancelled.take(), &self.messages.incoming)
+        {
+            answer.cancel(cancelled);
+        }
+    }
+}
+
 impl Upstream {
-    /// Listens to the server for `on_behalf`, until the feed is dropped.
+    /// Prepares to listen to the server for `on_behalf`.
     ///
     /// The proof is `wants`, which is made of the permit of the server and those of what is listened for, with the entry
-    /// of the exchange that asks.
+    /// of the exchange that asks. The server may be asked after that entry was closed.
+    ///
+    /// # Errors
+    /// If `wants` is for another server.
+    pub fn feed_opener(
+        self: &Arc<Self>,
+        wants: NotificationFilter,
+        _on_record: &ReadEntry,
+        on_behalf: OnBehalfOf,
+    ) -> Result<FeedOpener, UpstreamError> {
+        if *wants.server() != self.name {
+            return Err(MISDIRECTED);
+        }
+        let (upstream, pacing) = (Arc::clone(self), ReopenPacing::default());
+        Ok(FeedOpener { upstream, on_behalf, wants, pacing })
+    }
+
+    /// Listens to the server for `on_behalf`, until the feed is dropped. Takes what [`Self::feed_opener`] takes.
     ///
     /// # Errors
     /// If the server cannot be reached, or `wants` is for another one.
     pub async fn listen(
         self: &Arc<Self>,
-        mut wants: NotificationFilter,
-        _on_record: &ReadEntry,
+        wants: NotificationFilter,
+        on_record: &ReadEntry,
         on_behalf: OnBehalfOf,
     ) -> Result<Feed, UpstreamError> {
-        if *wants.server() != self.name {
-            return Err(MISDIRECTED);
-        }
+        self.feed_opener(wants, on_record, on_behalf)?.open().await
+    }
+
+    async fn open_feed(
+        self: &Arc<Self>,
+        mut wants: NotificationFilter,
+        on_behalf: OnBehalfOf,
+        mut pacing: ReopenPacing,
+    ) -> Result<Feed, UpstreamError> {
         let upstream_session = self.reach(&on_behalf).await?;
         let era = upstream_session
             .as_ref()
@@ -112,9 +171,12 @@ impl Upstream {
                         .ask_to_listen(&mut wants, &on_behalf, upstream_session.as_ref())
                         .await
                     {
-                        Ok((messages, id)) => FeedSource::Listen(Some(Box::new(messages)), id),
-                        // The server does not offer subscriptions.
-                        Err(UpstreamError::Refused) => {
+                        Ok(answer) => FeedSource::Listen(Some(Box::new(answer))),
+                        // The server does not offer subscriptions: it says so, or answers as to a method or a path
+                        // that it does not know.
+                        Err(
+                            UpstreamError::Refused | UpstreamError::Status(400 | 404 | 405 | 501),
+                        ) => {
                             wants.clear();
                             FeedSource::Silent
                         }
@@ -133,6 +195,7 @@ impl Upstream {
         let demux = own.and_then(|upstream_session| self.demux(&on_behalf, upstream_session));
         demux.iter().for_each(|demux| demux.attended());
         let (upstream, counted) = (Arc::clone(self), Vec::new());
+        pacing.opened();
         let mut feed = Feed {
             upstream,
             on_behalf,
@@ -142,7 +205,7 @@ impl Upstream {
             demux,
             counted,
             generation,
-            attempts: 0,
+            pacing,
         };
         if era == Era::Legacy {
             for uri in feed.wants.items().resources().to_vec() {
@@ -159,25 +222,29 @@ impl Upstream {
         wants: &mut NotificationFilter,
         on_behalf: &OnBehalfOf,
         upstream_session: Option<&UpstreamSession>,
-    ) -> Result<(IncomingMessages, i64), UpstreamError> {
+    ) -> Result<ListenAnswer, UpstreamError> {
         let id = self.id();
         let speaker = on_behalf.speaker(upstream_session);
         let outgoing = request::listen(id, wants, speaker);
         let deadline = Instant::now() + self.limits.response_timeout;
-        let mut messages = self.noted(self.send(&outgoing, deadline).await)?;
+        let messages = self.noted(self.send(&outgoing, deadline).await)?;
+        let is_program = matches!(messages.incoming, Incoming::Channel(_));
+        let cancelled = is_program.then(|| request::cancelled(id, speaker).body);
+        let mut answer = ListenAnswer { messages, cancelled };
         loop {
-            let next = messages.next(deadline, self.limits.response_timeout).await;
-            match self.noted(next)?.ok_or_else(|| messages.broken_off())? {
+            let next = answer.messages.next(deadline, self.limits.response_timeout).await;
+            match self.noted(next)?.ok_or_else(|| answer.messages.broken_off())? {
                 Message::Notification(told) if &*told.method == method::ACKNOWLEDGED => {
                     let agreed = told.params.as_ref().map(Fragment::value);
                     let agreed = agreed.and_then(|params| params.get("notifications"));
                     let missing = "the server does not say what it agrees to";
                     wants.limit(agreed.ok_or(UpstreamError::Protocol(missing))?);
-                    messages.pass.answered();
-                    return Ok((messages, id));
+                    answer.messages.pass.answered();
+                    return Ok(answer);
                 }
                 Message::Notification(_) | Message::Request(_) => {}
                 Message::Response(_) => {
+                    answer.cancelled = None;
                     return Err(UpstreamError::Refused);
                 }
             }
@@ -204,6 +271,33 @@ impl Upstream {
     }
 }
 
+impl FeedOpener {
+    /// The server that is listened to.
+    #[must_use]
+    pub const fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    /// What is listened for.
+    #[must_use]
+    pub const fn wants(&self) -> &NotificationFilter {
+        &self.wants
+    }
+
+    /// Asks the server once. Dropping the future ends the request.
+    ///
+    /// # Errors
+    /// If the server cannot be reached.
+    pub async fn open(&self) -> Result<Feed, UpstreamError> {
+        self.upstream.open_feed(self.wants.again(), self.on_behalf.clone(), self.pacing).await
+    }
+
+    /// Waits before the server is asked again; the pause grows with each attempt, as it does for a feed that is lost.
+    pub async fn pause(&mut self) {
+        self.pacing.pause().await;
+    }
+}
+
 impl Feed {
     /// The notifications that the server agreed to send.
     #[must_use]
@@ -216,12 +310,25 @@ impl Feed {
     pub fn opened(&self) -> CancellationToken {
         match &self.source {
             FeedSource::Session(stream) => stream.opened(),
-            FeedSource::Listen(..) | FeedSource::Channel(_) | FeedSource::Silent => {
+            FeedSource::Listen(_) | FeedSource::Channel(_) | FeedSource::Silent => {
                 let already = CancellationToken::new();
                 already.cancel();
                 already
             }
         }
+    }
+
+    /// The changes that a listener may have missed before the feed was opened: of every list and resource that it is told
+    /// of. The lists that the gateway keeps are stale from now on.
+    #[must_use]
+    pub fn missed(&self) -> Vec<Notification> {
+        let items = self.wants.items();
+        let lists = LISTS.into_iter().filter(|(kind, _)| self.wants.wants(*kind));
+        let lists = lists.map(|(_, method)| Notification { method: method.into(), params: None });
+        let resources = items.resources().iter().filter_map(|uri| updated(uri));
+        let missed: Vec<_> = lists.chain(resources).collect();
+        missed.iter().for_each(|told| self.upstream.heard(told));
+        missed
     }
 
     /// The server of this feed.
@@ -256,25 +363,26 @@ impl Feed {
                     }
                 },
                 FeedSource::Session(stream) => Some(stream.next().await?),
-                FeedSource::Listen(Some(messages), _) => {
-                    messages.next(deadline, SILENCE).await.ok().flatten()
+                FeedSource::Listen(Some(answer)) => {
+                    let next = answer.messages.next(deadline, SILENCE).await.ok().flatten();
+                    if let Some(Message::Response(_)) = next {
+                        answer.cancelled = None;
+                    }
+                    next
                 }
-                FeedSource::Listen(None, _) => None,
+                FeedSource::Listen(None) => None,
             };
             match message {
                 Some(Message::Notification(told)) if &*told.method == method::PROGRESS => {
-                    self.attempts = 0;
                     if !self.demux.as_ref().is_some_and(|demux| demux.progress(told)) {
                         self.upstream.progress_dropped();
                     }
                 }
                 Some(Message::Notification(told)) => {
-                    self.attempts = 0;
                     self.upstream.heard(&told);
                     return Ok(ServerMessage::Notification(Arc::new(told)));
                 }
                 Some(Message::Request(request)) => {
-                    self.attempts = 0;
                     let upstream = Arc::clone(&self.upstream);
                     let replier = ReplySender::new(
                         upstream,
@@ -299,22 +407,24 @@ impl Feed {
 
     /// Waits for a pause that grows with each attempt, and opens a lost subscription again.
     async fn again(&mut self) {
-        sleep(pause(self.attempts)).await;
-        self.attempts += 1;
+        if let FeedSource::Listen(lost) = &mut self.source {
+            *lost = None;
+        }
+        self.pacing.pause().await;
         let upstream = Arc::clone(&self.upstream);
         match &mut self.source {
-            FeedSource::Listen(messages, id) => {
-                *messages = None;
+            FeedSource::Listen(answer) => {
                 let mut wants = self.wants.again();
                 let asked = upstream.ask_to_listen(
                     &mut wants,
                     &self.on_behalf,
                     self.upstream_session.as_ref(),
                 );
-                if let Ok((opened, new)) = asked.await {
-                    (*messages, *id) = (Some(Box::new(opened)), new);
+                if let Ok(opened) = asked.await {
+                    *answer = Some(Box::new(opened));
+                    self.pacing.opened();
                     // Notifications may have been missed meanwhile, so all lists count as changed.
-                    for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource] {
+                    for (kind, _) in LISTS {
                         upstream.changed(kind);
                     }
                 }
@@ -338,12 +448,6 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        if let FeedSource::Listen(Some(messages), id) = &self.source
-            && let Incoming::Channel(answer) = &messages.incoming
-        {
-            let speaker = self.on_behalf.speaker(self.upstream_session.as_ref());
-            answer.cancel(request::cancelled(*id, speaker).body);
-        }
         let legacy = self
             .upstream_session
             .as_ref()
@@ -370,4 +474,15 @@ impl Drop for Feed {
             }
         });
     }
+}
+
+/// The notification that a resource has changed; `None` for a URI that exceeds the bounds of a message.
+fn updated(uri: &str) -> Option<Notification> {
+    let mut params = Vec::new();
+    let mut object = Object::open(&mut params);
+    object.text("uri", uri);
+    object.close();
+    let params = Document::parse(params.into(), &JsonBounds::MESSAGE).ok()?;
+    let params = Some(Fragment::whole(Arc::new(params)));
+    Some(Notification { method: method::UPDATED.into(), params })
 }

@@ -32,6 +32,42 @@ pub(super) fn pause(attempts: u32) -> Duration {
     (PAUSE * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
 }
 
+/// Whether a stream that was opened at `begun` was open for so long that its end is no failure: many proxies end silent
+/// streams after a minute.
+fn has_lasted(begun: Instant) -> bool {
+    begun.elapsed() > LONGEST_PAUSE
+}
+
+/// The pauses before a stream is opened again that ends soon each time, or cannot be opened. What arrives on it in
+/// between does not shorten them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReopenPacing {
+    /// How many times in a row it was lost soon, or could not be opened.
+    attempts: u32,
+    /// When it was last opened; `None` if that has failed since.
+    begun: Option<Instant>,
+}
+
+impl ReopenPacing {
+    /// Notes that the stream is open.
+    pub(super) fn opened(&mut self) {
+        self.begun = Some(Instant::now());
+    }
+
+    /// Waits before the stream is opened again. Cancel-safe.
+    pub(super) async fn pause(&mut self) {
+        sleep(self.next_pause()).await;
+        self.attempts = self.attempts.saturating_add(1);
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        if self.begun.take().is_some_and(has_lasted) {
+            self.attempts = 0;
+        }
+        pause(self.attempts)
+    }
+}
+
 /// Whether the server has sent something other than a stream of events over HTTP.
 fn is_violation(error: &UpstreamError) -> bool {
     match error {
@@ -153,8 +189,7 @@ impl SessionStream {
                     self.note_violation(error);
                 }
                 self.answer = None;
-                // A stream that was open for a while has not failed: many proxies end silent ones after a minute.
-                if self.begun.is_some_and(|begun| begun.elapsed() > LONGEST_PAUSE) {
+                if self.begun.is_some_and(has_lasted) {
                     self.attempts = 0;
                 }
                 if let Some((_, pause)) = lost {
@@ -226,5 +261,26 @@ impl SessionStream {
     pub(super) fn replier(&self) -> ReplySender {
         let upstream = Arc::clone(&self.upstream);
         ReplySender::new(upstream, self.on_behalf.clone(), Some(self.upstream_session.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::{LONGEST_PAUSE, ReopenPacing};
+
+    #[test]
+    fn only_a_stream_that_was_open_for_a_minute_makes_the_next_pause_short() {
+        let mut pacing = ReopenPacing { attempts: 3, begun: None };
+        assert_eq!(pacing.next_pause(), Duration::from_secs(8));
+        pacing.opened();
+        assert_eq!(pacing.next_pause(), Duration::from_secs(8));
+        pacing.begun = Instant::now().checked_sub(LONGEST_PAUSE + Duration::from_secs(1));
+        assert_eq!(pacing.next_pause(), Duration::from_secs(1));
+        pacing.attempts = 30;
+        assert_eq!(pacing.next_pause(), LONGEST_PAUSE);
     }
 }

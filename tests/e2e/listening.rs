@@ -1,0 +1,326 @@
+//! Subscriptions of modern clients: what they are told while servers are silent, away or keep ending their streams.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use e2e::client::Client;
+use e2e::gateway::{ANA, Config, Folder, Gateway};
+use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+use crate::revoking::{revoke, switchable};
+
+const HEAD: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+const CHANGED: &str = "notifications/tools/list_changed";
+/// How soon what has ended is noticed; far less than a server may be silent.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A modern server with the tool `work`, that answers `subscriptions/listen` as `listened` does.
+fn server(listened: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static) -> Server {
+    Server::start(move |call, stream| {
+        let bytes = match call.method() {
+            "subscriptions/listen" => return listened(call, stream),
+            "tools/list" => call.result(&json!({
+                "resultType": "complete", "tools": [tool("work")], "ttlMs": 60_000,
+                "cacheScope": "private",
+            })),
+            "tools/call" => call.text("done"),
+            _ => greeting(call, Era::Modern),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+fn event(stream: &mut TcpStream, message: &Value) -> bool {
+    let text = format!("data: {message}\n\n");
+    let chunk = format!("{:x}\r\n{text}\r\n", text.len());
+    stream.write_all(chunk.as_bytes()).is_ok()
+}
+
+/// Agrees to all that it is asked to tell.
+fn agree(call: &Call, stream: &mut TcpStream) -> bool {
+    let params = json!({
+        "notifications": call.body["params"]["notifications"],
+        "_meta": { "io.modelcontextprotocol/subscriptionId": call.body["id"] },
+    });
+    stream.write_all(HEAD.as_bytes()).is_ok()
+        && event(stream, &json!({ "jsonrpc": "2.0", "method": ACKNOWLEDGED, "params": params }))
+}
+
+/// Tells that the tools have changed, with a word by which the test knows it.
+fn tell(stream: &mut TcpStream, word: &str) -> bool {
+    event(stream, &json!({ "jsonrpc": "2.0", "method": CHANGED, "params": { "word": word } }))
+}
+
+/// Waits until the gateway closes the connection.
+fn until_closed(stream: &mut TcpStream) -> bool {
+    drop(stream.read(&mut [0]));
+    false
+}
+
+/// The stream of a subscription, and what was read of it and not given yet.
+struct Listening {
+    stream: TcpStream,
+    seen: String,
+}
+
+impl Listening {
+    /// Reads until `text` is there; gives what came up to its end.
+    fn until(&mut self, text: &str) -> String {
+        let mut buffer = [0; 4096];
+        while !self.seen.contains(text) {
+            let read = self.stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "closed after {}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+        }
+        let end = self.seen.find(text).unwrap() + text.len();
+        let rest = self.seen.split_off(end);
+        std::mem::replace(&mut self.seen, rest)
+    }
+
+    /// Reads to the end of the stream, which may have no last chunk if it is cut.
+    fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        drop(self.stream.read_to_end(&mut rest));
+        std::mem::take(&mut self.seen) + &String::from_utf8_lossy(&rest)
+    }
+}
+
+/// Asks to be told when tools change; of the answer nothing was read.
+fn listen(gateway: &Gateway, client: &Client) -> Listening {
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let body = client.message(&json!("listen"), "subscriptions/listen", wanted);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&client.bytes("subscriptions/listen", None, &body)).unwrap();
+    Listening { stream, seen: String::new() }
+}
+
+/// Two servers behind one route.
+fn both(one: &Server, two: &Server) -> Config {
+    let servers =
+        format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
+    Config::with(&servers, "[one, two]")
+}
+
+#[test]
+fn a_client_is_told_by_the_servers_that_answer_while_another_is_silent() {
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let silent = server(move |call, stream| {
+        let is_let = wait.lock().unwrap().recv().is_ok();
+        is_let && agree(call, stream) && tell(stream, "late") && until_closed(stream)
+    });
+    let (change, changes) = channel();
+    let changes = Mutex::new(changes);
+    let other = server(move |call, stream| {
+        let is_good = agree(call, stream) && changes.lock().unwrap().recv().is_ok();
+        is_good && tell(stream, "early") && until_closed(stream)
+    });
+    let limits = "inFlight: 2\ninFlightPerCaller: 1";
+    let gateway = both(&silent, &other).limits(limits).start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let mut stream = listen(&gateway, &ana);
+    stream.until("text/event-stream");
+    // The stream takes no place of a request, although a server has not answered.
+    assert_eq!(ana.call("two__work", &json!({})).text(), "done");
+    let agreed = stream.until("\n\n");
+    assert!(agreed.contains(ACKNOWLEDGED), "{agreed}");
+    assert!(agreed.contains(r#""toolsListChanged":true"#), "{agreed}");
+    assert!(!agreed.contains(CHANGED), "the acknowledgement comes first: {agreed}");
+    change.send(()).unwrap();
+    stream.until("early");
+    go.send(()).unwrap();
+    let told = stream.until("late");
+    // Once for what may have changed before the server agreed, and once for what it says.
+    assert_eq!(told.matches(CHANGED).count(), 2, "{told}");
+}
+
+#[test]
+fn a_subscription_at_a_silent_server_ends_with_its_client_its_right_its_rule_and_the_gateway() {
+    for end in ["client", "right", "rule", "gateway"] {
+        let (gone, ended) = channel();
+        let gone = Mutex::new(gone);
+        let silent = server(move |_, stream| {
+            until_closed(stream);
+            gone.lock().unwrap().send(()).unwrap();
+            false
+        });
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let config = Config::of(&silent.url()).limits("drainTimeout: 5m");
+        let gateway = switchable(config, &folder).start_at(&file);
+        let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+        let head = stream.until("text/event-stream");
+        eventually("the question to the server", || {
+            (silent.count("subscriptions/listen") == 1).then_some(())
+        });
+        match end {
+            "client" => stream.stream.shutdown(Shutdown::Both).unwrap(),
+            "right" => revoke(&gateway, &json!({ "servers": ["up"] })),
+            "rule" => {
+                let text = fs::read_to_string(&file).unwrap();
+                let next = file.with_extension("next");
+                fs::write(&next, text.replace("['group:dev']", "['group:ops']")).unwrap();
+                fs::rename(next, &file).unwrap();
+                gateway.hang_up();
+            }
+            _ => gateway.terminate(),
+        }
+        let closed = ended.recv_timeout(SOON);
+        assert!(closed.is_ok(), "the server is still asked after the end of the {end}");
+        let seen = head + &stream.rest();
+        // The stream may be cut before its last message; what comes is in order.
+        if let Some(last) = seen.find(r#""resultType":"complete""#) {
+            assert!(seen.find(ACKNOWLEDGED).is_some_and(|first| first < last), "{end}: {seen}");
+        }
+    }
+}
+
+/// A server that is away until `is_up`, and tells on each of its streams once it is to tell.
+fn away(era: Era, is_up: &Arc<AtomicBool>, tells: &Arc<AtomicBool>) -> Server {
+    let (is_up, tells) = (Arc::clone(is_up), Arc::clone(tells));
+    Server::start(move |call, stream| {
+        let told = |stream: &mut TcpStream| {
+            eventually("the word", || tells.load(Ordering::SeqCst).then_some(()));
+            tell(stream, "back") && until_closed(stream)
+        };
+        let bytes = match (call.method(), era) {
+            _ if !is_up.load(Ordering::SeqCst) => {
+                answer("503 Service Unavailable", "text/plain", "no")
+            }
+            ("subscriptions/listen", Era::Modern) => return agree(call, stream) && told(stream),
+            ("", Era::Legacy) if call.head.starts_with("GET") => {
+                return stream.write_all(HEAD.as_bytes()).is_ok() && told(stream);
+            }
+            ("initialize", Era::Legacy) => with_header(
+                &call.result(&json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": { "tools": { "listChanged": true } },
+                    "serverInfo": { "name": "fake", "version": "1" },
+                })),
+                "mcp-session-id: s\r\n",
+            ),
+            ("tools/list", _) => call.result(&json!({
+                "resultType": "complete", "tools": [tool("work")], "ttlMs": 60_000,
+                "cacheScope": "private",
+            })),
+            _ => greeting(call, era),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn a_server_that_was_away_when_a_client_began_to_listen_is_asked_again() {
+    for era in ERAS {
+        let (is_up, tells) = (Arc::default(), Arc::default());
+        let server = away(era, &is_up, &tells);
+        let gateway = Config::of(&server.url()).start();
+        let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+        let agreed = stream.until("\n\n");
+        assert!(agreed.contains(ACKNOWLEDGED), "{era:?}: {agreed}");
+        assert!(agreed.contains(r#""toolsListChanged":true"#), "{era:?}: {agreed}");
+        gateway.says("subscription.failed");
+        is_up.store(true, Ordering::SeqCst);
+        // Its tools may have changed while it was away.
+        stream.until(CHANGED);
+        tells.store(true, Ordering::SeqCst);
+        stream.until("back");
+    }
+}
+
+#[test]
+fn a_server_that_offers_no_subscriptions_is_left_out_of_what_is_acknowledged() {
+    let statuses =
+        ["400 Bad Request", "404 Not Found", "405 Method Not Allowed", "501 Not Implemented"];
+    let asked = AtomicUsize::new(0);
+    let server = server(move |call, stream| {
+        let status = statuses.get(asked.fetch_add(1, Ordering::SeqCst));
+        let error = json!({ "code": -32601, "message": "no" });
+        let error = json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error });
+        let bytes = match status {
+            Some(status) => answer(status, "text/plain", "no"),
+            None => ok(&error.to_string()),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let gateway = Config::of(&server.url()).start();
+    for status in statuses.into_iter().chain(["200 OK"]) {
+        let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+        let agreed = stream.until("\n\n");
+        assert!(agreed.contains(ACKNOWLEDGED), "{status}: {agreed}");
+        assert!(!agreed.contains("toolsListChanged"), "{status}: {agreed}");
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the pauses are of real time")]
+fn a_server_that_ends_each_stream_after_one_message_is_asked_less_and_less_often() {
+    let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let times = Arc::clone(&begun);
+    let server = server(move |call, stream| {
+        times.lock().unwrap().push(Instant::now());
+        if agree(call, stream) && tell(stream, "again") {
+            drop(stream.write_all(b"0\r\n\r\n"));
+        }
+        false
+    });
+    let gateway = Config::of(&server.url()).start();
+    let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+    eventually("the third stream", || (begun.lock().unwrap().len() == 3).then_some(()));
+    // Each was heard.
+    for _ in 0..3 {
+        stream.until("again");
+    }
+    let begun = begun.lock().unwrap();
+    let pause = begun[2] - begun[1];
+    assert!(pause >= Duration::from_millis(1900), "asked again after {pause:?}");
+}
+
+/// A modern program that writes the method and the id of all that it gets to a file, and does not answer who listens.
+const SILENT: &str = r#"import json, sys
+known = {
+    "server/discover": {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "public"},
+    "tools/list": {"resultType": "complete", "tools": [], "ttlMs": 60000, "cacheScope": "private"},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    about = message.get("id", message.get("params", {}).get("requestId"))
+    with open(sys.argv[1], "a") as seen:
+        print(message.get("method"), about, file=seen, flush=True)
+    if message.get("method") in known:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": known[message["method"]]}), flush=True)
+"#;
+
+#[test]
+fn a_program_that_has_not_agreed_is_told_when_nobody_listens_any_more() {
+    let folder = Folder::new();
+    let (program, seen) = (folder.path().join("silent.py"), folder.path().join("seen"));
+    fs::write(&program, SILENT).unwrap();
+    let servers = format!(
+        "- {{name: up, command: python3, args: ['{}', '{}'], protocol: modern}}",
+        program.display(),
+        seen.display()
+    );
+    let gateway = Config::with(&servers, "[up]").start();
+    let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+    stream.until("text/event-stream");
+    let of = |method: &str| {
+        let seen = fs::read_to_string(&seen).unwrap_or_default();
+        let line = seen.lines().find_map(|line| line.strip_prefix(method).map(str::to_owned));
+        // A line that is being written has no end yet.
+        line.filter(|_| seen.ends_with('\n'))
+    };
+    let asked = eventually("the question", || of("subscriptions/listen "));
+    drop(stream);
+    assert_eq!(eventually("the cancellation", || of("notifications/cancelled ")), asked);
+}
