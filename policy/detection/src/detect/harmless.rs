@@ -367,7 +367,10 @@ fn is_delicate(sentence: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{FLAG, PATTERNS, QUOTED, SOURCE, Token, without, without_checks, without_examples, without_sources};
+    use super::{
+        FLAG, PATTERNS, QUOTED, SOURCE, Token, without, without_checks, without_examples,
+        without_sources,
+    };
 
     fn left(text: &str) -> String {
         without(text.split(' ').map(Token::from).collect()).join(" ")

@@ -13,8 +13,19 @@ const OF_MEMBERS: &str = "properties";
 const MAPS: [&str; 2] = ["patternProperties", "dependentSchemas"];
 /// Keywords whose value is a schema or an array of schemas.
 const NESTED: [&str; 13] = [
-    "additionalProperties", "allOf", "anyOf", "contains", "else", "if", "items", "not", "oneOf", "prefixItems",
-    "propertyNames", "then", "unevaluatedProperties",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedProperties",
 ];
 /// The definitions, and the prefix of references to them.
 const DEFINITIONS: &str = "$defs";
@@ -69,7 +80,9 @@ fn reduced<'a>(schema: &'a Value, names: &BTreeSet<&str>, referenced: &mut Vec<&
         Value::Array(items) => {
             return items.iter().map(|item| reduced(item, names, referenced)).collect();
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return schema.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            return schema.clone();
+        }
     };
     let mut out = Map::new();
     for (keyword, value) in members {
@@ -78,8 +91,11 @@ fn reduced<'a>(schema: &'a Value, names: &BTreeSet<&str>, referenced: &mut Vec<&
             (OF_MEMBERS, Value::Object(of)) => {
                 let one = |(name, schema): (&'a String, &'a Value)| {
                     let applies = names.contains(name.as_str());
-                    let schema =
-                        if applies { reduced(schema, names, referenced) } else { Value::Bool(true) };
+                    let schema = if applies {
+                        reduced(schema, names, referenced)
+                    } else {
+                        Value::Bool(true)
+                    };
                     (name.clone(), schema)
                 };
                 Value::Object(of.iter().map(one).collect())
