@@ -22,6 +22,7 @@ use crate::rules::decision::{Denial, Disclosure, Effect, Mode, Reason};
 use crate::rules::definitions::DefinitionPolicy;
 
 mod configured;
+mod words;
 
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);
