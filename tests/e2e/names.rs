@@ -158,6 +158,64 @@ fn no_spelling_of_a_host_and_no_path_parameter_leads_past_a_forbid() {
     }
 }
 
+/// Servers that resolve the URI ask for the shortest form of the address, whatever the scheme is.
+#[test]
+fn no_spelling_of_an_ipv6_address_leads_past_a_forbid() {
+    let rules = "rules:
+- {id: all, effect: allow, principals: ['group:dev'], servers: [up], resources: ['*']}
+- {id: secret, effect: forbid, principals: ['*'], servers: ['*'], resources: \
+     ['db://[::1]/secret', 'db://[::FFFF:A00:1]/secret', 'https://[::ffff:a00:1]/secret']}";
+    let told = "the URI has brackets around something that is not an IPv6 address in its shortest form, \
+         like `[2001:db8::1]`";
+    for era in ERAS {
+        let server = files(era, &["db://[0:0::1]/open", "db://[0:0::1]/secret", "db://[a]/open"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        for uri in [
+            "db://[0:0::1]/secret?x",
+            "db://[0:0:0:0:0:0:0:1]/secret",
+            "db://[::0001]:5432/secret",
+            "db://[::ffff:10.0.0.1]/secret",
+            "db://[0::ffff:a00:1]/secret",
+            "https://[::ffff:10.0.0.1]/secret",
+            "db://[::1%25lo]/secret",
+            "db://[a]/secret",
+            "db://[::1/secret",
+        ] {
+            let answer = read(&ana, uri);
+            assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
+            assert_eq!(answer["error"]["message"], told, "{uri}");
+            assert_eq!(gateway.last()["reason"], "non-canonical-uri", "{uri}");
+        }
+        for uri in [
+            "db://[::1]/secret",
+            "DB://[::1]/secret?x",
+            "db://[::ffff:a00:1]/secret",
+            "db://[::FFFF:a00:1]/secret/",
+            "https://[::ffff:a00:1]/secret",
+        ] {
+            assert!(read(&ana, uri)["error"].is_object(), "{uri}");
+            assert_eq!(gateway.last()["reason"], "forbidden", "{uri}");
+        }
+        // The server lists this spelling, and the rule is about its canonical form.
+        assert!(read(&ana, "db://[0:0::1]/secret")["error"].is_object());
+        assert_eq!(gateway.last()["rule"], "secret");
+        assert_eq!(reached(&server), [""; 0]);
+        let offered = ana.ask("resources/list", json!({})).json()["result"]["resources"].clone();
+        let offered: Vec<_> = offered.as_array().unwrap().iter().map(|one| &one["uri"]).collect();
+        assert_eq!(offered, ["db://[0:0::1]/open"]);
+        for uri in ["db://[0:0::1]/open", "db://[::1]/open", "db://[2001:DB8::1]:5432/open"] {
+            assert!(read(&ana, uri)["result"].is_object(), "{uri}");
+        }
+        // What is listed is asked for in the spelling of the server.
+        assert_eq!(
+            reached(&server),
+            ["db://[0:0::1]/open", "db://[0:0::1]/open", "db://[2001:DB8::1]:5432/open"]
+        );
+        gateway.says(told);
+    }
+}
+
 #[test]
 fn a_subscription_is_held_to_the_same_form() {
     let rules = "rules:
@@ -258,6 +316,8 @@ fn a_rule_for_a_uri_that_can_never_be_asked_for_does_not_start() {
         ("file:///srv/../*", "can never match: the URI has a segment of dots"),
         ("file:///srv/%73ecret", "can never match: the URI has an escape"),
         ("file:///srv//*", "can never match: the URI has an empty segment"),
+        ("db://[0:0::1]/*", "can never match: the URI has brackets around something"),
+        ("https://[::ffff:10.0.0.1]/*", "can never match: the URI has brackets around something"),
     ] {
         let policy = format!(
             "rules:\n- {{id: r, effect: forbid, principals: ['*'], servers: [up], resources: ['{uri}']}}"

@@ -194,3 +194,78 @@ pub struct Lockfile {
     /// Locked definitions of each server, by its name.
     pub servers: BTreeMap<Box<str>, LockedServer>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use detection::inspect::Detector;
+    use json::{Document, Fragment, JsonBounds};
+
+    use super::{
+        AcceptedFinding, ApprovalState, EvaluationResult, ItemKind, LockedServer, LockedVersion,
+        RecordedEvaluation,
+    };
+    use crate::definition::pin::{Digest, DigestSubject};
+
+    fn version(name: &str, state: ApprovalState) -> LockedVersion {
+        let text = format!(r#"{{"name":"{name}"}}"#);
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Digest::of(DigestSubject::Offer(ItemKind::Tool), definition.value()).unwrap();
+        LockedVersion::new(digest, state, definition)
+    }
+
+    fn locked(version: LockedVersion) -> LockedServer {
+        let offers = [((ItemKind::Tool, "add".into()), vec![version])].into();
+        LockedServer { offers, ..LockedServer::default() }
+    }
+
+    #[test]
+    fn the_digest_of_a_server_changes_with_everything_that_somebody_approved() {
+        let approved = || version("add", ApprovalState::Approved);
+        let exception = |reason: &str| AcceptedFinding {
+            finding: Detector::Secrets,
+            by: "ana".into(),
+            at: "2026-01-01T00:00:00Z".into(),
+            reason: reason.into(),
+        };
+        let evaluated = |result| {
+            let evaluation =
+                RecordedEvaluation { result, digest: "sha256:0".into(), at: "2026".into() };
+            LockedVersion { evaluation: Some(evaluation), ..approved() }
+        };
+        let sets: Vec<_> = [
+            approved(),
+            version("other", ApprovalState::Approved),
+            LockedVersion { exceptions: vec![exception("a")], ..approved() },
+            LockedVersion { exceptions: vec![exception("b")], ..approved() },
+            evaluated(EvaluationResult::Passed),
+            evaluated(EvaluationResult::Failed),
+        ]
+        .map(|version| locked(version).set())
+        .into();
+        for (n, set) in sets.iter().enumerate() {
+            assert!(!sets[..n].contains(set), "{n}");
+        }
+        // What is pending or revoked does not count.
+        let none = LockedServer::default().set();
+        for state in [ApprovalState::Pending, ApprovalState::Revoked] {
+            assert_eq!(locked(version("add", state)).set(), none);
+        }
+        assert_eq!(locked(approved()).versions(ItemKind::Tool, "add").len(), 1);
+        assert!(locked(approved()).versions(ItemKind::Prompt, "add").is_empty());
+    }
+
+    #[test]
+    fn states_and_results_are_read_as_they_are_written() {
+        for state in [ApprovalState::Pending, ApprovalState::Approved, ApprovalState::Revoked] {
+            let read: ApprovalState = serde_json::from_value(state.as_str().into()).unwrap();
+            assert_eq!(read, state);
+        }
+        for result in [EvaluationResult::Passed, EvaluationResult::Failed] {
+            let read: EvaluationResult = serde_json::from_value(result.as_str().into()).unwrap();
+            assert_eq!(read, result);
+        }
+    }
+}

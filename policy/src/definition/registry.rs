@@ -183,3 +183,30 @@ impl Registry {
         self.tools.get(server)?.get(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{DataClass, ToolEffect};
+
+    #[test]
+    fn every_effect_and_class_has_a_name_of_its_own_in_conditions() {
+        let effects = [ToolEffect::Read, ToolEffect::Write, ToolEffect::Destructive];
+        let effects = effects.map(ToolEffect::as_str);
+        assert_eq!(effects, ["read", "write", "destructive"]);
+        let classes = [
+            DataClass::Public,
+            DataClass::Internal,
+            DataClass::Confidential,
+            DataClass::Restricted,
+        ];
+        let classes: BTreeSet<_> = classes.map(DataClass::as_str).into();
+        assert_eq!(classes.len(), 4);
+        // The names are those that a configuration uses.
+        for class in classes {
+            let read: DataClass = serde_json::from_value(class.into()).unwrap();
+            assert_eq!(read.as_str(), class);
+        }
+    }
+}

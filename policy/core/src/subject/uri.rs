@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
@@ -24,6 +25,8 @@ pub enum UriError {
     Scheme,
     /// A scheme that has hosts, without one; or a host that is written in an unusual way.
     Host,
+    /// Brackets around something else than an IPv6 address, or an address that readers write differently.
+    Address,
     /// A port that is empty, is the usual one of the scheme, or is not a plain number.
     Port,
     /// The letter of a drive that is not written as `C:`: some readers take `C|` for it (WHATWG URL, section 4.2).
@@ -59,6 +62,9 @@ impl UriError {
             Self::Length => "the URI is empty or longer than 2048 bytes",
             Self::Scheme => "the URI does not begin with a scheme",
             Self::Host => "the URI has no host, or one that is not written plainly",
+            Self::Address => {
+                "the URI has brackets around something that is not an IPv6 address in its shortest form, like `[2001:db8::1]`"
+            }
             Self::Port => "the URI has a port that is not written plainly; leave out the usual one",
             Self::Drive => "the URI has the letter of a drive that is not written as `C:`",
             Self::Userinfo => "the URI has a name or a password before its host",
@@ -89,7 +95,7 @@ enum UriSource {
     /// A caller: only spellings that every reader resolves alike.
     Caller,
     /// The list of a server. The server fixes its own spelling, so an unusual one has a canonical form:
-    /// userinfo is left out, unneeded escapes are undone, and the scheme may be missing.
+    /// userinfo is left out, unneeded escapes are undone, an IPv6 address is shortened, and the scheme may be missing.
     List,
     /// A template (RFC 6570) in the list of a server: expressions in braces are kept.
     Template,
@@ -483,19 +489,38 @@ fn is_unusual_drive(segment: &str) -> bool {
     matches!(segment.as_bytes(), [letter, b'|'] if letter.is_ascii_alphabetic())
 }
 
-/// Whether a host is an IP address that is not in the form of RFC 5952 or of four decimal numbers:
-/// readers take `127.1`, `0x7f.1` and `2130706433` for `127.0.0.1` (WHATWG URL, section 3.5).
+/// Whether a host is an IPv4 address that is not written as four decimal numbers: readers take `127.1`, `0x7f.1` and
+/// `2130706433` for `127.0.0.1` (WHATWG URL, section 3.5).
 fn is_unusual_address(name: &str) -> bool {
-    if let Some(address) = name.strip_prefix('[') {
-        let address = address.strip_suffix(']').unwrap_or_default();
-        let parsed = address.parse::<std::net::Ipv6Addr>();
-        return parsed.map_or(true, |parsed| parsed.to_string() != address.to_ascii_lowercase());
-    }
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_number = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
         || last.strip_prefix("0x").or(last.strip_prefix("0X")).is_some_and(is_hex);
-    is_number && name.parse::<std::net::Ipv4Addr>().is_err()
+    is_number && name.parse::<Ipv4Addr>().is_err()
+}
+
+/// A host with its IPv6 address, if it is one in brackets, as readers write it for every scheme.
+fn with_plain_address(name: &str, source: UriSource) -> Result<Cow<'_, str>, UriError> {
+    if !name.contains(['[', ']']) || source == UriSource::Template && name.contains('{') {
+        return Ok(Cow::Borrowed(name));
+    }
+    let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = address.ok_or(UriError::Address)?;
+    let parsed = address.parse::<Ipv6Addr>().map_err(|_not_an_address| UriError::Address)?;
+    let written = written_address(parsed);
+    if source == UriSource::Caller && !written.eq_ignore_ascii_case(address) {
+        return Err(UriError::Address);
+    }
+    Ok(Cow::Owned(format!("[{written}]")))
+}
+
+/// An IPv6 address in the form of RFC 5952, but always hexadecimal: readers write `::ffff:102:304` for
+/// `::ffff:1.2.3.4` (WHATWG URL, section 3.5).
+fn written_address(address: Ipv6Addr) -> String {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low] => format!("::ffff:{high:x}:{low:x}"),
+        [..] => address.to_string(),
+    }
 }
 
 /// The authority without userinfo, in lower case where `usual`, the default port of the scheme, is given.
@@ -510,13 +535,10 @@ fn host(
         Some((_, authority)) => authority,
         None => authority,
     };
-    let mut out = String::with_capacity(authority.len());
-    component(authority, UriPart::Authority, source, &mut out, plain)?;
+    let mut written = String::with_capacity(authority.len());
+    component(authority, UriPart::Authority, source, &mut written, plain)?;
     plain.push('/');
-    let (name, port) = match out.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
-        Some((name, port)) => (name, Some(port)),
-        None => (out.as_str(), None),
-    };
+    let (name, port) = split_port(&written);
     let digits = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     // For every scheme: libraries that split an authority drop an empty port and leading zeros.
     if port.is_some_and(|port| port.is_empty() || digits(port) && port.starts_with('0')) {
@@ -525,6 +547,8 @@ fn host(
     if ends_in_dot(name) {
         return Err(UriError::Host);
     }
+    let name = with_plain_address(name, source)?;
+    let out = port.map_or_else(|| name.to_string(), |port| format!("{name}:{port}"));
     let Some(usual) = usual else { return Ok(out) };
     if port.is_some_and(|port| port == usual || !digits(port) && source != UriSource::Template) {
         return Err(UriError::Port);
@@ -533,10 +557,18 @@ fn host(
     if name.is_empty() || name.contains('%') {
         return Err(UriError::Host);
     }
-    if !name.contains('{') && is_unusual_address(name) {
+    if !name.contains('{') && is_unusual_address(&name) {
         return Err(UriError::Host);
     }
     Ok(out.to_ascii_lowercase())
+}
+
+/// An authority without userinfo as its host and its port. The colons of an address in brackets begin no port.
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+        Some((name, port)) => (name, Some(port)),
+        None => (authority, None),
+    }
 }
 
 /// The host of a `file:` URI in canonical form. Readers treat it like that of `https:` (WHATWG URL, section 3.5): they
@@ -726,11 +758,11 @@ fn check_pattern_host(authority: &str, host: &str) -> Result<(), UriError> {
     if host.ends_with(':') {
         return Err(UriError::Port);
     }
-    let name = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
-    if ends_in_dot(name.map_or(host, |(name, _)| name)) {
+    let (name, _) = split_port(host);
+    if ends_in_dot(name) {
         return Err(UriError::Host);
     }
-    Ok(())
+    with_plain_address(name, UriSource::Caller).map(drop)
 }
 
 /// Checks the segments of the path of a pattern.
@@ -747,6 +779,14 @@ fn check_pattern_path(path: &str, scheme: Option<&str>) -> Result<(), UriError> 
         }
     }
     Ok(())
+}
+
+/// Length of the address in brackets, which can have wildcards in it, at the beginning of `rest` with the slashes before
+/// it; 0 if there is none.
+fn bracketed(rest: &str) -> usize {
+    let address = rest.strip_prefix("//").filter(|authority| authority.starts_with('['));
+    let address = address.and_then(|authority| authority.split('/').next()?.split_once(']'));
+    address.map_or(0, |(address, _)| "//".len() + address.len() + "]".len())
 }
 
 /// Whether a text has a wildcard.
@@ -810,6 +850,8 @@ impl<'a> PatternParts<'a> {
 pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
     let text: String = text.nfc().collect();
     let PatternParts { scheme, rest, authority } = PatternParts::of(&text)?;
+    let has_address = rest.starts_with("//[");
+    let authority = authority.max(bracketed(rest));
     let mut out = String::with_capacity(text.len() + 8);
     if let Some(scheme) = &scheme {
         out.push_str(scheme);
@@ -841,7 +883,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
             }
             '\\' => return Err(UriError::Slash),
             c if c.is_ascii_control() => return Err(UriError::Hidden),
-            c if at < authority && is_special => out.push(c.to_ascii_lowercase()),
+            c if at < authority && (is_special || has_address) => out.push(c.to_ascii_lowercase()),
             '\'' if is_special && in_query(at) => out.push_str("%27"),
             // Brackets are literal only in an IP address of a host.
             '[' | ']' if at < authority => out.push(c),

@@ -51,3 +51,40 @@ fn is_granted(only: &[Pattern], root: Value<'_>) -> bool {
     let uri = uri.and_then(|uri| ResourceUri::parse(&uri).ok());
     uri.is_some_and(|uri| only.iter().any(|pattern| pattern.matches(uri.as_str())))
 }
+
+#[cfg(test)]
+mod tests {
+    use json::{Document, JsonBounds};
+    use policy_core::subject::pattern::Pattern;
+    use serde_json::{Value, json};
+
+    use super::RootsPolicy;
+
+    /// The lists of roots that are written in place of those in an answer.
+    fn written(policy: &RootsPolicy, answer: &Value) -> Vec<String> {
+        let document = Document::parse(answer.to_string().into(), &JsonBounds::MESSAGE).unwrap();
+        policy.edits(document.root()).into_iter().map(|edit| edit.text).collect()
+    }
+
+    #[test]
+    fn a_server_is_told_only_of_the_roots_that_are_granted() {
+        let policy = RootsPolicy { only: Some(vec![Pattern::resource("file:///srv/*").unwrap()]) };
+        let (open, shut) = (json!({ "uri": "file:///srv/a" }), json!({ "uri": "file:///etc" }));
+        let kept = r#"[{"uri":"file:///srv/a"}]"#;
+        for (answer, expected) in [
+            (json!({ "roots": [open] }), vec![]),
+            (json!({ "roots": [open, shut] }), vec![kept]),
+            (json!({ "roots": [shut, { "uri": "file:///srv/../etc" }, {}, 1] }), vec!["[]"]),
+            (
+                json!({ "first": { "roots": [shut, open] }, "second": { "roots": [open] } }),
+                vec![kept],
+            ),
+            // What is no list of roots could be read as one.
+            (json!({ "first": { "roots": "file:///etc" } }), vec!["[]"]),
+            (json!({ "action": "accept", "content": { "roots": [shut] } }), vec![]),
+        ] {
+            assert_eq!(written(&policy, &answer), expected, "{answer}");
+        }
+        assert_eq!(written(&RootsPolicy::default(), &json!({ "roots": [shut] })), [""; 0]);
+    }
+}

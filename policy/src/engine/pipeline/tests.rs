@@ -21,6 +21,9 @@ use crate::rules::condition::Condition;
 use crate::rules::decision::{Denial, Disclosure, Effect, Mode, Reason};
 use crate::rules::definitions::DefinitionPolicy;
 
+mod configured;
+mod words;
+
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);
     Principal::new(PrincipalId::parse(id).unwrap(), groups)

@@ -113,3 +113,65 @@ impl Constraint {
         Some(absent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use json::{Document, Fragment, JsonBounds};
+    use policy_core::subject::name::ServerName;
+    use policy_core::subject::pattern::Pattern;
+    use serde_json::{Value, json};
+
+    use super::{ApprovalState, Constraint, ItemKind, Lockfile, UnmatchedConstraint};
+    use crate::definition::lock::{LockedServer, LockedVersion};
+    use crate::definition::pin::{Digest, DigestSubject};
+
+    fn constraint(tool: &str, argument: &str, mode: &str) -> Constraint {
+        let limits = json!({ "servers": ["files"], "tools": [tool], "argument": argument,
+            "mode": mode, "maxLength": 3 });
+        Constraint::new(vec![Pattern::new("files")], serde_json::from_value(limits).unwrap())
+            .unwrap()
+    }
+
+    /// A lockfile with the tool `read`, whose only argument is `path`.
+    fn lock(state: ApprovalState) -> Lockfile {
+        let definition: Value = json!({ "name": "read", "inputSchema": { "type": "object",
+            "properties": { "path": { "type": "string" } }, "additionalProperties": false } });
+        let document = Document::parse(definition.to_string().into(), &JsonBounds::MESSAGE);
+        let definition = Fragment::whole(Arc::new(document.unwrap()));
+        let digest = Digest::of(DigestSubject::Offer(ItemKind::Tool), definition.value()).unwrap();
+        let versions = vec![LockedVersion::new(digest, state, definition)];
+        let offers = [((ItemKind::Tool, "read".into()), versions)].into();
+        let locked = LockedServer { offers, ..LockedServer::default() };
+        Lockfile { servers: [("files".into(), locked)].into() }
+    }
+
+    fn notes(constraints: &[Constraint], lock: &Lockfile) -> Vec<String> {
+        let servers = ["files", "mail"].map(|name| ServerName::parse(name).unwrap());
+        let all = UnmatchedConstraint::all(constraints, &servers, lock);
+        all.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_constraint_on_a_tool_or_an_argument_that_there_is_not_is_reported() {
+        let constraints = [
+            constraint("read", "/path", "enforce"),
+            constraint("raed", "/path", "enforce"),
+            constraint("read", "/pth", "audit"),
+            constraint("raed", "/pth", "off"),
+        ];
+        assert_eq!(
+            notes(&constraints, &lock(ApprovalState::Approved)),
+            [
+                "constraint 2 of `policy.constraints`: by the lockfile, no tool of `files` is called `raed`",
+                "constraint 3 of `policy.constraints`: by the lockfile, no tool of `files` that it is about has \
+                 the argument `/pth`",
+            ]
+        );
+        // Of a server without locked tools nothing is known.
+        for lock in [lock(ApprovalState::Revoked), Lockfile::default()] {
+            assert_eq!(notes(&constraints, &lock), [""; 0]);
+        }
+    }
+}

@@ -75,9 +75,9 @@ fn what_could_be_read_as_another_resource_is_refused() {
         ("https://2130706433/secret", UriError::Host),
         ("https://0x7f.1/secret", UriError::Host),
         ("https://0177.0.0.1/secret", UriError::Host),
-        ("https://[0:0:0:0:0:0:0:1]/secret", UriError::Host),
-        ("https://[::0001]:8443/secret", UriError::Host),
-        ("https://[::1%25lo]/secret", UriError::Host),
+        ("https://[0:0:0:0:0:0:0:1]/secret", UriError::Address),
+        ("https://[::0001]:8443/secret", UriError::Address),
+        ("https://[::1%25lo]/secret", UriError::Address),
         ("file:///srv/secret%", UriError::Escape),
         ("file:///srv/secret%zz", UriError::Escape),
         ("file:///srv/%c0%ae/secret", UriError::Escape),
@@ -109,6 +109,105 @@ fn what_could_be_read_as_another_resource_is_refused() {
     assert_eq!(of(&format!("file:///{}", "a".repeat(2048))), Err(UriError::Length));
 }
 
+/// What [`ADDRESSES`] expects of a spelling.
+#[derive(Clone, Copy)]
+enum Spelling {
+    /// Everybody may use it; this is its canonical form.
+    Plain(&'static str),
+    /// Only a server may, in its list; this is its canonical form.
+    Unusual(&'static str),
+    /// Nobody may.
+    Wrong,
+}
+
+use Spelling::{Plain, Unusual, Wrong};
+
+/// Hosts in brackets, and what becomes of them with every scheme.
+const ADDRESSES: [(&str, Spelling); 35] = [
+    ("[::1]", Plain("[::1]")),
+    ("[::]", Plain("[::]")),
+    ("[2001:DB8::A]", Plain("[2001:db8::a]")),
+    ("[2001:db8:1:2:3:4:5:6]", Plain("[2001:db8:1:2:3:4:5:6]")),
+    // One group of zeros is not shortened, and of two runs only the longer, or the first.
+    ("[2001:db8:0:1:1:1:1:1]", Plain("[2001:db8:0:1:1:1:1:1]")),
+    ("[2001:db8::1:1:1:1:1]", Unusual("[2001:db8:0:1:1:1:1:1]")),
+    ("[2001:0:0:1::1]", Plain("[2001:0:0:1::1]")),
+    ("[2001::1:0:0:0:1]", Unusual("[2001:0:0:1::1]")),
+    ("[2001:db8::1:0:0:1]", Plain("[2001:db8::1:0:0:1]")),
+    ("[2001:db8:0:0:1::1]", Unusual("[2001:db8::1:0:0:1]")),
+    ("[0:0::1]", Unusual("[::1]")),
+    ("[0:0:0:0:0:0:0:1]", Unusual("[::1]")),
+    ("[::0001]", Unusual("[::1]")),
+    ("[1::]", Plain("[1::]")),
+    ("[1:2:3:4:5:6:7::]", Unusual("[1:2:3:4:5:6:7:0]")),
+    // An address of IPv4 in it.
+    ("[::ffff:102:304]", Plain("[::ffff:102:304]")),
+    ("[::FFFF:102:304]", Plain("[::ffff:102:304]")),
+    ("[::ffff:0:0]", Plain("[::ffff:0:0]")),
+    ("[::ffff:1.2.3.4]", Unusual("[::ffff:102:304]")),
+    ("[::1.2.3.4]", Unusual("[::102:304]")),
+    ("[::0.0.0.1]", Unusual("[::1]")),
+    ("[64:ff9b::192.0.2.1]", Unusual("[64:ff9b::c000:201]")),
+    ("[::ffff:01.2.3.4]", Wrong),
+    ("[::ffff:1.2.3]", Wrong),
+    ("[::ffff:0x1.2.3.4]", Wrong),
+    ("[]", Wrong),
+    ("[a]", Wrong),
+    ("[v1.a]", Wrong),
+    ("[::1%25lo]", Wrong),
+    ("[::1::]", Wrong),
+    ("[:::1]", Wrong),
+    ("[1:2:3:4:5:6:7:8:9]", Wrong),
+    ("[::1", Wrong),
+    ("[::1]a", Wrong),
+    ("a[::1]", Wrong),
+];
+
+#[test]
+fn an_ipv6_address_has_one_form_with_every_scheme() {
+    for scheme in ["https", "ftp", "file", "htts", "db", "x-y.z+w"] {
+        for (host, expected) in ADDRESSES {
+            let of_host = |host: &str| format!("{scheme}://{host}/a");
+            let text = of_host(host);
+            let parsed = ResourceUri::parse(&text).map(|uri| uri.as_str().to_owned());
+            let listed = ResourceUri::listed(&text).map(|uri| uri.as_str().to_owned());
+            let (asked, listing) = match expected {
+                Plain(form) => (Ok(of_host(form)), Ok(of_host(form))),
+                Unusual(form) => (Err(UriError::Address), Ok(of_host(form))),
+                Wrong => (Err(UriError::Address), Err(UriError::Address)),
+            };
+            assert_eq!(parsed, asked, "{text}");
+            assert_eq!(listed, listing, "{text}");
+            // A rule for a spelling that nobody can ask for would never apply.
+            assert_eq!(pattern(&text), asked, "{text}");
+            assert_eq!(pattern(&format!("{text}/*?")), asked.map(|form| form + "/*?"), "{text}");
+        }
+    }
+    for (text, canonical) in [
+        ("db://[::A]:5432/T", "db://[::a]:5432/T"),
+        ("db://[::A]", "db://[::a]"),
+        ("db://[::A]?Q", "db://[::a]?Q"),
+        ("http://[::A]:8080/T", "http://[::a]:8080/T"),
+        // In a path, and without an authority, brackets are characters.
+        ("db://a/[0:0::1]", "db://a/%5B0:0::1%5D"),
+        ("db:[0:0::1]", "db:%5B0:0::1%5D"),
+    ] {
+        assert_eq!(of(text).as_deref(), Ok(canonical), "{text}");
+    }
+    let listed = ResourceUri::listed("db://ana@[0:0::A]:5432/t");
+    assert_eq!(listed.as_ref().map(ResourceUri::as_str), Ok("db://[::a]:5432/t"));
+    // What an expression stands for is not known.
+    for text in ["db://[{address}]/t", "db://[::1]{:port}/t", "https://[{address}]:8443/t"] {
+        assert!(ResourceUri::template(text).is_ok(), "{text}");
+    }
+    assert_eq!(ResourceUri::template("db://[0:0::1]/{t}").unwrap().as_str(), "db://[::1]/{t}");
+    assert_eq!(ResourceUri::template("db://[a]/{t}"), Err(UriError::Address));
+    // Nor what a wildcard stands for.
+    for text in ["db://[0:0:*", "db://[2001:DB8:*]/t", "db://[0:0::1]*"] {
+        assert_eq!(pattern(text), Ok(text.to_ascii_lowercase()), "{text}");
+    }
+}
+
 #[test]
 fn a_server_may_list_what_is_only_unusual() {
     let listed = |text| ResourceUri::listed(text).map(|uri| uri.as_str().to_owned());
@@ -116,6 +215,7 @@ fn a_server_may_list_what_is_only_unusual() {
         ("postgres://ana@db.example/t/schema", "postgres://db.example/t/schema"),
         ("file:///srv/%7Eana", "file:///srv/~ana"),
         ("readme.txt", "readme.txt"),
+        ("[draft] readme.txt", "%5Bdraft%5D%20readme.txt"),
         ("file:///srv/e\u{301}", "file:///srv/e%CC%81"),
     ] {
         assert_eq!(listed(text).as_deref(), Ok(canonical), "{text}");
@@ -237,7 +337,7 @@ fn a_pattern_that_can_never_match_is_refused() {
 
 proptest! {
     #[test]
-    fn the_canonical_form_is_its_own(text in "(file|db|https)://[aB./%2eé? :@-]{0,24}") {
+    fn the_canonical_form_is_its_own(text in "(file|db|https)://(\\[[0-2aF:.]{2,9}\\])?[aB./%2eé? :@-]{0,24}") {
         if let Ok(uri) = ResourceUri::parse(&text) {
             prop_assert_eq!(ResourceUri::parse(uri.as_str()).unwrap(), uri);
         }
