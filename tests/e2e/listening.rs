@@ -145,6 +145,24 @@ fn a_client_is_told_by_the_servers_that_answer_while_another_is_silent() {
 }
 
 #[test]
+fn the_stream_of_a_session_begins_while_a_server_is_silent() {
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let silent = server(move |call, stream| {
+        let is_let = wait.lock().unwrap().recv().is_ok();
+        is_let && agree(call, stream) && tell(stream, "late") && until_closed(stream)
+    });
+    let other =
+        server(|call, stream| agree(call, stream) && tell(stream, "early") && until_closed(stream));
+    let gateway = both(&silent, &other).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut stream = Listening { stream: ana.stream(None), seen: String::new() };
+    stream.until(CHANGED);
+    go.send(()).unwrap();
+    stream.until(CHANGED);
+}
+
+#[test]
 fn a_subscription_at_a_silent_server_ends_with_its_client_its_right_its_rule_and_the_gateway() {
     for end in ["client", "right", "rule", "gateway"] {
         let (gone, ended) = channel();

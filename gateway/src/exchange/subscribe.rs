@@ -128,10 +128,16 @@ impl Gateway {
                 stream: Arc::clone(&stream),
                 flow: flow.clone(),
             };
-            opened.extend(listener.start(&entry).await);
+            opened.extend(listener.start(&entry));
         }
         self.forward_loads(&arrived, &entry, &kept, &stream);
-        join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
+        let begun = opened.into_iter().map(|opened: oneshot::Receiver<BegunServer>| async {
+            if let Ok(BegunServer { server, opened }) = opened.await {
+                server.begun(&opened).await;
+            }
+        });
+        // A server that has not answered by then is still asked: the client hears of it later.
+        drop(timeout(AGREEMENT, join_all(begun)).await);
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(stream_slot);
         self.shown(entry, ExchangeEnd::answered(), None, response)
@@ -668,6 +674,13 @@ struct SessionForwarder {
     flow: Option<ExchangeFlow>,
 }
 
+/// A server that tells a session's stream what happens.
+struct BegunServer {
+    server: Arc<Upstream>,
+    /// Cancelled once no further message of the server can be missed.
+    opened: CancellationToken,
+}
+
 impl SessionForwarder {
     fn server(&self) -> Option<&Arc<Upstream>> {
         self.route.servers.get(self.server_index)
@@ -698,27 +711,65 @@ impl SessionForwarder {
         Some(wants)
     }
 
-    /// Subscribes to the server for as long as the stream lasts, and returns the token that is cancelled once the
-    /// subscription is in effect. `None` if the caller may not use the server or the subscription fails.
-    async fn start(self, entry: &ReadEntry) -> Option<(Arc<Upstream>, CancellationToken)> {
+    /// Subscribes to the server for as long as the stream lasts. It is asked in the background, so that a silent one delays
+    /// nobody; what is returned gets the server when it has agreed, and is closed when it has failed. `None` if the caller
+    /// may not use the server.
+    fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<BegunServer>> {
         let server = Arc::clone(self.server()?);
         let (wanted, wants) = (self.kept.wanted(), self.wants()?);
-        let feed = match server.listen(wants, entry, self.on_behalf.clone()).await {
-            Ok(feed) => feed,
-            Err(error) => {
-                let error = crate::base::error_chain::ErrorChain(&error);
-                tracing::warn!(
-                    event = "subscription.failed", server = %server.name(), %error,
-                    "subscription could not be renewed"
-                );
-                return None;
+        let opener = server.feed_opener(wants, entry, self.on_behalf.clone()).ok()?;
+        let (begins, begun) = oneshot::channel();
+        let tasks = self.gateway.tasks.clone();
+        tasks.spawn(async move {
+            let mut begins = Some(begins);
+            let Some(feed) = Box::pin(self.open(opener, &mut begins)).await else { return };
+            self.kept.listened(self.server_index, Some(wanted));
+            if let Some(begins) = begins {
+                // Nobody waits for it any longer if this fails.
+                drop(begins.send(BegunServer { server, opened: feed.opened() }));
+            }
+            self.run(feed, wanted).await;
+        });
+        Some(begun)
+    }
+
+    /// Asks the server until it answers, with pauses that grow; `None` if the stream ends before. A session that the server
+    /// keeps for the caller is asked for once, because it is lost when that fails. `begins` is dropped at the first failure.
+    async fn open(
+        &self,
+        mut opener: FeedOpener,
+        begins: &mut Option<oneshot::Sender<BegunServer>>,
+    ) -> Option<Feed> {
+        let is_own = self.on_behalf.upstream_session.is_some();
+        let asked = async {
+            loop {
+                let error = match opener.open().await {
+                    Ok(feed) => return Some(feed),
+                    Err(error) => crate::base::error_chain::ErrorChain(&error).to_string(),
+                };
+                let server = opener.upstream().name();
+                match begins.take() {
+                    Some(_begins) => tracing::warn!(
+                        event = "subscription.failed", %server, %error, "subscription failed"
+                    ),
+                    None => tracing::debug!(%server, %error, "subscription failed again"),
+                }
+                if is_own {
+                    return None;
+                }
+                opener.pause().await;
             }
         };
-        let opened = feed.opened();
-        self.kept.listened(self.server_index, Some(wanted));
-        let tasks = self.gateway.tasks.clone();
-        tasks.spawn(self.run(feed, wanted));
-        Some((server, opened))
+        tokio::select! {
+            biased;
+            () = self.kept.over() => None,
+            () = self.gateway.tasks.stopping() => {
+                self.stream.end();
+                None
+            }
+            () = deserted(&self.stream, self.gateway.limits.replay_ttl) => None,
+            feed = asked => feed,
+        }
     }
 
     /// Forwards messages until the stream ends. The futures in between are boxed, because one of these tasks waits for

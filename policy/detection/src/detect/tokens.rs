@@ -72,26 +72,27 @@ struct FoundToken {
     place: Range<usize>,
 }
 
+/// The kind of a token, by which of the groups have matched.
+fn kind_of(is: impl Fn(usize) -> bool) -> Option<TokenKind> {
+    (1..).zip(KINDS).find(|(group, _)| is(*group)).map(|(_, kind)| kind)
+}
+
 /// The tokens of a part of a text.
-fn found_in(part: &str) -> Vec<FoundToken> {
-    let kind_of = |is: &dyn Fn(usize) -> bool| {
-        let found = (1..).zip(KINDS).find(|(group, _)| is(*group));
-        found.map(|(_, kind)| kind)
-    };
-    if part.is_ascii() {
-        let found = ASCII_TOKENS.get().map(|tokens| tokens.captures_iter(part.as_bytes()));
-        let token = |found: bytes::Captures<'_>| {
-            let kind = kind_of(&|group| found.get(group).is_some())?;
-            Some(FoundToken { kind, place: found.get(0)?.range() })
-        };
-        return found.into_iter().flatten().filter_map(token).collect();
-    }
-    let found = TOKENS.get().map(|tokens| tokens.captures_iter(part));
-    let token = |found: Captures<'_>| {
-        let kind = kind_of(&|group| found.get(group).is_some())?;
+fn found_in(part: &str) -> impl Iterator<Item = FoundToken> {
+    let of_ascii = |found: bytes::Captures<'_>| {
+        let kind = kind_of(|group| found.get(group).is_some())?;
         Some(FoundToken { kind, place: found.get(0)?.range() })
     };
-    found.into_iter().flatten().filter_map(token).collect()
+    let of_unicode = |found: Captures<'_>| {
+        let kind = kind_of(|group| found.get(group).is_some())?;
+        Some(FoundToken { kind, place: found.get(0)?.range() })
+    };
+    let is_ascii = part.is_ascii();
+    let ascii = is_ascii.then(|| ASCII_TOKENS.get()).flatten();
+    let unicode = (!is_ascii).then(|| TOKENS.get()).flatten();
+    let ascii = ascii.map(|tokens| tokens.captures_iter(part.as_bytes()).filter_map(of_ascii));
+    let unicode = unicode.map(|tokens| tokens.captures_iter(part).filter_map(of_unicode));
+    ascii.into_iter().flatten().chain(unicode.into_iter().flatten())
 }
 
 /// Whether a text names a file that holds secrets or personal data.
@@ -229,8 +230,8 @@ pub(super) fn of(
     };
     let mut out: Vec<Token> = Vec::with_capacity(text.len() / 6);
     let mut alternating = BTreeSet::new();
-    let found = segments(text)
-        .flat_map(|(from, part)| found_in(part).into_iter().map(move |found| (from, found)));
+    let found =
+        segments(text).flat_map(|(from, part)| found_in(part).map(move |found| (from, found)));
     for (from, FoundToken { kind, place }) in found {
         let (start, end) = (from + place.start, from + place.end);
         let word = text.get(start..end).unwrap_or_default();
@@ -431,10 +432,11 @@ mod tests {
         fn a_text_of_ascii_has_the_same_tokens_by_both_patterns(text in pieces()) {
             let by_unicode: Vec<_> =
                 TOKENS.get().unwrap().find_iter(&text).map(|found| found.range()).collect();
-            let found = found_in(&text);
+            let found: Vec<FoundToken> = found_in(&text).collect();
             prop_assert_eq!(found.iter().map(|one| one.place.clone()).collect::<Vec<_>>(), by_unicode);
             // What follows is no letter of ASCII, so that the whole text is read by the other pattern.
-            let longer = found_in(&format!("{text} \u{a0}"));
+            let longer = format!("{text} \u{a0}");
+            let longer: Vec<FoundToken> = found_in(&longer).collect();
             let kinds = |found: &[FoundToken]| found.iter().map(|one| one.kind).collect::<Vec<_>>();
             prop_assert_eq!(kinds(&found), kinds(&longer));
         }
