@@ -936,7 +936,17 @@ impl Upstream {
             let ready = timeout_at(deadline, http.ready(outgoing)).await;
             ready.map_err(|_late| UpstreamError::Timeout(self.limits.response_timeout))??;
         }
-        self.pass()
+        if outgoing.method == method::LISTEN { self.pass_to_listen() } else { self.pass() }
+    }
+
+    /// Obtains permission from the circuit breaker to listen. Its outcome counts neither there nor as the health of the
+    /// server: a server may answer calls and no subscription, which is asked for again and again.
+    ///
+    /// # Errors
+    /// While the circuit is open.
+    fn pass_to_listen(&self) -> Result<BreakerPass, UpstreamError> {
+        self.breaker.as_ref().map_or(Ok(()), |breaker| breaker.look(Instant::now()))?;
+        Ok(BreakerPass::default())
     }
 
     /// Obtains permission from the circuit breaker to send one request.

@@ -122,8 +122,8 @@ pub(super) struct ChannelAnswer {
     /// The JSON-RPC id of the request.
     id: i64,
     inbox: RequestInbox,
-    /// When it was sent or queued.
-    asked: Instant,
+    /// When it was sent or queued; `None` for a subscription, whose silence says nothing about calls.
+    asked: Option<Instant>,
 }
 
 impl Channel {
@@ -168,7 +168,8 @@ impl Channel {
         let subscribes = outgoing.method == method::LISTEN;
         let awaited = if subscribes { Awaited::End(id) } else { Awaited::Answer(id) };
         self.queue(outgoing, awaited, at_most).await?;
-        Ok(ChannelAnswer { channel: Arc::clone(self), id, inbox, asked: Instant::now() })
+        let asked = (!subscribes).then(Instant::now);
+        Ok(ChannelAnswer { channel: Arc::clone(self), id, inbox, asked })
     }
 
     /// Sends a notification or a response. Waits at most `at_most` for room in the send queue.
@@ -405,7 +406,9 @@ impl ChannelAnswer {
 
     /// Notes that the server has not answered in time.
     pub(super) fn timed_out(&self) {
-        self.channel.timed_out(self.asked);
+        if let Some(asked) = self.asked {
+            self.channel.timed_out(asked);
+        }
     }
 
     /// Takes the memory budget of the response, to be kept for as long as its content is used.

@@ -227,7 +227,12 @@ impl Upstream {
         let speaker = on_behalf.speaker(upstream_session);
         let outgoing = request::listen(id, wants, speaker);
         let deadline = Instant::now() + self.limits.response_timeout;
-        let messages = self.noted(self.send(&outgoing, deadline).await)?;
+        let sent = self.send(&outgoing, deadline).await.map_err(|error| match error {
+            // Answers to a method or a path that the server does not know.
+            UpstreamError::Status(400 | 404 | 405 | 501) => UpstreamError::Refused,
+            other => other,
+        });
+        let messages = self.noted(sent)?;
         let is_program = matches!(messages.incoming, Incoming::Channel(_));
         let cancelled = is_program.then(|| request::cancelled(id, speaker).body);
         let mut answer = ListenAnswer { messages, cancelled };

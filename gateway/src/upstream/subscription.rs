@@ -1,5 +1,7 @@
 //! The notifications of one upstream server that a listener is permitted to receive.
 
+use std::collections::BTreeSet;
+
 use json::Value;
 use policy::definition::offer::ItemKind;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
@@ -214,13 +216,14 @@ impl NotificationFilter {
             flag(kind).and_then(|flag| agreed.get(flag)).and_then(Value::as_bool) == Some(true)
         };
         self.items.kinds.retain(|kind| says(*kind));
-        let listed = agreed.get("resourceSubscriptions");
-        let has = |uri: &str| {
-            listed.is_some_and(|listed| {
-                listed.items().any(|item| item.as_str().as_deref() == Some(uri))
-            })
-        };
-        self.items.resources.retain(|uri| has(uri));
+        // Read once, however many a server lists.
+        let listed =
+            agreed.get("resourceSubscriptions").into_iter().flat_map(|listed| listed.items());
+        let listed = listed.filter_map(|item| item.as_str());
+        let wanted: BTreeSet<&str> = self.items.resources.iter().map(|uri| &**uri).collect();
+        let agreed: BTreeSet<Box<str>> =
+            listed.filter_map(|uri| wanted.get(&*uri).map(|uri| (*uri).into())).collect();
+        self.items.resources.retain(|uri| agreed.contains(uri));
     }
 
     /// Whether a notification is covered, by its method and its params.

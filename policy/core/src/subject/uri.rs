@@ -750,6 +750,11 @@ fn percent(byte: u8, out: &mut String) {
 
 /// Checks the host of a pattern, if it is known completely.
 fn check_pattern_host(authority: &str, host: &str) -> Result<(), UriError> {
+    // An address is known completely when its bracket closes, whatever stands behind it.
+    let address = host.split_once(']').map(|(address, _)| address);
+    if let Some(address) = address.filter(|address| !address.contains(['*', '?', '{'])) {
+        with_plain_address(&format!("{address}]"), UriSource::Caller)?;
+    }
     // A host that ends before its first wildcard is known completely.
     let after = authority.strip_prefix(host);
     if !after.is_some_and(|after| after.is_empty() || after.starts_with('/')) {

@@ -150,14 +150,21 @@ mod tests {
         assert_eq!(part(&schema, &json!({"a": {"c": [{}]}})), expected);
     }
 
-    /// The keywords of the schema of the configuration are known here: one that is not would be copied with all it has.
+    /// A keyword that is unknown here would be copied with the references in it.
     #[test]
-    fn every_reference_leads_to_a_definition() {
+    fn the_keywords_with_schemas_are_known_and_every_reference_leads_to_a_definition() {
         let schema = shape::schema();
         let everything = names_of(&schema);
         assert_eq!(part(&schema, &everything), schema);
         let nothing = part(&schema, &json!({}));
         assert_eq!(nothing["$defs"], json!({}));
+        for name in everything.as_object().unwrap().keys() {
+            let text = part(&schema, &json!({ name: everything })).to_string();
+            for referenced in text.split("\"#/$defs/").skip(1) {
+                let definition = referenced.split('"').next().unwrap();
+                assert!(text.contains(&format!("\"{definition}\":{{")), "{definition} is left out");
+            }
+        }
     }
 
     /// A document that has each name that the schema has.

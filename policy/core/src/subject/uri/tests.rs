@@ -203,8 +203,12 @@ fn an_ipv6_address_has_one_form_with_every_scheme() {
     assert_eq!(ResourceUri::template("db://[0:0::1]/{t}").unwrap().as_str(), "db://[::1]/{t}");
     assert_eq!(ResourceUri::template("db://[a]/{t}"), Err(UriError::Address));
     // Nor what a wildcard stands for.
-    for text in ["db://[0:0:*", "db://[2001:DB8:*]/t", "db://[0:0::1]*"] {
+    for text in ["db://[0:0:*", "db://[2001:DB8:*]/t", "db://[::1]*", "db://[::A]:*/t"] {
         assert_eq!(pattern(text), Ok(text.to_ascii_lowercase()), "{text}");
+    }
+    // But what stands before one is.
+    for text in ["db://[0:0::1]*", "db://[0:0::1]:*/t", "http://[0:0::1]:*/t"] {
+        assert_eq!(pattern(text), Err(UriError::Address), "{text}");
     }
 }
 
