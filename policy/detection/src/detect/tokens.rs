@@ -1,10 +1,11 @@
 //! Splits text into words, with placeholders for identifiers, paths, addresses and numbers.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::ops::Range;
 
 use policy_core::base::compiled::Compiled;
-use regex::{Captures, Regex, bytes};
+use regex::{Regex, bytes};
 
 use super::lexicon::LEXICON;
 
@@ -77,21 +78,30 @@ fn kind_of(is: impl Fn(usize) -> bool) -> Option<TokenKind> {
     (1..).zip(KINDS).find(|(group, _)| is(*group)).map(|(_, kind)| kind)
 }
 
-/// The tokens of a part of a text.
+/// The tokens of a part of a text. INVARIANT: no token is empty, so each search begins behind the one before. The groups
+/// are written to the same place for each token, because allocating them costs more than finding them.
 fn found_in(part: &str) -> impl Iterator<Item = FoundToken> {
-    let of_ascii = |found: bytes::Captures<'_>| {
-        let kind = kind_of(|group| found.get(group).is_some())?;
-        Some(FoundToken { kind, place: found.get(0)?.range() })
-    };
-    let of_unicode = |found: Captures<'_>| {
-        let kind = kind_of(|group| found.get(group).is_some())?;
-        Some(FoundToken { kind, place: found.get(0)?.range() })
-    };
     let is_ascii = part.is_ascii();
-    let ascii = is_ascii.then(|| ASCII_TOKENS.get()).flatten();
-    let unicode = (!is_ascii).then(|| TOKENS.get()).flatten();
-    let ascii = ascii.map(|tokens| tokens.captures_iter(part.as_bytes()).filter_map(of_ascii));
-    let unicode = unicode.map(|tokens| tokens.captures_iter(part).filter_map(of_unicode));
+    let ascii = is_ascii.then(|| ASCII_TOKENS.get()).flatten().map(|tokens| {
+        let mut groups = tokens.capture_locations();
+        let mut at = 0;
+        iter::from_fn(move || {
+            let found = tokens.captures_read_at(&mut groups, part.as_bytes(), at)?;
+            at = found.end();
+            let kind = kind_of(|group| groups.get(group).is_some())?;
+            Some(FoundToken { kind, place: found.range() })
+        })
+    });
+    let unicode = (!is_ascii).then(|| TOKENS.get()).flatten().map(|tokens| {
+        let mut groups = tokens.capture_locations();
+        let mut at = 0;
+        iter::from_fn(move || {
+            let found = tokens.captures_read_at(&mut groups, part, at)?;
+            at = found.end();
+            let kind = kind_of(|group| groups.get(group).is_some())?;
+            Some(FoundToken { kind, place: found.range() })
+        })
+    });
     ascii.into_iter().flatten().chain(unicode.into_iter().flatten())
 }
 
@@ -171,7 +181,7 @@ fn named(word: &str) -> &'static str {
 /// ordinary text is one part.
 fn segments(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut from = 0;
-    std::iter::from_fn(move || {
+    iter::from_fn(move || {
         let rest = text.get(from..).filter(|rest| !rest.is_empty())?;
         let mut run = 0;
         let cut = rest.char_indices().find(|(at, c)| {
