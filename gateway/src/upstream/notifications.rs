@@ -404,6 +404,8 @@ impl Feed {
                     let question = InputRequest { key, id: Some(request.id), method, params };
                     return Ok(ServerMessage::Request(question, Box::new(replier)));
                 }
+                // Nothing is asked on the stream of a session, so a response on it is nobody's.
+                Some(Message::Response(_)) if !matches!(self.source, FeedSource::Listen(_)) => {}
                 // The subscription ended, or its connection was lost.
                 Some(Message::Response(_)) | None => self.again().await,
             }
