@@ -716,8 +716,10 @@ impl SessionForwarder {
     /// may not use the server.
     fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<BegunServer>> {
         let server = Arc::clone(self.server()?);
-        let (wanted, wants) = (self.kept.wanted(), self.wants()?);
-        let opener = server.feed_opener(wants, entry, self.on_behalf.clone()).ok()?;
+        let wanted = self.kept.wanted();
+        let opener = server.feed_opener(self.wants()?, entry, self.on_behalf.clone()).ok()?;
+        // While the server is asked, no version is in effect yet: a `resources/subscribe` waits.
+        self.kept.listened(self.server_index, Some(0));
         let (begins, begun) = oneshot::channel();
         let tasks = self.gateway.tasks.clone();
         tasks.spawn(async move {
