@@ -116,7 +116,7 @@ impl Gateway {
         if session.version >= crate::mcp::protocol::ProtocolVersion::V2025November {
             stream.prime(RETRY);
         }
-        let mut opened = Vec::new();
+        let mut agreements = Vec::new();
         for server_index in 0..arrived.route.servers.len() {
             let listener = SessionForwarder {
                 gateway: Arc::clone(&self),
@@ -128,12 +128,12 @@ impl Gateway {
                 stream: Arc::clone(&stream),
                 flow: flow.clone(),
             };
-            opened.extend(listener.start(&entry));
+            agreements.extend(listener.start(&entry));
         }
         self.forward_loads(&arrived, &entry, &kept, &stream);
-        let begun = opened.into_iter().map(|opened: oneshot::Receiver<BegunServer>| async {
-            if let Ok(BegunServer { server, opened }) = opened.await {
-                server.begun(&opened).await;
+        let begun = agreements.into_iter().map(|agreement| async {
+            if let Ok(agreed) = agreement.await {
+                AgreedServer::begin(agreed).await;
             }
         });
         // A server that has not answered by then is still asked: the client hears of it later.
@@ -674,11 +674,18 @@ struct SessionForwarder {
     flow: Option<ExchangeFlow>,
 }
 
-/// A server that tells a session's stream what happens.
-struct BegunServer {
+/// A server that has agreed to tell the stream of a session what happens.
+struct AgreedServer {
     server: Arc<Upstream>,
     /// Cancelled once no further message of the server can be missed.
-    opened: CancellationToken,
+    stream_begun: CancellationToken,
+}
+
+impl AgreedServer {
+    /// Waits until no further message of the server can be missed.
+    async fn begin(self) {
+        self.server.await_stream(&self.stream_begun).await;
+    }
 }
 
 impl SessionForwarder {
@@ -714,33 +721,42 @@ impl SessionForwarder {
     /// Subscribes to the server for as long as the stream lasts. It is asked in the background, so that a silent one delays
     /// nobody; what is returned gets the server when it has agreed, and is closed when it has failed. `None` if the caller
     /// may not use the server.
-    fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<BegunServer>> {
+    fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<AgreedServer>> {
         let server = Arc::clone(self.server()?);
         let wanted = self.kept.wanted();
         let opener = server.feed_opener(self.wants()?, entry, self.on_behalf.clone()).ok()?;
         // While the server is asked, no version is in effect yet: a `resources/subscribe` waits.
         self.kept.listened(self.server_index, Some(0));
-        let (begins, begun) = oneshot::channel();
+        let (agreed, agreement) = oneshot::channel();
         let tasks = self.gateway.tasks.clone();
         tasks.spawn(async move {
-            let mut begins = Some(begins);
-            let Some(feed) = Box::pin(self.open(opener, &mut begins)).await else { return };
+            let mut agreed = Some(agreed);
+            let Some(feed) = Box::pin(self.open(opener, &mut agreed)).await else { return };
             self.kept.listened(self.server_index, Some(wanted));
-            if let Some(begins) = begins {
-                // Nobody waits for it any longer if this fails.
-                drop(begins.send(BegunServer { server, opened: feed.opened() }));
+            let server = AgreedServer { server, stream_begun: feed.opened() };
+            let is_late = agreed.is_none_or(|agreed| agreed.send(server).is_err());
+            if is_late {
+                self.tell_missed(&feed).await;
             }
             self.run(feed, wanted).await;
         });
-        Some(begun)
+        Some(agreement)
+    }
+
+    /// Tells what may have changed before a server agreed, to a client whose stream has begun without it.
+    async fn tell_missed(&self, feed: &Feed) {
+        for told in feed.missed() {
+            Box::pin(self.tell(feed, &told)).await;
+        }
     }
 
     /// Asks the server until it answers, with pauses that grow; `None` if the stream ends before. A session that the server
-    /// keeps for the caller is asked for once, because it is lost when that fails. `begins` is dropped at the first failure.
+    /// keeps for the caller is asked for once, because it is lost when that fails. After the first failure nobody waits
+    /// for the server: `agreed` is dropped, and a `resources/subscribe` is answered at once.
     async fn open(
         &self,
         mut opener: FeedOpener,
-        begins: &mut Option<oneshot::Sender<BegunServer>>,
+        agreed: &mut Option<oneshot::Sender<AgreedServer>>,
     ) -> Option<Feed> {
         let is_own = self.on_behalf.upstream_session.is_some();
         let asked = async {
@@ -750,10 +766,13 @@ impl SessionForwarder {
                     Err(error) => crate::base::error_chain::ErrorChain(&error).to_string(),
                 };
                 let server = opener.upstream().name();
-                match begins.take() {
-                    Some(_begins) => tracing::warn!(
-                        event = "subscription.failed", %server, %error, "subscription failed"
-                    ),
+                match agreed.take() {
+                    Some(_agreed) => {
+                        self.kept.listened(self.server_index, None);
+                        tracing::warn!(
+                            event = "subscription.failed", %server, %error, "subscription failed"
+                        );
+                    }
                     None => tracing::debug!(%server, %error, "subscription failed again"),
                 }
                 if is_own {

@@ -232,7 +232,7 @@ impl Upstream {
             gateway_session.opened.get_or_init(Instant::now);
             gateway_session.upstream_session.store(Some(Arc::new(upstream_session.clone())));
             if let Some(opened) = self.attend(on_behalf, &upstream_session, &gateway_session) {
-                self.begun(&opened).await;
+                self.await_stream(&opened).await;
             }
             Ok(upstream_session)
         };
@@ -303,7 +303,7 @@ impl Upstream {
 
     /// Waits until a stream has begun, because messages sent before that are lost. Sends nothing. A server that sends the headers of
     /// a stream only with its first message delays this once; later streams of it are not waited for.
-    pub async fn begun(&self, opened: &CancellationToken) {
+    pub async fn await_stream(&self, opened: &CancellationToken) {
         if self.begins_late.load(Ordering::Relaxed) {
             return;
         }
