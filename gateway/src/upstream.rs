@@ -95,6 +95,7 @@ pub use credential::CredentialError;
 use credential::Credentials;
 use demux::ConnectionScope;
 pub use error::UpstreamError;
+pub use gateway_session::OPENING;
 use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux};
 pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};

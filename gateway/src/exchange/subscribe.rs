@@ -41,12 +41,15 @@ use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
-    Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
-    RESOURCES, ReplySender, ServerMessage, ServerReply, Upstream, UpstreamError,
+    Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OPENING,
+    OnBehalfOf, RESOURCES, ReplySender, ServerMessage, ServerReply, Upstream, UpstreamError,
 };
 
 /// How long a subscription waits for its servers to agree before it is acknowledged.
 const AGREEMENT: Duration = Duration::from_secs(2);
+/// How long the stream of a session waits for its servers to agree and to begin their streams. Longer than a server is
+/// waited for that begins its stream late, so that this is noticed and no later stream waits for it.
+const SESSION_AGREEMENT: Duration = OPENING.saturating_add(Duration::from_millis(500));
 /// Largest number of messages from all servers that wait for one subscription.
 const SUBSCRIPTION_QUEUE: usize = 64;
 /// The message for a subscription that names too many resources.
@@ -137,7 +140,7 @@ impl Gateway {
             }
         });
         // A server that has not answered by then is still asked: the client hears of it later.
-        drop(timeout(AGREEMENT, join_all(begun)).await);
+        drop(timeout(SESSION_AGREEMENT, join_all(begun)).await);
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(stream_slot);
         self.shown(entry, ExchangeEnd::answered(), None, response)
