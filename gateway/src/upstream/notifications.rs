@@ -132,13 +132,29 @@ impl Upstream {
         self.feed_opener(wants, on_record, on_behalf)?.open().await
     }
 
-    async fn open_feed(
+    /// Opens a feed. Opens a new session and repeats this once if the gateway's own was forgotten.
+    async fn open_feed(self: &Arc<Self>, opener: &FeedOpener) -> Result<Feed, UpstreamError> {
+        let on_behalf = &opener.on_behalf;
+        let upstream_session = self.reach(on_behalf).await?;
+        match self.feed_in(upstream_session.clone(), opener).await {
+            Err(UpstreamError::SessionGone) if on_behalf.upstream_session.is_none() => {
+                self.lost(on_behalf, upstream_session.as_ref());
+                let upstream_session = self.reach(on_behalf).await?;
+                self.feed_in(upstream_session, opener).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a feed in one session.
+    async fn feed_in(
         self: &Arc<Self>,
-        mut wants: NotificationFilter,
-        on_behalf: OnBehalfOf,
-        mut pacing: ReopenPacing,
+        upstream_session: Option<UpstreamSession>,
+        opener: &FeedOpener,
     ) -> Result<Feed, UpstreamError> {
-        let upstream_session = self.reach(&on_behalf).await?;
+        let mut wants = opener.wants.again();
+        let on_behalf = opener.on_behalf.clone();
+        let mut pacing = opener.pacing;
         let era = upstream_session
             .as_ref()
             .map_or(Era::Modern, |upstream_session| upstream_session.version.era());
@@ -294,7 +310,7 @@ impl FeedOpener {
     /// # Errors
     /// If the server cannot be reached.
     pub async fn open(&self) -> Result<Feed, UpstreamError> {
-        self.upstream.open_feed(self.wants.again(), self.on_behalf.clone(), self.pacing).await
+        self.upstream.open_feed(self).await
     }
 
     /// Waits before the server is asked again; the pause grows with each attempt, as it does for a feed that is lost.
@@ -407,36 +423,41 @@ impl Feed {
                 // Nothing is asked on the stream of a session, so a response on it is nobody's.
                 Some(Message::Response(_)) if !matches!(self.source, FeedSource::Listen(_)) => {}
                 // The subscription ended, or its connection was lost.
-                Some(Message::Response(_)) | None => self.again().await,
+                Some(Message::Response(_)) | None => self.again().await?,
             }
         }
     }
 
-    /// Waits for a pause that grows with each attempt, and opens a lost subscription again.
-    async fn again(&mut self) {
-        if let FeedSource::Listen(lost) = &mut self.source {
-            *lost = None;
-        }
+    /// Waits for a pause that grows with each attempt, and asks once for a lost subscription. Its failure is no error,
+    /// because it is asked for again.
+    ///
+    /// # Errors
+    /// If the server no longer knows the session. One of the gateway's own is forgotten.
+    async fn again(&mut self) -> Result<(), UpstreamError> {
+        let FeedSource::Listen(answer) = &mut self.source else { return Ok(()) };
+        *answer = None;
         self.pacing.pause().await;
-        let upstream = Arc::clone(&self.upstream);
-        match &mut self.source {
-            FeedSource::Listen(answer) => {
-                let mut wants = self.wants.again();
-                let asked = upstream.ask_to_listen(
-                    &mut wants,
-                    &self.on_behalf,
-                    self.upstream_session.as_ref(),
-                );
-                if let Ok(opened) = asked.await {
-                    *answer = Some(Box::new(opened));
-                    self.pacing.opened();
-                    // Notifications may have been missed meanwhile, so all lists count as changed.
-                    for (kind, _) in LISTS {
-                        upstream.changed(kind);
-                    }
-                }
+        let mut wants = self.wants.again();
+        let session = self.upstream_session.as_ref();
+        match self.upstream.ask_to_listen(&mut wants, &self.on_behalf, session).await {
+            Ok(opened) => {
+                *answer = Some(Box::new(opened));
+                self.pacing.opened();
+                // Notifications may have been missed meanwhile, so all lists count as changed.
+                LISTS.into_iter().for_each(|(kind, _)| self.upstream.changed(kind));
+                Ok(())
             }
-            FeedSource::Session(_) | FeedSource::Channel(_) | FeedSource::Silent => {}
+            Err(UpstreamError::SessionGone) => {
+                if self.on_behalf.upstream_session.is_none() {
+                    self.upstream.lost(&self.on_behalf, session);
+                }
+                Err(UpstreamError::SessionGone)
+            }
+            Err(error) => {
+                let error = crate::base::error_chain::ErrorChain(&error);
+                tracing::debug!(server = %self.upstream.name, %error, "subscription failed again");
+                Ok(())
+            }
         }
     }
 
