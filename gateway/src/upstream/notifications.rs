@@ -188,11 +188,8 @@ impl Upstream {
                         .await
                     {
                         Ok(answer) => FeedSource::Listen(Some(Box::new(answer))),
-                        // The server does not offer subscriptions: it says so, or answers as to a method or a path
-                        // that it does not know.
-                        Err(
-                            UpstreamError::Refused | UpstreamError::Status(400 | 404 | 405 | 501),
-                        ) => {
+                        // The server does not offer subscriptions.
+                        Err(UpstreamError::Refused) => {
                             wants.clear();
                             FeedSource::Silent
                         }
@@ -445,6 +442,15 @@ impl Feed {
                 self.pacing.opened();
                 // Notifications may have been missed meanwhile, so all lists count as changed.
                 LISTS.into_iter().for_each(|(kind, _)| self.upstream.changed(kind));
+                Ok(())
+            }
+            Err(UpstreamError::Refused) => {
+                tracing::info!(
+                    event = "subscription.not_offered", server = %self.upstream.name,
+                    "the server does not offer subscriptions any more; it is not asked again"
+                );
+                self.wants.clear();
+                self.source = FeedSource::Silent;
                 Ok(())
             }
             Err(UpstreamError::SessionGone) => {
