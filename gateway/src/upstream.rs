@@ -95,7 +95,7 @@ pub use credential::CredentialError;
 use credential::Credentials;
 use demux::ConnectionScope;
 pub use error::UpstreamError;
-pub use gateway_session::OPENING;
+pub use gateway_session::STREAM_OPENING;
 use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux};
 pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};
@@ -116,7 +116,8 @@ use single_flight::SingleFlight;
 use stdio::ProcessStarter;
 use streamable_http::{AnswerBudget, StreamableHttpClient};
 pub use subscription::{
-    ListenedItems, NotificationFilter, RESOURCES, changed, flag, listening_bytes,
+    ListenedItems, NotificationFilter, RESOURCES, SUBSCRIBABLE_LISTS, changed, flag,
+    listening_bytes,
 };
 
 /// The first JSON-RPC id used towards a server. Ids have ten digits, so two responses with the same content differ only

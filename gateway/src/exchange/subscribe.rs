@@ -41,21 +41,19 @@ use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
-    Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OPENING,
-    OnBehalfOf, RESOURCES, ReplySender, ServerMessage, ServerReply, Upstream, UpstreamError,
+    Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
+    RESOURCES, ReplySender, STREAM_OPENING, SUBSCRIBABLE_LISTS, ServerMessage, ServerReply, Upstream,
 };
 
 /// How long a subscription waits for its servers to agree before it is acknowledged.
 const AGREEMENT: Duration = Duration::from_secs(2);
 /// How long the stream of a session waits for its servers to agree and to begin their streams. Longer than a server is
 /// waited for that begins its stream late, so that this is noticed and no later stream waits for it.
-const SESSION_AGREEMENT: Duration = OPENING.saturating_add(Duration::from_millis(500));
+const SESSION_AGREEMENT: Duration = STREAM_OPENING.saturating_add(Duration::from_millis(500));
 /// Largest number of messages from all servers that wait for one subscription.
 const SUBSCRIPTION_QUEUE: usize = 64;
 /// The message for a subscription that names too many resources.
 const TOO_MANY: &str = "a listener may name 256 resources";
-/// The kinds of lists whose changes can be subscribed to.
-const LISTS: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource];
 
 /// What became of a stream that a client wants to go on with.
 enum ResumedStream {
@@ -620,7 +618,7 @@ impl SubscriptionCheck<'_> {
         let server = route.servers.get(server_index)?;
         let mut wants =
             policy.admit_server(facts, caller, server.name()).map(NotificationFilter::new);
-        for kind in LISTS {
+        for kind in SUBSCRIBABLE_LISTS {
             let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
             if flag.and_then(Value::as_bool) == Some(true) {
                 let permit = policy.admit_list(facts, caller, server.name(), kind).outcome;
@@ -706,7 +704,7 @@ impl SessionForwarder {
             Some(_) => NotificationFilter::of_session(permit),
             None => NotificationFilter::new(permit),
         };
-        for kind in LISTS {
+        for kind in SUBSCRIBABLE_LISTS {
             if let Ok(permit) = policy.admit_list(facts, caller, server, kind).outcome {
                 wants.add(permit);
             }

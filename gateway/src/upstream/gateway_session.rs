@@ -28,7 +28,7 @@ use crate::session::UpstreamSession;
 /// How long a session is kept without being used.
 const IDLE: Duration = Duration::from_secs(600);
 /// How long to wait for the stream of a session to begin.
-pub const OPENING: Duration = Duration::from_secs(2);
+pub const STREAM_OPENING: Duration = Duration::from_secs(2);
 /// The maximum number of calls that wait in one session.
 const MAX_WAITING_CALLS: usize = 256;
 /// How long the process of a session is kept without being used.
@@ -307,7 +307,7 @@ impl Upstream {
         if self.begins_late.load(Ordering::Relaxed) {
             return;
         }
-        if timeout(OPENING, opened.cancelled()).await.is_err() {
+        if timeout(STREAM_OPENING, opened.cancelled()).await.is_err() {
             self.begins_late.store(true, Ordering::Relaxed);
         }
     }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use json::{Document, Fragment, JsonBounds};
-use policy::definition::offer::ItemKind;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,20 +16,13 @@ use super::demux::{Demux, QueuedNotification};
 use super::reply::ServerReply;
 use super::request;
 use super::stream::{ReopenPacing, SILENCE, SessionStream};
-use super::subscription::{NotificationFilter, changed};
+use super::subscription::{NotificationFilter, SUBSCRIBABLE_LISTS, changed, list_changed};
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification, Object};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
-
-/// The lists whose changes a server tells of, and how.
-const LISTS: [(ItemKind, &str); 3] = [
-    (ItemKind::Tool, method::TOOLS_CHANGED),
-    (ItemKind::Prompt, method::PROMPTS_CHANGED),
-    (ItemKind::Resource, method::RESOURCES_CHANGED),
-];
 
 /// A message that a server sent on its own initiative.
 #[derive(Debug)]
@@ -281,6 +273,11 @@ impl Upstream {
         self.short(method, &params, on_behalf.speaker(upstream_session)).await.map(drop)
     }
 
+    /// Marks the lists whose changes can be subscribed to as stale, because such a change may have been missed.
+    fn missed_changes(&self) {
+        SUBSCRIBABLE_LISTS.into_iter().for_each(|kind| self.changed(kind));
+    }
+
     /// Marks cached lists as stale after a list-changed notification, for any recipient.
     pub fn heard(&self, told: &Notification) {
         if let Some(kind) = changed(&told.method) {
@@ -341,8 +338,10 @@ impl Feed {
     #[must_use]
     pub fn missed(&self) -> Vec<Notification> {
         let items = self.wants.items();
-        let lists = LISTS.into_iter().filter(|(kind, _)| self.wants.wants(*kind));
-        let lists = lists.map(|(_, method)| Notification { method: method.into(), params: None });
+        let lists = SUBSCRIBABLE_LISTS.into_iter().filter(|kind| self.wants.wants(*kind));
+        let lists = lists
+            .filter_map(list_changed)
+            .map(|method| Notification { method: method.into(), params: None });
         let resources = items.resources().iter().filter_map(|uri| updated(uri));
         let missed: Vec<_> = lists.chain(resources).collect();
         missed.iter().for_each(|told| self.upstream.heard(told));
@@ -440,11 +439,11 @@ impl Feed {
             Ok(opened) => {
                 *answer = Some(Box::new(opened));
                 self.pacing.opened();
-                // Notifications may have been missed meanwhile, so all lists count as changed.
-                LISTS.into_iter().for_each(|(kind, _)| self.upstream.changed(kind));
+                self.upstream.missed_changes();
                 Ok(())
             }
             Err(UpstreamError::Refused) => {
+                self.upstream.missed_changes();
                 tracing::info!(
                     event = "subscription.not_offered", server = %self.upstream.name,
                     "the server does not offer subscriptions any more; it is not asked again"
