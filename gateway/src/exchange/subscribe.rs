@@ -419,7 +419,9 @@ impl Gateway {
             () = to.closed() => return,
             opened = Box::pin(opening.opened()) => opened,
         };
-        let OpenedFeed { mut feed, is_late } = opened;
+        let Some(OpenedFeed { mut feed, is_late }) = opened else {
+            return drop(to.send(None).await);
+        };
         for told in is_late.then(|| feed.missed()).into_iter().flatten() {
             if to.send(FromServer::of(&feed, Arc::new(told))).await.is_err() {
                 return;
@@ -540,39 +542,20 @@ struct OpeningFeed {
 /// A feed that was opened.
 struct OpenedFeed {
     feed: Feed,
-    /// Whether the subscription was acknowledged before.
+    /// Whether the subscription was acknowledged before, or the server had failed before: what has changed since the client
+    /// began to listen may have been missed.
     is_late: bool,
 }
 
 impl OpeningFeed {
-    /// Asks the server until it answers, with pauses that grow.
-    async fn opened(mut self) -> OpenedFeed {
-        loop {
-            match self.opener.open().await {
-                Ok(feed) => {
-                    let items = feed.wants().items();
-                    let is_told = |agreed: oneshot::Sender<_>| agreed.send(items.clone()).is_ok();
-                    let is_late = !self.agreed.take().is_some_and(is_told);
-                    return OpenedFeed { feed, is_late };
-                }
-                Err(error) => self.failed(&error),
-            }
-            self.opener.pause().await;
-        }
-    }
-
-    /// Notes that the server has failed: the acknowledgement does not wait for it any longer. Only the first time is
-    /// logged as a warning, because a server may be away for long.
-    fn failed(&mut self, error: &UpstreamError) {
-        let server = self.opener.upstream().name();
-        let error = crate::base::error_chain::ErrorChain(error);
-        match self.agreed.take() {
-            Some(_unanswered) => tracing::warn!(
-                event = "subscription.failed", %server, %error,
-                "subscription failed; the server is asked again"
-            ),
-            None => tracing::debug!(%server, %error, "subscription failed again"),
-        }
+    /// Asks the server until it agrees, with pauses that grow; `None` if it is lost. The acknowledgement does not wait for
+    /// a server that has failed.
+    async fn opened(self) -> Option<OpenedFeed> {
+        let Self { mut opener, mut agreed } = self;
+        let feed = opener.open_repeatedly(|| drop(agreed.take())).await?;
+        let items = feed.wants().items().clone();
+        let is_late = agreed.is_none_or(|agreed| agreed.send(items).is_err());
+        Some(OpenedFeed { feed, is_late })
     }
 }
 
@@ -751,36 +734,16 @@ impl SessionForwarder {
         }
     }
 
-    /// Asks the server until it answers, with pauses that grow; `None` if the stream ends before. A session that the server
-    /// keeps for the caller is asked for once, because it is lost when that fails. After the first failure nobody waits
-    /// for the server: `agreed` is dropped, and a `resources/subscribe` is answered at once.
+    /// Asks the server until it agrees, with pauses that grow; `None` if it is lost or the stream ends before. After the
+    /// first failure nobody waits for the server: `agreed` is dropped, and a `resources/subscribe` is answered at once.
     async fn open(
         &self,
         mut opener: FeedOpener,
         agreed: &mut Option<oneshot::Sender<AgreedServer>>,
     ) -> Option<Feed> {
-        let is_own = self.on_behalf.upstream_session.is_some();
-        let asked = async {
-            loop {
-                let error = match opener.open().await {
-                    Ok(feed) => return Some(feed),
-                    Err(error) => crate::base::error_chain::ErrorChain(&error).to_string(),
-                };
-                let server = opener.upstream().name();
-                match agreed.take() {
-                    Some(_agreed) => {
-                        self.kept.listened(self.server_index, None);
-                        tracing::warn!(
-                            event = "subscription.failed", %server, %error, "subscription failed"
-                        );
-                    }
-                    None => tracing::debug!(%server, %error, "subscription failed again"),
-                }
-                if is_own {
-                    return None;
-                }
-                opener.pause().await;
-            }
+        let given_up = || {
+            drop(agreed.take());
+            self.kept.listened(self.server_index, None);
         };
         tokio::select! {
             biased;
@@ -790,7 +753,7 @@ impl SessionForwarder {
                 None
             }
             () = deserted(&self.stream, self.gateway.limits.replay_ttl) => None,
-            feed = asked => feed,
+            feed = opener.open_repeatedly(given_up) => feed,
         }
     }
 

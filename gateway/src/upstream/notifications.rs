@@ -33,7 +33,8 @@ pub enum ServerMessage {
     Request(InputRequest, Box<ReplySender>),
 }
 
-/// What one listener may receive of one server, and is on record: the server can be asked for it as often as that takes.
+/// What one listener may receive of one server, and is on record: the server can be asked for it any number of times,
+/// since it may be away. Only [`Upstream::feed_opener`] makes one, for whose proofs it stands.
 #[derive(Debug)]
 pub struct FeedOpener {
     upstream: Arc<Upstream>,
@@ -107,8 +108,8 @@ impl Upstream {
         if *wants.server() != self.name {
             return Err(MISDIRECTED);
         }
-        let (upstream, pacing) = (Arc::clone(self), ReopenPacing::default());
-        Ok(FeedOpener { upstream, on_behalf, wants, pacing })
+        let upstream = Arc::clone(self);
+        Ok(FeedOpener { upstream, on_behalf, wants, pacing: ReopenPacing::default() })
     }
 
     /// Listens to the server for `on_behalf`, until the feed is dropped. Takes what [`Self::feed_opener`] takes.
@@ -121,7 +122,8 @@ impl Upstream {
         on_record: &ReadEntry,
         on_behalf: OnBehalfOf,
     ) -> Result<Feed, UpstreamError> {
-        self.feed_opener(wants, on_record, on_behalf)?.open().await
+        let opener = self.feed_opener(wants, on_record, on_behalf)?;
+        self.open_feed(&opener).await
     }
 
     /// Opens a feed. Opens a new session and repeats this once if the gateway's own was forgotten.
@@ -299,17 +301,34 @@ impl FeedOpener {
         &self.wants
     }
 
-    /// Asks the server once. Dropping the future ends the request.
+    /// Asks the server until it agrees, with pauses that grow as for a feed that is lost. `first_failure` is called when it
+    /// fails for the first time, which is logged as a warning; later failures are not, because a server may be away for
+    /// long. `None` if it fails in a session that the server keeps for the caller: that one is asked once, because it is
+    /// lost then. Dropping the future ends the request.
     ///
-    /// # Errors
-    /// If the server cannot be reached.
-    pub async fn open(&self) -> Result<Feed, UpstreamError> {
-        self.upstream.open_feed(self).await
-    }
-
-    /// Waits before the server is asked again; the pause grows with each attempt, as it does for a feed that is lost.
-    pub async fn pause(&mut self) {
-        self.pacing.pause().await;
+    /// The proof is the opener itself, which only [`Upstream::feed_opener`] makes.
+    pub async fn open_repeatedly(&mut self, first_failure: impl FnOnce()) -> Option<Feed> {
+        let mut first_failure = Some(first_failure);
+        loop {
+            let error = match self.upstream.open_feed(self).await {
+                Ok(feed) => return Some(feed),
+                Err(error) => crate::base::error_chain::ErrorChain(&error).to_string(),
+            };
+            let server = &self.upstream.name;
+            match first_failure.take() {
+                Some(first_failure) => {
+                    tracing::warn!(
+                        event = "subscription.failed", %server, %error, "subscription failed"
+                    );
+                    first_failure();
+                }
+                None => tracing::debug!(%server, %error, "subscription failed again"),
+            }
+            if self.on_behalf.upstream_session.is_some() {
+                return None;
+            }
+            self.pacing.pause().await;
+        }
     }
 }
 
