@@ -103,6 +103,7 @@ use health::ServerHealth;
 use http_sse::{HttpSseClient, RequestAuth};
 pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
 pub use notifications::{Feed, FeedOpener, ServerMessage};
+use notifications::{WatchKey, WeakWatchers};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;
 pub use request::{CallOptions, call_text};
@@ -190,8 +191,8 @@ pub struct Upstream {
     gateway_sessions: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
     /// The demultiplexers of sessions that belong to clients, while they are in use.
     demuxes: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
-    /// The number of listeners for a resource, by session.
-    watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
+    /// The feeds that have a resource watched at a legacy server.
+    watched: BoundedMap<WatchKey, WeakWatchers>,
 }
 
 /// How a session with a server came to its end.

@@ -529,6 +529,7 @@ impl Upstream {
             // Entries of callers that are gone must not fill the cache; the remaining callers cost one more request.
             self.known_by.retain(|_, known| known.known.since.elapsed() < INFO_TTL);
             self.demuxes.retain(|_, known| known.0.strong_count() > 0);
+            self.watched.retain(|_, known| known.is_used());
             // The lists of a session are large, and most clients disappear without closing their session.
             self.catalogs.retain(|_, cached| !cached.is_spent(self.limits.catalog_age, IDLE));
             self.same.retain(|_, listing| listing.strong_count() > 0);

@@ -4,11 +4,11 @@
 //! A legacy server sends them on the GET stream of a session, a modern one in answer to `subscriptions/listen`, a
 //! program on its output at any time. A [`Feed`] hides the difference from the exchange.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use json::{Document, Fragment, JsonBounds};
-use tokio::sync::broadcast;
-use tokio::time::Instant;
+use tokio::sync::{Mutex, broadcast};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, IncomingMessages, InputRequest};
@@ -53,11 +53,52 @@ pub struct Feed {
     source: FeedSource,
     /// Distributes progress to the calls of the session.
     demux: Option<Arc<Demux>>,
-    /// The resources that are counted in `watched` for this feed. With `generation`, the channel they belong to.
-    counted: Vec<Box<str>>,
+    /// The resources that the server was asked to watch for this feed. With `generation`, the channel they belong to.
+    watched: Vec<WatchedResource>,
     generation: u64,
     /// The pauses before a lost stream is opened again.
     pacing: ReopenPacing,
+}
+
+/// The key of a resource that a legacy server watches: its session, the generation of its channel, and the URI.
+pub(super) type WatchKey = (Option<UpstreamSession>, u64, Box<str>);
+
+/// How many feeds have a resource of a session watched. Locked while the server is asked, so that one of them asks and the
+/// others rely on an answer.
+#[derive(Debug, Default)]
+pub(super) struct ResourceWatchers(Mutex<usize>);
+
+/// The watchers of a resource, for as long as a feed has it watched or ends that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WeakWatchers(Weak<ResourceWatchers>);
+
+impl WeakWatchers {
+    /// Whether a feed uses it.
+    pub(super) fn is_used(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+impl PartialEq for WeakWatchers {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+/// A resource that a feed has watched at a legacy server.
+#[derive(Debug)]
+struct WatchedResource {
+    uri: Box<str>,
+    watchers: Arc<ResourceWatchers>,
+    state: WatchState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchState {
+    /// The server was asked, and has not answered. It is not counted.
+    Asked,
+    /// The server has agreed. It is counted.
+    Agreed,
 }
 
 #[derive(Debug)]
@@ -201,16 +242,15 @@ impl Upstream {
         });
         let demux = own.and_then(|upstream_session| self.demux(&on_behalf, upstream_session));
         demux.iter().for_each(|demux| demux.attended());
-        let (upstream, counted) = (Arc::clone(self), Vec::new());
         pacing.opened();
         let mut feed = Feed {
-            upstream,
+            upstream: Arc::clone(self),
             on_behalf,
             upstream_session,
             wants,
             source,
             demux,
-            counted,
+            watched: Vec::new(),
             generation,
             pacing,
         };
@@ -487,42 +527,87 @@ impl Feed {
 
     /// Subscribes to a resource at a legacy server, unless another feed of the session has done so.
     async fn watch(&mut self, uri: &str) -> Result<(), UpstreamError> {
+        let watchers = self.watchers(uri);
+        let patience = self.upstream.limits.response_timeout;
+        let Ok(mut feeds) = timeout(patience, watchers.0.lock()).await else {
+            return Err(UpstreamError::Timeout(patience));
+        };
+        let state = if *feeds == 0 { WatchState::Asked } else { WatchState::Agreed };
+        let watched =
+            WatchedResource { uri: uri.into(), watchers: Arc::clone(&watchers), state };
+        if state == WatchState::Asked {
+            // Before the question, because the server may act on it also if nobody waits for its answer.
+            self.watched.push(watched);
+            self.upstream
+                .subscription(
+                    method::SUBSCRIBE,
+                    uri,
+                    &self.on_behalf,
+                    self.upstream_session.as_ref(),
+                )
+                .await?;
+            if let Some(watched) = self.watched.last_mut() {
+                watched.state = WatchState::Agreed;
+            }
+        } else {
+            self.watched.push(watched);
+        }
+        *feeds += 1;
+        Ok(())
+    }
+
+    /// The watchers of a resource in the session of this feed.
+    fn watchers(&self, uri: &str) -> Arc<ResourceWatchers> {
+        let new = Arc::new(ResourceWatchers::default());
         let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
-        self.counted.push(uri.into());
-        if self.upstream.watched.update(key, |count| count + 1) > 1 {
+        let known = self.upstream.watched.update(key, |known| {
+            if known.is_used() { known } else { WeakWatchers(Arc::downgrade(&new)) }
+        });
+        known.0.upgrade().unwrap_or(new)
+    }
+}
+
+impl Upstream {
+    /// Ends the subscription of a feed to a resource, at the server if no other feed has it watched.
+    async fn unwatch(
+        &self,
+        watched: WatchedResource,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
+    ) -> Result<(), UpstreamError> {
+        let mut feeds = watched.watchers.0.lock().await;
+        match watched.state {
+            WatchState::Agreed => *feeds = feeds.saturating_sub(1),
+            WatchState::Asked => {}
+        }
+        if *feeds > 0 {
             return Ok(());
         }
-        self.upstream
-            .subscription(method::SUBSCRIBE, uri, &self.on_behalf, self.upstream_session.as_ref())
-            .await
+        self.subscription(method::UNSUBSCRIBE, &watched.uri, on_behalf, upstream_session).await
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let legacy = self
-            .upstream_session
-            .as_ref()
-            .is_some_and(|upstream_session| upstream_session.version.era() == Era::Legacy);
-        if !legacy || self.counted.is_empty() {
+        let watched = std::mem::take(&mut self.watched);
+        if watched.is_empty() {
             return;
         }
-        let last = |uri: &str| {
-            let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
-            self.upstream.watched.update(key, |count| count.saturating_sub(1)) == 0
-        };
-        let over: Vec<_> = self.counted.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
         let upstream = Arc::clone(&self.upstream);
-        let (on_behalf, upstream_session) = (self.on_behalf.clone(), self.upstream_session.clone());
+        let on_behalf = self.on_behalf.clone();
+        let upstream_session = self.upstream_session.clone();
+        let generation = self.generation;
         self.upstream.tasks.spawn(async move {
-            for uri in over {
-                let ended = upstream
-                    .subscription(method::UNSUBSCRIBE, &uri, &on_behalf, upstream_session.as_ref())
-                    .await;
+            for watched in watched {
+                let key = (upstream_session.clone(), generation, watched.uri.clone());
+                let ended = upstream.unwatch(watched, &on_behalf, upstream_session.as_ref()).await;
                 if let Err(error) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(%error, "a subscription could not be ended");
                 }
+                upstream.watched.update(key, |known| {
+                    if known.is_used() { known } else { WeakWatchers::default() }
+                });
             }
         });
     }
