@@ -20,7 +20,7 @@ use super::subscription::{NotificationFilter, SUBSCRIBABLE_LISTS, changed, list_
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
-use crate::mcp::wire::{Message, Notification, Object};
+use crate::mcp::wire::{Message, Notification, Object, ResponseOutcome};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
 
@@ -256,7 +256,10 @@ impl Upstream {
         };
         if era == Era::Legacy {
             for uri in feed.wants.items().resources().to_vec() {
-                feed.watch(&uri).await?;
+                match feed.watch(&uri).await {
+                    Err(UpstreamError::Refused) => feed.refused(&uri),
+                    watched => watched?,
+                }
             }
         }
         Ok(feed)
@@ -304,6 +307,9 @@ impl Upstream {
     }
 
     /// Begins or ends the subscription to a resource at a legacy server, for a feed whose filter has its permit.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Refused`] if the server does not do that for this resource.
     async fn subscription(
         &self,
         method: &'static str,
@@ -312,7 +318,13 @@ impl Upstream {
         upstream_session: Option<&UpstreamSession>,
     ) -> Result<(), UpstreamError> {
         let params = [("uri".into(), request::text(uri)?)];
-        self.short(method, &params, on_behalf.speaker(upstream_session)).await.map(drop)
+        match self.short(method, &params, on_behalf.speaker(upstream_session)).await {
+            Ok(ResponseOutcome::Result(_)) => Ok(()),
+            Ok(ResponseOutcome::Error(_)) | Err(UpstreamError::Status(400 | 405 | 501)) => {
+                Err(UpstreamError::Refused)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Marks the lists whose changes can be subscribed to as stale, because such a change may have been missed.
@@ -554,6 +566,13 @@ impl Feed {
         }
         *feeds += 1;
         Ok(())
+    }
+
+    /// Leaves out a resource that the server does not let anybody subscribe to.
+    fn refused(&mut self, uri: &str) {
+        tracing::debug!(server = %self.upstream.name, "the server refuses to watch a resource");
+        self.wants.remove(uri);
+        self.watched.retain(|watched| *watched.uri != *uri);
     }
 
     /// The watchers of a resource in the session of this feed.

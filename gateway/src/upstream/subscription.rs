@@ -184,6 +184,11 @@ impl NotificationFilter {
         self.items = ListenedItems::default();
     }
 
+    /// Removes a resource that the server refuses to watch.
+    pub(super) fn remove(&mut self, uri: &str) {
+        self.items.resources.retain(|wanted| **wanted != *uri);
+    }
+
     /// Whether there is nothing to listen for.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
