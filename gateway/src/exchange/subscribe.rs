@@ -42,7 +42,8 @@ use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
     Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
-    RESOURCES, ReplySender, STREAM_OPENING, SUBSCRIBABLE_LISTS, ServerMessage, ServerReply, Upstream,
+    RESOURCES, ReplySender, STREAM_OPENING, SUBSCRIBABLE_LISTS, ServerMessage, ServerReply,
+    Upstream,
 };
 
 /// How long a subscription waits for its servers to agree before it is acknowledged.

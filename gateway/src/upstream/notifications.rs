@@ -545,8 +545,7 @@ impl Feed {
             return Err(UpstreamError::Timeout(patience));
         };
         let state = if *feeds == 0 { WatchState::Asked } else { WatchState::Agreed };
-        let watched =
-            WatchedResource { uri: uri.into(), watchers: Arc::clone(&watchers), state };
+        let watched = WatchedResource { uri: uri.into(), watchers: Arc::clone(&watchers), state };
         if state == WatchState::Asked {
             // Before the question, because the server may act on it also if nobody waits for its answer.
             self.watched.push(watched);
@@ -573,13 +572,17 @@ impl Feed {
         tracing::debug!(server = %self.upstream.name, "the server refuses to watch a resource");
         self.wants.remove(uri);
         self.watched.retain(|watched| *watched.uri != *uri);
+        self.upstream.forget_unwatched(self.watch_key(uri));
+    }
+
+    fn watch_key(&self, uri: &str) -> WatchKey {
+        (self.upstream_session.clone(), self.generation, uri.into())
     }
 
     /// The watchers of a resource in the session of this feed.
     fn watchers(&self, uri: &str) -> Arc<ResourceWatchers> {
         let new = Arc::new(ResourceWatchers::default());
-        let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
-        let known = self.upstream.watched.update(key, |known| {
+        let known = self.upstream.watched.update(self.watch_key(uri), |known| {
             if known.is_used() { known } else { WeakWatchers(Arc::downgrade(&new)) }
         });
         known.0.upgrade().unwrap_or(new)
@@ -604,6 +607,12 @@ impl Upstream {
         }
         self.subscription(method::UNSUBSCRIBE, &watched.uri, on_behalf, upstream_session).await
     }
+
+    /// Removes the entry of a resource that no feed has watched any more.
+    fn forget_unwatched(&self, key: WatchKey) {
+        self.watched
+            .update(key, |known| if known.is_used() { known } else { WeakWatchers::default() });
+    }
 }
 
 impl Drop for Feed {
@@ -624,9 +633,7 @@ impl Drop for Feed {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(%error, "a subscription could not be ended");
                 }
-                upstream.watched.update(key, |known| {
-                    if known.is_used() { known } else { WeakWatchers::default() }
-                });
+                upstream.forget_unwatched(key);
             }
         });
     }
