@@ -313,7 +313,8 @@ impl Gateway {
             let wanted = opener.wants().items().clone();
             asked.push(AskedServer { upstream, wanted, agreed: answer });
             let opening = OpeningFeed { opener, agreed: Some(agreed) };
-            let (caller, route) = (Arc::clone(&about.caller), Arc::clone(&about.route));
+            let caller = Arc::clone(&about.caller);
+            let route = Arc::clone(&about.route);
             self.tasks.spawn(Arc::clone(&self).forward(caller, route, opening, sender.clone()));
         }
         // The tasks end when `told` is dropped.
@@ -487,8 +488,12 @@ struct OpenSubscription {
 
 impl OpenSubscription {
     fn of(arrived: &DecodedRequest, id: &Id, loads: Option<LoadListener>) -> Self {
-        let (route, caller) = (Arc::clone(&arrived.route), Arc::clone(&arrived.caller.principal));
-        Self { route, caller, id: id.clone(), loads }
+        Self {
+            route: Arc::clone(&arrived.route),
+            caller: Arc::clone(&arrived.caller.principal),
+            id: id.clone(),
+            loads,
+        }
     }
 }
 

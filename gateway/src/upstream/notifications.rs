@@ -193,46 +193,8 @@ impl Upstream {
         let era = upstream_session
             .as_ref()
             .map_or(Era::Modern, |upstream_session| upstream_session.version.era());
-        let source = match (&self.transport, era) {
-            (Transport::Http(_), Era::Legacy) => {
-                match (&upstream_session, self.overheard(&on_behalf)) {
-                    (_, Some(overheard)) if on_behalf.upstream_session.is_none() => {
-                        FeedSource::Channel(overheard)
-                    }
-                    (Some(upstream_session), _) => {
-                        match SessionStream::new(self, &on_behalf, upstream_session) {
-                            Some(stream) => FeedSource::Session(Box::new(stream)),
-                            None => FeedSource::Silent,
-                        }
-                    }
-                    (None, _) => FeedSource::Silent,
-                }
-            }
-            (Transport::Channel(pool), Era::Legacy) => {
-                let session = upstream_session
-                    .as_ref()
-                    .and_then(|upstream_session| upstream_session.id.as_deref());
-                FeedSource::Channel(pool.channel(session).await?.demux.listen())
-            }
-            (_, Era::Modern) => {
-                if wants.items().is_empty() {
-                    FeedSource::Silent
-                } else {
-                    match self
-                        .ask_to_listen(&mut wants, &on_behalf, upstream_session.as_ref())
-                        .await
-                    {
-                        Ok(answer) => FeedSource::Listen(Some(Box::new(answer))),
-                        // The server does not offer subscriptions.
-                        Err(UpstreamError::Refused) => {
-                            wants.clear();
-                            FeedSource::Silent
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        };
+        let session = upstream_session.as_ref();
+        let source = self.feed_source(&mut wants, &on_behalf, session).await?;
         let generation = match &self.transport {
             Transport::Http(_) => 0,
             Transport::Channel(_) => self.known(&on_behalf).await?.generation,
@@ -263,6 +225,45 @@ impl Upstream {
             }
         }
         Ok(feed)
+    }
+
+    /// Where the messages of a feed come from in one session. Limits `wants` to what a modern server agrees to.
+    async fn feed_source(
+        self: &Arc<Self>,
+        wants: &mut NotificationFilter,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
+    ) -> Result<FeedSource, UpstreamError> {
+        let era = upstream_session.map_or(Era::Modern, |session| session.version.era());
+        match (&self.transport, era) {
+            (Transport::Http(_), Era::Legacy) => {
+                if on_behalf.upstream_session.is_none()
+                    && let Some(overheard) = self.overheard(on_behalf)
+                {
+                    return Ok(FeedSource::Channel(overheard));
+                }
+                let stream = upstream_session
+                    .and_then(|session| SessionStream::new(self, on_behalf, session));
+                Ok(stream
+                    .map_or(FeedSource::Silent, |stream| FeedSource::Session(Box::new(stream))))
+            }
+            (Transport::Channel(pool), Era::Legacy) => {
+                let session = upstream_session.and_then(|session| session.id.as_deref());
+                Ok(FeedSource::Channel(pool.channel(session).await?.demux.listen()))
+            }
+            (_, Era::Modern) if wants.items().is_empty() => Ok(FeedSource::Silent),
+            (_, Era::Modern) => {
+                match self.ask_to_listen(wants, on_behalf, upstream_session).await {
+                    Ok(answer) => Ok(FeedSource::Listen(Some(Box::new(answer)))),
+                    // The server does not offer subscriptions.
+                    Err(UpstreamError::Refused) => {
+                        wants.clear();
+                        Ok(FeedSource::Silent)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
     }
 
     /// Sends `subscriptions/listen` and limits `wants` to what the server acknowledges: SPEC 2026-07-28
