@@ -95,6 +95,7 @@ pub use credential::CredentialError;
 use credential::Credentials;
 use demux::ConnectionScope;
 pub use error::UpstreamError;
+pub use gateway_session::STREAM_OPENING;
 use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux};
 pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};
@@ -102,6 +103,7 @@ use health::ServerHealth;
 use http_sse::{HttpSseClient, RequestAuth};
 pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
 pub use notifications::{Feed, FeedOpener, ServerMessage};
+use notifications::{WatchKey, WeakWatchers};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
 pub use reply::ServerReply;
 pub use request::{CallOptions, call_text};
@@ -115,7 +117,8 @@ use single_flight::SingleFlight;
 use stdio::ProcessStarter;
 use streamable_http::{AnswerBudget, StreamableHttpClient};
 pub use subscription::{
-    ListenedItems, NotificationFilter, RESOURCES, changed, flag, listening_bytes,
+    ListenedItems, NotificationFilter, RESOURCES, SUBSCRIBABLE_LISTS, changed, flag,
+    listening_bytes,
 };
 
 /// The first JSON-RPC id used towards a server. Ids have ten digits, so two responses with the same content differ only
@@ -188,8 +191,8 @@ pub struct Upstream {
     gateway_sessions: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
     /// The demultiplexers of sessions that belong to clients, while they are in use.
     demuxes: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
-    /// The number of listeners for a resource, by session.
-    watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
+    /// The feeds that have a resource watched at a legacy server.
+    watched: BoundedMap<WatchKey, WeakWatchers>,
 }
 
 /// How a session with a server came to its end.

@@ -157,9 +157,68 @@ fn the_stream_of_a_session_begins_while_a_server_is_silent() {
     let gateway = both(&silent, &other).start();
     let ana = gateway.client(Era::Legacy, ANA);
     let mut stream = Listening { stream: ana.stream(None), seen: String::new() };
-    stream.until(CHANGED);
+    stream.until("early");
     go.send(()).unwrap();
-    stream.until(CHANGED);
+    let told = stream.until("late");
+    // Once for what may have changed before the server agreed, and once for what it says.
+    assert_eq!(told.matches(CHANGED).count(), 2, "{told}");
+}
+
+/// A legacy server that keeps a session for each client, and answers its GET stream as `streamed` does.
+fn legacy(streamed: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static) -> Server {
+    Server::start(move |call, stream| {
+        let bytes = match call.method() {
+            "" if call.head.starts_with("GET") => return streamed(stream),
+            "tools/list" => call.result(&json!({ "tools": [tool("work")] })),
+            _ => greeting(call, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn a_stray_response_on_the_stream_of_a_session_delays_no_message() {
+    let server = legacy(|stream| {
+        let stray = json!({ "jsonrpc": "2.0", "id": 7, "result": {} });
+        stream.write_all(HEAD.as_bytes()).is_ok()
+            && (0..8).all(|_| event(stream, &stray))
+            && tell(stream, "after")
+            && until_closed(stream)
+    });
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut stream = Listening { stream: ana.stream(None), seen: String::new() };
+    stream.until("after");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the wait is of real time")]
+fn a_server_that_begins_its_streams_late_delays_only_the_first_of_them() {
+    let gateway = Config::of(&legacy(until_closed).url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut first = Listening { stream: ana.stream(None), seen: String::new() };
+    first.until("200 OK");
+    let begun = Instant::now();
+    let mut second = Listening { stream: ana.stream(None), seen: String::new() };
+    second.until("200 OK");
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_server_that_offers_no_subscriptions_any_more_is_not_asked_for_ever() {
+    let asked = AtomicUsize::new(0);
+    let server = server(move |call, stream| {
+        if asked.fetch_add(1, Ordering::SeqCst) == 0 {
+            return agree(call, stream) && stream.write_all(b"0\r\n\r\n").is_ok();
+        }
+        let refusal = answer("405 Method Not Allowed", "text/plain", "no");
+        stream.write_all(&refusal).is_ok()
+    });
+    let gateway = Config::of(&server.url()).start();
+    let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+    stream.until(ACKNOWLEDGED);
+    gateway.says("subscription.not_offered");
+    assert_eq!(server.count("subscriptions/listen"), 2);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use e2e::client::until;
 use e2e::gateway::{ANA, Config, Gateway};
-use e2e::server::{Call, Server, answer, with_header};
+use e2e::server::{Call, Server, answer, ok, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -62,6 +63,15 @@ fn watched(
     era: Era,
     told: impl Fn(&mut TcpStream, &Value) -> bool + Send + Sync + 'static,
 ) -> Server {
+    watched_when(era, || {}, told)
+}
+
+/// The same, once `ready` returns.
+fn watched_when(
+    era: Era,
+    ready: impl Fn() + Send + Sync + 'static,
+    told: impl Fn(&mut TcpStream, &Value) -> bool + Send + Sync + 'static,
+) -> Server {
     let capabilities = json!({ "resources": { "subscribe": true } });
     let resources = json!([{ "uri": OPEN, "name": "open" }, { "uri": CLOSED, "name": "closed" }]);
     Server::start(move |call: &Call, stream| {
@@ -84,6 +94,7 @@ fn watched(
                 "resultType": "complete", "resources": resources, "ttlMs": 0, "cacheScope": "private",
             })),
             ("subscriptions/listen", Era::Modern) => {
+                ready();
                 let id = &call.body["id"];
                 let agreed = json!({
                     "notifications": call.body["params"]["notifications"],
@@ -218,6 +229,139 @@ fn who_watches_a_resource_of_a_server_that_forgot_its_session_is_told_so() {
         // The end of the stream, after which the client listens again.
         until(&mut stream, "0\r\n\r\n");
     }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the wait is of real time")]
+fn a_legacy_client_that_subscribes_waits_for_a_server_that_has_not_agreed_yet() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let ready = move || assert!(wait.lock().unwrap().recv().is_err());
+    let server = watched_when(Era::Modern, ready, |stream, _| stream.read(&mut [0]).is_err());
+    let gateway = Config::of(&server.url()).policy(RULES).limits("connectTimeout: 1s").start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let _stream = ana.stream(None);
+    eventually("the question", || (server.count("subscriptions/listen") == 1).then_some(()));
+    let begun = Instant::now();
+    let agreed = ana.ask("resources/subscribe", json!({ "uri": OPEN }));
+    assert!(agreed.json()["result"].is_object(), "{agreed:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    drop(go);
+}
+
+const OTHER: &str = "file:///other";
+const BOTH: &str = "rules:\n- {id: some, effect: allow, principals: ['group:dev'], servers: ['*'], \
+                    resources: ['file:///open', 'file:///other']}";
+
+/// A legacy server that says nothing on its streams, and answers `resources/subscribe` as `asked` does.
+fn asked_to_watch(asked: impl Fn(&Call) -> Vec<u8> + Send + Sync + 'static) -> Server {
+    let sessions = AtomicUsize::new(0);
+    Server::start(move |call: &Call, stream| {
+        let bytes = match call.method() {
+            "server/discover" => answer("400 Bad Request", "text/plain", "no"),
+            "initialize" => {
+                let session = sessions.fetch_add(1, Ordering::SeqCst);
+                let capabilities = json!({ "resources": { "subscribe": true } });
+                let result = json!({
+                    "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": { "name": "fake", "version": "1" },
+                });
+                with_header(&call.result(&result), &format!("mcp-session-id: s{session}\r\n"))
+            }
+            "" if call.head.starts_with("GET") => {
+                let is_open = stream.write_all(HEAD.as_bytes()).is_ok();
+                // Until the gateway closes it.
+                drop(stream.read(&mut [0]));
+                return is_open;
+            }
+            "resources/list" => {
+                let resources = [OPEN, OTHER].map(|uri| json!({ "uri": uri, "name": uri }));
+                call.result(&json!({ "resources": resources }))
+            }
+            "resources/subscribe" => asked(call),
+            _ if call.body["id"].is_null() => {
+                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+            }
+            _ => call.result(&json!({})),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+/// Asks for news of `uris`; of the answer nothing was read.
+fn listen(gateway: &Gateway, uris: &[&str]) -> TcpStream {
+    let ana = gateway.client(Era::Modern, ANA);
+    let wanted = json!({ "notifications": { "resourceSubscriptions": uris } });
+    let body = ana.message(&json!("listen"), "subscriptions/listen", wanted);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+    stream
+}
+
+#[test]
+fn a_resource_that_a_legacy_server_does_not_let_watch_is_left_out_of_what_is_acknowledged() {
+    let statuses = ["200 OK", "400 Bad Request", "405 Method Not Allowed", "501 Not Implemented"];
+    for status in statuses {
+        let server = asked_to_watch(move |call| {
+            let error = json!({ "code": -32602, "message": "no" });
+            let error = json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error });
+            match status {
+                _ if call.body["params"]["uri"] == OPEN => call.result(&json!({})),
+                "200 OK" => ok(&error.to_string()),
+                status => answer(status, "text/plain", "no"),
+            }
+        });
+        let gateway = Config::of(&server.url()).policy(BOTH).start();
+        let agreed = until(&mut listen(&gateway, &[OTHER, OPEN]), "\n\n");
+        assert!(agreed.contains(OPEN) && !agreed.contains(OTHER), "{status}: {agreed}");
+        assert_eq!(server.count("resources/subscribe"), 2, "{status}");
+    }
+}
+
+#[test]
+fn a_session_that_a_server_forgot_before_a_client_watches_a_resource_is_opened_anew() {
+    let session = |call: &Call| {
+        let mut lines = call.head.lines();
+        lines.find(|line| line.starts_with("mcp-session-id")).unwrap_or_default().to_owned()
+    };
+    let forgotten = OnceLock::new();
+    let server = asked_to_watch(move |call| {
+        if session(call) == *forgotten.get_or_init(|| session(call)) {
+            answer("404 Not Found", "text/plain", "no")
+        } else {
+            call.result(&json!({}))
+        }
+    });
+    let gateway = Config::of(&server.url()).policy(BOTH).start();
+    until(&mut listen(&gateway, &[OPEN]), OPEN);
+    let asked: Vec<_> = server.calls();
+    let asked = asked.iter().filter(|call| call.method() == "resources/subscribe").map(session);
+    let asked: Vec<_> = asked.collect();
+    assert!(asked.len() == 2 && asked[0] != asked[1], "{asked:?}");
+}
+
+#[test]
+fn nobody_relies_on_a_subscription_to_a_resource_that_has_failed() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let is_first = AtomicBool::new(true);
+    let server = asked_to_watch(move |call| {
+        if is_first.swap(false, Ordering::SeqCst) {
+            assert!(wait.lock().unwrap().recv().is_err());
+            return answer("503 Service Unavailable", "text/plain", "no");
+        }
+        call.result(&json!({}))
+    });
+    let gateway = Config::of(&server.url()).policy(BOTH).start();
+    let _first = listen(&gateway, &[OPEN]);
+    let asked = || server.count("resources/subscribe");
+    eventually("the first question", || (asked() == 1).then_some(()));
+    let mut second = listen(&gateway, &[OPEN]);
+    until(&mut second, "text/event-stream");
+    drop(go);
+    until(&mut second, OPEN);
+    eventually("the second question", || (asked() == 2).then_some(()));
 }
 
 #[test]

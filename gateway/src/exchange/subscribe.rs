@@ -42,17 +42,19 @@ use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
     Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
-    RESOURCES, ReplySender, ServerMessage, ServerReply, Upstream, UpstreamError,
+    RESOURCES, ReplySender, STREAM_OPENING, SUBSCRIBABLE_LISTS, ServerMessage, ServerReply,
+    Upstream,
 };
 
 /// How long a subscription waits for its servers to agree before it is acknowledged.
 const AGREEMENT: Duration = Duration::from_secs(2);
+/// How long the stream of a session waits for its servers to agree and to begin their streams. Longer than a server is
+/// waited for that begins its stream late, so that this is noticed and no later stream waits for it.
+const SESSION_AGREEMENT: Duration = STREAM_OPENING.saturating_add(Duration::from_millis(500));
 /// Largest number of messages from all servers that wait for one subscription.
 const SUBSCRIPTION_QUEUE: usize = 64;
 /// The message for a subscription that names too many resources.
 const TOO_MANY: &str = "a listener may name 256 resources";
-/// The kinds of lists whose changes can be subscribed to.
-const LISTS: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource];
 
 /// What became of a stream that a client wants to go on with.
 enum ResumedStream {
@@ -116,7 +118,7 @@ impl Gateway {
         if session.version >= crate::mcp::protocol::ProtocolVersion::V2025November {
             stream.prime(RETRY);
         }
-        let mut opened = Vec::new();
+        let mut agreements = Vec::new();
         for server_index in 0..arrived.route.servers.len() {
             let listener = SessionForwarder {
                 gateway: Arc::clone(&self),
@@ -128,16 +130,16 @@ impl Gateway {
                 stream: Arc::clone(&stream),
                 flow: flow.clone(),
             };
-            opened.extend(listener.start(&entry));
+            agreements.extend(listener.start(&entry));
         }
         self.forward_loads(&arrived, &entry, &kept, &stream);
-        let begun = opened.into_iter().map(|opened: oneshot::Receiver<BegunServer>| async {
-            if let Ok(BegunServer { server, opened }) = opened.await {
-                server.begun(&opened).await;
+        let begun = agreements.into_iter().map(|agreement| async {
+            if let Ok(agreed) = agreement.await {
+                AgreedServer::begin(agreed).await;
             }
         });
         // A server that has not answered by then is still asked: the client hears of it later.
-        drop(timeout(AGREEMENT, join_all(begun)).await);
+        drop(timeout(SESSION_AGREEMENT, join_all(begun)).await);
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(stream_slot);
         self.shown(entry, ExchangeEnd::answered(), None, response)
@@ -311,7 +313,8 @@ impl Gateway {
             let wanted = opener.wants().items().clone();
             asked.push(AskedServer { upstream, wanted, agreed: answer });
             let opening = OpeningFeed { opener, agreed: Some(agreed) };
-            let (caller, route) = (Arc::clone(&about.caller), Arc::clone(&about.route));
+            let caller = Arc::clone(&about.caller);
+            let route = Arc::clone(&about.route);
             self.tasks.spawn(Arc::clone(&self).forward(caller, route, opening, sender.clone()));
         }
         // The tasks end when `told` is dropped.
@@ -418,7 +421,9 @@ impl Gateway {
             () = to.closed() => return,
             opened = Box::pin(opening.opened()) => opened,
         };
-        let OpenedFeed { mut feed, is_late } = opened;
+        let Some(OpenedFeed { mut feed, is_late }) = opened else {
+            return drop(to.send(None).await);
+        };
         for told in is_late.then(|| feed.missed()).into_iter().flatten() {
             if to.send(FromServer::of(&feed, Arc::new(told))).await.is_err() {
                 return;
@@ -483,8 +488,12 @@ struct OpenSubscription {
 
 impl OpenSubscription {
     fn of(arrived: &DecodedRequest, id: &Id, loads: Option<LoadListener>) -> Self {
-        let (route, caller) = (Arc::clone(&arrived.route), Arc::clone(&arrived.caller.principal));
-        Self { route, caller, id: id.clone(), loads }
+        Self {
+            route: Arc::clone(&arrived.route),
+            caller: Arc::clone(&arrived.caller.principal),
+            id: id.clone(),
+            loads,
+        }
     }
 }
 
@@ -539,39 +548,20 @@ struct OpeningFeed {
 /// A feed that was opened.
 struct OpenedFeed {
     feed: Feed,
-    /// Whether the subscription was acknowledged before.
+    /// Whether the subscription was acknowledged before, or the server had failed before: what has changed since the client
+    /// began to listen may have been missed.
     is_late: bool,
 }
 
 impl OpeningFeed {
-    /// Asks the server until it answers, with pauses that grow.
-    async fn opened(mut self) -> OpenedFeed {
-        loop {
-            match self.opener.open().await {
-                Ok(feed) => {
-                    let items = feed.wants().items();
-                    let is_told = |agreed: oneshot::Sender<_>| agreed.send(items.clone()).is_ok();
-                    let is_late = !self.agreed.take().is_some_and(is_told);
-                    return OpenedFeed { feed, is_late };
-                }
-                Err(error) => self.failed(&error),
-            }
-            self.opener.pause().await;
-        }
-    }
-
-    /// Notes that the server has failed: the acknowledgement does not wait for it any longer. Only the first time is
-    /// logged as a warning, because a server may be away for long.
-    fn failed(&mut self, error: &UpstreamError) {
-        let server = self.opener.upstream().name();
-        let error = crate::base::error_chain::ErrorChain(error);
-        match self.agreed.take() {
-            Some(_unanswered) => tracing::warn!(
-                event = "subscription.failed", %server, %error,
-                "subscription failed; the server is asked again"
-            ),
-            None => tracing::debug!(%server, %error, "subscription failed again"),
-        }
+    /// Asks the server until it agrees, with pauses that grow; `None` if it is lost. The acknowledgement does not wait for
+    /// a server that has failed.
+    async fn opened(self) -> Option<OpenedFeed> {
+        let Self { mut opener, mut agreed } = self;
+        let feed = opener.open_repeatedly(|| drop(agreed.take())).await?;
+        let items = feed.wants().items().clone();
+        let is_late = agreed.is_none_or(|agreed| agreed.send(items).is_err());
+        Some(OpenedFeed { feed, is_late })
     }
 }
 
@@ -617,7 +607,7 @@ impl SubscriptionCheck<'_> {
         let server = route.servers.get(server_index)?;
         let mut wants =
             policy.admit_server(facts, caller, server.name()).map(NotificationFilter::new);
-        for kind in LISTS {
+        for kind in SUBSCRIBABLE_LISTS {
             let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
             if flag.and_then(Value::as_bool) == Some(true) {
                 let permit = policy.admit_list(facts, caller, server.name(), kind).outcome;
@@ -674,11 +664,18 @@ struct SessionForwarder {
     flow: Option<ExchangeFlow>,
 }
 
-/// A server that tells a session's stream what happens.
-struct BegunServer {
+/// A server that has agreed to tell the stream of a session what happens.
+struct AgreedServer {
     server: Arc<Upstream>,
     /// Cancelled once no further message of the server can be missed.
-    opened: CancellationToken,
+    stream_begun: CancellationToken,
+}
+
+impl AgreedServer {
+    /// Waits until no further message of the server can be missed.
+    async fn begin(self) {
+        self.server.await_stream(&self.stream_begun).await;
+    }
 }
 
 impl SessionForwarder {
@@ -696,7 +693,7 @@ impl SessionForwarder {
             Some(_) => NotificationFilter::of_session(permit),
             None => NotificationFilter::new(permit),
         };
-        for kind in LISTS {
+        for kind in SUBSCRIBABLE_LISTS {
             if let Ok(permit) = policy.admit_list(facts, caller, server, kind).outcome {
                 wants.add(permit);
             }
@@ -714,51 +711,45 @@ impl SessionForwarder {
     /// Subscribes to the server for as long as the stream lasts. It is asked in the background, so that a silent one delays
     /// nobody; what is returned gets the server when it has agreed, and is closed when it has failed. `None` if the caller
     /// may not use the server.
-    fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<BegunServer>> {
+    fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<AgreedServer>> {
         let server = Arc::clone(self.server()?);
-        let (wanted, wants) = (self.kept.wanted(), self.wants()?);
-        let opener = server.feed_opener(wants, entry, self.on_behalf.clone()).ok()?;
-        let (begins, begun) = oneshot::channel();
+        let wanted = self.kept.wanted();
+        let opener = server.feed_opener(self.wants()?, entry, self.on_behalf.clone()).ok()?;
+        // While the server is asked, no version is in effect yet: a `resources/subscribe` waits.
+        self.kept.listened(self.server_index, Some(0));
+        let (agreed, agreement) = oneshot::channel();
         let tasks = self.gateway.tasks.clone();
         tasks.spawn(async move {
-            let mut begins = Some(begins);
-            let Some(feed) = Box::pin(self.open(opener, &mut begins)).await else { return };
+            let mut agreed = Some(agreed);
+            let Some(feed) = Box::pin(self.open(opener, &mut agreed)).await else { return };
             self.kept.listened(self.server_index, Some(wanted));
-            if let Some(begins) = begins {
-                // Nobody waits for it any longer if this fails.
-                drop(begins.send(BegunServer { server, opened: feed.opened() }));
+            let server = AgreedServer { server, stream_begun: feed.opened() };
+            let is_late = agreed.is_none_or(|agreed| agreed.send(server).is_err());
+            if is_late {
+                self.tell_missed(&feed).await;
             }
             self.run(feed, wanted).await;
         });
-        Some(begun)
+        Some(agreement)
     }
 
-    /// Asks the server until it answers, with pauses that grow; `None` if the stream ends before. A session that the server
-    /// keeps for the caller is asked for once, because it is lost when that fails. `begins` is dropped at the first failure.
+    /// Tells what may have changed before a server agreed, to a client whose stream has begun without it.
+    async fn tell_missed(&self, feed: &Feed) {
+        for told in feed.missed() {
+            Box::pin(self.tell(feed, &told)).await;
+        }
+    }
+
+    /// Asks the server until it agrees, with pauses that grow; `None` if it is lost or the stream ends before. After the
+    /// first failure nobody waits for the server: `agreed` is dropped, and a `resources/subscribe` is answered at once.
     async fn open(
         &self,
         mut opener: FeedOpener,
-        begins: &mut Option<oneshot::Sender<BegunServer>>,
+        agreed: &mut Option<oneshot::Sender<AgreedServer>>,
     ) -> Option<Feed> {
-        let is_own = self.on_behalf.upstream_session.is_some();
-        let asked = async {
-            loop {
-                let error = match opener.open().await {
-                    Ok(feed) => return Some(feed),
-                    Err(error) => crate::base::error_chain::ErrorChain(&error).to_string(),
-                };
-                let server = opener.upstream().name();
-                match begins.take() {
-                    Some(_begins) => tracing::warn!(
-                        event = "subscription.failed", %server, %error, "subscription failed"
-                    ),
-                    None => tracing::debug!(%server, %error, "subscription failed again"),
-                }
-                if is_own {
-                    return None;
-                }
-                opener.pause().await;
-            }
+        let given_up = || {
+            drop(agreed.take());
+            self.kept.listened(self.server_index, None);
         };
         tokio::select! {
             biased;
@@ -768,7 +759,7 @@ impl SessionForwarder {
                 None
             }
             () = deserted(&self.stream, self.gateway.limits.replay_ttl) => None,
-            feed = asked => feed,
+            feed = opener.open_repeatedly(given_up) => feed,
         }
     }
 

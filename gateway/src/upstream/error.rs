@@ -101,7 +101,7 @@ pub enum UpstreamError {
     /// There are too many sessions with the server.
     #[error("session limit reached")]
     SessionLimit,
-    /// The server refused `initialize` or `subscriptions/listen`.
+    /// The server refused `initialize`, `subscriptions/listen` or `resources/subscribe`.
     #[error("the server refused the handshake")]
     Refused,
     /// The server no longer knows the session.

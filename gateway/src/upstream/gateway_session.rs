@@ -28,7 +28,7 @@ use crate::session::UpstreamSession;
 /// How long a session is kept without being used.
 const IDLE: Duration = Duration::from_secs(600);
 /// How long to wait for the stream of a session to begin.
-const OPENING: Duration = Duration::from_secs(2);
+pub const STREAM_OPENING: Duration = Duration::from_secs(2);
 /// The maximum number of calls that wait in one session.
 const MAX_WAITING_CALLS: usize = 256;
 /// How long the process of a session is kept without being used.
@@ -232,7 +232,7 @@ impl Upstream {
             gateway_session.opened.get_or_init(Instant::now);
             gateway_session.upstream_session.store(Some(Arc::new(upstream_session.clone())));
             if let Some(opened) = self.attend(on_behalf, &upstream_session, &gateway_session) {
-                self.begun(&opened).await;
+                self.await_stream(&opened).await;
             }
             Ok(upstream_session)
         };
@@ -303,11 +303,11 @@ impl Upstream {
 
     /// Waits until a stream has begun, because messages sent before that are lost. Sends nothing. A server that sends the headers of
     /// a stream only with its first message delays this once; later streams of it are not waited for.
-    pub async fn begun(&self, opened: &CancellationToken) {
+    pub async fn await_stream(&self, opened: &CancellationToken) {
         if self.begins_late.load(Ordering::Relaxed) {
             return;
         }
-        if timeout(OPENING, opened.cancelled()).await.is_err() {
+        if timeout(STREAM_OPENING, opened.cancelled()).await.is_err() {
             self.begins_late.store(true, Ordering::Relaxed);
         }
     }
@@ -529,6 +529,7 @@ impl Upstream {
             // Entries of callers that are gone must not fill the cache; the remaining callers cost one more request.
             self.known_by.retain(|_, known| known.known.since.elapsed() < INFO_TTL);
             self.demuxes.retain(|_, known| known.0.strong_count() > 0);
+            self.watched.retain(|_, known| known.is_used());
             // The lists of a session are large, and most clients disappear without closing their session.
             self.catalogs.retain(|_, cached| !cached.is_spent(self.limits.catalog_age, IDLE));
             self.same.retain(|_, listing| listing.strong_count() > 0);

@@ -4,12 +4,11 @@
 //! A legacy server sends them on the GET stream of a session, a modern one in answer to `subscriptions/listen`, a
 //! program on its output at any time. A [`Feed`] hides the difference from the exchange.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use json::{Document, Fragment, JsonBounds};
-use policy::definition::offer::ItemKind;
-use tokio::sync::broadcast;
-use tokio::time::Instant;
+use tokio::sync::{Mutex, broadcast};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, IncomingMessages, InputRequest};
@@ -17,20 +16,13 @@ use super::demux::{Demux, QueuedNotification};
 use super::reply::ServerReply;
 use super::request;
 use super::stream::{ReopenPacing, SILENCE, SessionStream};
-use super::subscription::{NotificationFilter, changed};
+use super::subscription::{NotificationFilter, SUBSCRIBABLE_LISTS, changed, list_changed};
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
-use crate::mcp::wire::{Message, Notification, Object};
+use crate::mcp::wire::{Message, Notification, Object, ResponseOutcome};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
-
-/// The lists whose changes a server tells of, and how.
-const LISTS: [(ItemKind, &str); 3] = [
-    (ItemKind::Tool, method::TOOLS_CHANGED),
-    (ItemKind::Prompt, method::PROMPTS_CHANGED),
-    (ItemKind::Resource, method::RESOURCES_CHANGED),
-];
 
 /// A message that a server sent on its own initiative.
 #[derive(Debug)]
@@ -41,7 +33,8 @@ pub enum ServerMessage {
     Request(InputRequest, Box<ReplySender>),
 }
 
-/// What one listener may receive of one server, and is on record: the server can be asked for it as often as that takes.
+/// What one listener may receive of one server, and is on record: the server can be asked for it any number of times,
+/// since it may be away. Only [`Upstream::feed_opener`] makes one, for whose proofs it stands.
 #[derive(Debug)]
 pub struct FeedOpener {
     upstream: Arc<Upstream>,
@@ -60,11 +53,52 @@ pub struct Feed {
     source: FeedSource,
     /// Distributes progress to the calls of the session.
     demux: Option<Arc<Demux>>,
-    /// The resources that are counted in `watched` for this feed. With `generation`, the channel they belong to.
-    counted: Vec<Box<str>>,
+    /// The resources that the server was asked to watch for this feed. With `generation`, the channel they belong to.
+    watched: Vec<WatchedResource>,
     generation: u64,
     /// The pauses before a lost stream is opened again.
     pacing: ReopenPacing,
+}
+
+/// The key of a resource that a legacy server watches: its session, the generation of its channel, and the URI.
+pub(super) type WatchKey = (Option<UpstreamSession>, u64, Box<str>);
+
+/// How many feeds have a resource of a session watched. Locked while the server is asked, so that one of them asks and the
+/// others rely on an answer.
+#[derive(Debug, Default)]
+pub(super) struct ResourceWatchers(Mutex<usize>);
+
+/// The watchers of a resource, for as long as a feed has it watched or ends that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WeakWatchers(Weak<ResourceWatchers>);
+
+impl WeakWatchers {
+    /// Whether a feed uses it.
+    pub(super) fn is_used(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+impl PartialEq for WeakWatchers {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+/// A resource that a feed has watched at a legacy server.
+#[derive(Debug)]
+struct WatchedResource {
+    uri: Box<str>,
+    watchers: Arc<ResourceWatchers>,
+    state: WatchState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchState {
+    /// The server was asked, and has not answered. It is not counted.
+    Asked,
+    /// The server has agreed. It is counted.
+    Agreed,
 }
 
 #[derive(Debug)]
@@ -115,8 +149,8 @@ impl Upstream {
         if *wants.server() != self.name {
             return Err(MISDIRECTED);
         }
-        let (upstream, pacing) = (Arc::clone(self), ReopenPacing::default());
-        Ok(FeedOpener { upstream, on_behalf, wants, pacing })
+        let upstream = Arc::clone(self);
+        Ok(FeedOpener { upstream, on_behalf, wants, pacing: ReopenPacing::default() })
     }
 
     /// Listens to the server for `on_behalf`, until the feed is dropped. Takes what [`Self::feed_opener`] takes.
@@ -129,62 +163,38 @@ impl Upstream {
         on_record: &ReadEntry,
         on_behalf: OnBehalfOf,
     ) -> Result<Feed, UpstreamError> {
-        self.feed_opener(wants, on_record, on_behalf)?.open().await
+        let opener = self.feed_opener(wants, on_record, on_behalf)?;
+        self.open_feed(&opener).await
     }
 
-    async fn open_feed(
+    /// Opens a feed. Opens a new session and repeats this once if the gateway's own was forgotten.
+    async fn open_feed(self: &Arc<Self>, opener: &FeedOpener) -> Result<Feed, UpstreamError> {
+        let on_behalf = &opener.on_behalf;
+        let upstream_session = self.reach(on_behalf).await?;
+        match self.feed_in(upstream_session.clone(), opener).await {
+            Err(UpstreamError::SessionGone) if on_behalf.upstream_session.is_none() => {
+                self.lost(on_behalf, upstream_session.as_ref());
+                let upstream_session = self.reach(on_behalf).await?;
+                self.feed_in(upstream_session, opener).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a feed in one session.
+    async fn feed_in(
         self: &Arc<Self>,
-        mut wants: NotificationFilter,
-        on_behalf: OnBehalfOf,
-        mut pacing: ReopenPacing,
+        upstream_session: Option<UpstreamSession>,
+        opener: &FeedOpener,
     ) -> Result<Feed, UpstreamError> {
-        let upstream_session = self.reach(&on_behalf).await?;
+        let mut wants = opener.wants.again();
+        let on_behalf = opener.on_behalf.clone();
+        let mut pacing = opener.pacing;
         let era = upstream_session
             .as_ref()
             .map_or(Era::Modern, |upstream_session| upstream_session.version.era());
-        let source = match (&self.transport, era) {
-            (Transport::Http(_), Era::Legacy) => {
-                match (&upstream_session, self.overheard(&on_behalf)) {
-                    (_, Some(overheard)) if on_behalf.upstream_session.is_none() => {
-                        FeedSource::Channel(overheard)
-                    }
-                    (Some(upstream_session), _) => {
-                        match SessionStream::new(self, &on_behalf, upstream_session) {
-                            Some(stream) => FeedSource::Session(Box::new(stream)),
-                            None => FeedSource::Silent,
-                        }
-                    }
-                    (None, _) => FeedSource::Silent,
-                }
-            }
-            (Transport::Channel(pool), Era::Legacy) => {
-                let session = upstream_session
-                    .as_ref()
-                    .and_then(|upstream_session| upstream_session.id.as_deref());
-                FeedSource::Channel(pool.channel(session).await?.demux.listen())
-            }
-            (_, Era::Modern) => {
-                if wants.items().is_empty() {
-                    FeedSource::Silent
-                } else {
-                    match self
-                        .ask_to_listen(&mut wants, &on_behalf, upstream_session.as_ref())
-                        .await
-                    {
-                        Ok(answer) => FeedSource::Listen(Some(Box::new(answer))),
-                        // The server does not offer subscriptions: it says so, or answers as to a method or a path
-                        // that it does not know.
-                        Err(
-                            UpstreamError::Refused | UpstreamError::Status(400 | 404 | 405 | 501),
-                        ) => {
-                            wants.clear();
-                            FeedSource::Silent
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        };
+        let session = upstream_session.as_ref();
+        let source = self.feed_source(&mut wants, &on_behalf, session).await?;
         let generation = match &self.transport {
             Transport::Http(_) => 0,
             Transport::Channel(_) => self.known(&on_behalf).await?.generation,
@@ -194,25 +204,66 @@ impl Upstream {
         });
         let demux = own.and_then(|upstream_session| self.demux(&on_behalf, upstream_session));
         demux.iter().for_each(|demux| demux.attended());
-        let (upstream, counted) = (Arc::clone(self), Vec::new());
         pacing.opened();
         let mut feed = Feed {
-            upstream,
+            upstream: Arc::clone(self),
             on_behalf,
             upstream_session,
             wants,
             source,
             demux,
-            counted,
+            watched: Vec::new(),
             generation,
             pacing,
         };
         if era == Era::Legacy {
             for uri in feed.wants.items().resources().to_vec() {
-                feed.watch(&uri).await?;
+                match feed.watch(&uri).await {
+                    Err(UpstreamError::Refused) => feed.refused(&uri),
+                    watched => watched?,
+                }
             }
         }
         Ok(feed)
+    }
+
+    /// Where the messages of a feed come from in one session. Limits `wants` to what a modern server agrees to.
+    async fn feed_source(
+        self: &Arc<Self>,
+        wants: &mut NotificationFilter,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
+    ) -> Result<FeedSource, UpstreamError> {
+        let era = upstream_session.map_or(Era::Modern, |session| session.version.era());
+        match (&self.transport, era) {
+            (Transport::Http(_), Era::Legacy) => {
+                if on_behalf.upstream_session.is_none()
+                    && let Some(overheard) = self.overheard(on_behalf)
+                {
+                    return Ok(FeedSource::Channel(overheard));
+                }
+                let stream = upstream_session
+                    .and_then(|session| SessionStream::new(self, on_behalf, session));
+                Ok(stream
+                    .map_or(FeedSource::Silent, |stream| FeedSource::Session(Box::new(stream))))
+            }
+            (Transport::Channel(pool), Era::Legacy) => {
+                let session = upstream_session.and_then(|session| session.id.as_deref());
+                Ok(FeedSource::Channel(pool.channel(session).await?.demux.listen()))
+            }
+            (_, Era::Modern) if wants.items().is_empty() => Ok(FeedSource::Silent),
+            (_, Era::Modern) => {
+                match self.ask_to_listen(wants, on_behalf, upstream_session).await {
+                    Ok(answer) => Ok(FeedSource::Listen(Some(Box::new(answer)))),
+                    // The server does not offer subscriptions.
+                    Err(UpstreamError::Refused) => {
+                        wants.clear();
+                        Ok(FeedSource::Silent)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
     }
 
     /// Sends `subscriptions/listen` and limits `wants` to what the server acknowledges: SPEC 2026-07-28
@@ -257,6 +308,9 @@ impl Upstream {
     }
 
     /// Begins or ends the subscription to a resource at a legacy server, for a feed whose filter has its permit.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Refused`] if the server does not do that for this resource.
     async fn subscription(
         &self,
         method: &'static str,
@@ -265,7 +319,18 @@ impl Upstream {
         upstream_session: Option<&UpstreamSession>,
     ) -> Result<(), UpstreamError> {
         let params = [("uri".into(), request::text(uri)?)];
-        self.short(method, &params, on_behalf.speaker(upstream_session)).await.map(drop)
+        match self.short(method, &params, on_behalf.speaker(upstream_session)).await {
+            Ok(ResponseOutcome::Result(_)) => Ok(()),
+            Ok(ResponseOutcome::Error(_)) | Err(UpstreamError::Status(400 | 405 | 501)) => {
+                Err(UpstreamError::Refused)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Marks the lists whose changes can be subscribed to as stale, because such a change may have been missed.
+    fn missed_changes(&self) {
+        SUBSCRIBABLE_LISTS.into_iter().for_each(|kind| self.changed(kind));
     }
 
     /// Marks cached lists as stale after a list-changed notification, for any recipient.
@@ -289,17 +354,34 @@ impl FeedOpener {
         &self.wants
     }
 
-    /// Asks the server once. Dropping the future ends the request.
+    /// Asks the server until it agrees, with pauses that grow as for a feed that is lost. `first_failure` is called when it
+    /// fails for the first time, which is logged as a warning; later failures are not, because a server may be away for
+    /// long. `None` if it fails in a session that the server keeps for the caller: that one is asked once, because it is
+    /// lost then. Dropping the future ends the request.
     ///
-    /// # Errors
-    /// If the server cannot be reached.
-    pub async fn open(&self) -> Result<Feed, UpstreamError> {
-        self.upstream.open_feed(self.wants.again(), self.on_behalf.clone(), self.pacing).await
-    }
-
-    /// Waits before the server is asked again; the pause grows with each attempt, as it does for a feed that is lost.
-    pub async fn pause(&mut self) {
-        self.pacing.pause().await;
+    /// The proof is the opener itself, which only [`Upstream::feed_opener`] makes.
+    pub async fn open_repeatedly(&mut self, first_failure: impl FnOnce()) -> Option<Feed> {
+        let mut first_failure = Some(first_failure);
+        loop {
+            let error = match self.upstream.open_feed(self).await {
+                Ok(feed) => return Some(feed),
+                Err(error) => crate::base::error_chain::ErrorChain(&error).to_string(),
+            };
+            let server = &self.upstream.name;
+            match first_failure.take() {
+                Some(first_failure) => {
+                    tracing::warn!(
+                        event = "subscription.failed", %server, %error, "subscription failed"
+                    );
+                    first_failure();
+                }
+                None => tracing::debug!(%server, %error, "subscription failed again"),
+            }
+            if self.on_behalf.upstream_session.is_some() {
+                return None;
+            }
+            self.pacing.pause().await;
+        }
     }
 }
 
@@ -328,8 +410,10 @@ impl Feed {
     #[must_use]
     pub fn missed(&self) -> Vec<Notification> {
         let items = self.wants.items();
-        let lists = LISTS.into_iter().filter(|(kind, _)| self.wants.wants(*kind));
-        let lists = lists.map(|(_, method)| Notification { method: method.into(), params: None });
+        let lists = SUBSCRIBABLE_LISTS.into_iter().filter(|kind| self.wants.wants(*kind));
+        let lists = lists
+            .filter_map(list_changed)
+            .map(|method| Notification { method: method.into(), params: None });
         let resources = items.resources().iter().filter_map(|uri| updated(uri));
         let missed: Vec<_> = lists.chain(resources).collect();
         missed.iter().for_each(|told| self.upstream.heard(told));
@@ -404,78 +488,153 @@ impl Feed {
                     let question = InputRequest { key, id: Some(request.id), method, params };
                     return Ok(ServerMessage::Request(question, Box::new(replier)));
                 }
+                // Nothing is asked on the stream of a session, so a response on it is nobody's.
+                Some(Message::Response(_)) if !matches!(self.source, FeedSource::Listen(_)) => {}
                 // The subscription ended, or its connection was lost.
-                Some(Message::Response(_)) | None => self.again().await,
+                Some(Message::Response(_)) | None => self.again().await?,
             }
         }
     }
 
-    /// Waits for a pause that grows with each attempt, and opens a lost subscription again.
-    async fn again(&mut self) {
-        if let FeedSource::Listen(lost) = &mut self.source {
-            *lost = None;
-        }
+    /// Waits for a pause that grows with each attempt, and asks once for a lost subscription. Its failure is no error,
+    /// because it is asked for again.
+    ///
+    /// # Errors
+    /// If the server no longer knows the session. One of the gateway's own is forgotten.
+    async fn again(&mut self) -> Result<(), UpstreamError> {
+        let FeedSource::Listen(answer) = &mut self.source else { return Ok(()) };
+        *answer = None;
         self.pacing.pause().await;
-        let upstream = Arc::clone(&self.upstream);
-        match &mut self.source {
-            FeedSource::Listen(answer) => {
-                let mut wants = self.wants.again();
-                let asked = upstream.ask_to_listen(
-                    &mut wants,
-                    &self.on_behalf,
-                    self.upstream_session.as_ref(),
-                );
-                if let Ok(opened) = asked.await {
-                    *answer = Some(Box::new(opened));
-                    self.pacing.opened();
-                    // Notifications may have been missed meanwhile, so all lists count as changed.
-                    for (kind, _) in LISTS {
-                        upstream.changed(kind);
-                    }
-                }
+        let mut wants = self.wants.again();
+        let session = self.upstream_session.as_ref();
+        match self.upstream.ask_to_listen(&mut wants, &self.on_behalf, session).await {
+            Ok(opened) => {
+                *answer = Some(Box::new(opened));
+                self.pacing.opened();
+                self.upstream.missed_changes();
+                Ok(())
             }
-            FeedSource::Session(_) | FeedSource::Channel(_) | FeedSource::Silent => {}
+            Err(UpstreamError::Refused) => {
+                self.upstream.missed_changes();
+                tracing::info!(
+                    event = "subscription.not_offered", server = %self.upstream.name,
+                    "the server does not offer subscriptions any more; it is not asked again"
+                );
+                self.wants.clear();
+                self.source = FeedSource::Silent;
+                Ok(())
+            }
+            Err(UpstreamError::SessionGone) => {
+                if self.on_behalf.upstream_session.is_none() {
+                    self.upstream.lost(&self.on_behalf, session);
+                }
+                Err(UpstreamError::SessionGone)
+            }
+            Err(error) => {
+                let error = crate::base::error_chain::ErrorChain(&error);
+                tracing::debug!(server = %self.upstream.name, %error, "subscription failed again");
+                Ok(())
+            }
         }
     }
 
     /// Subscribes to a resource at a legacy server, unless another feed of the session has done so.
     async fn watch(&mut self, uri: &str) -> Result<(), UpstreamError> {
-        let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
-        self.counted.push(uri.into());
-        if self.upstream.watched.update(key, |count| count + 1) > 1 {
+        let watchers = self.watchers(uri);
+        let patience = self.upstream.limits.response_timeout;
+        let Ok(mut feeds) = timeout(patience, watchers.0.lock()).await else {
+            return Err(UpstreamError::Timeout(patience));
+        };
+        let state = if *feeds == 0 { WatchState::Asked } else { WatchState::Agreed };
+        let watched = WatchedResource { uri: uri.into(), watchers: Arc::clone(&watchers), state };
+        if state == WatchState::Asked {
+            // Before the question, because the server may act on it also if nobody waits for its answer.
+            self.watched.push(watched);
+            self.upstream
+                .subscription(
+                    method::SUBSCRIBE,
+                    uri,
+                    &self.on_behalf,
+                    self.upstream_session.as_ref(),
+                )
+                .await?;
+            if let Some(watched) = self.watched.last_mut() {
+                watched.state = WatchState::Agreed;
+            }
+        } else {
+            self.watched.push(watched);
+        }
+        *feeds += 1;
+        Ok(())
+    }
+
+    /// Leaves out a resource that the server does not let anybody subscribe to.
+    fn refused(&mut self, uri: &str) {
+        tracing::debug!(server = %self.upstream.name, "the server refuses to watch a resource");
+        self.wants.remove(uri);
+        self.watched.retain(|watched| *watched.uri != *uri);
+        self.upstream.forget_unwatched(self.watch_key(uri));
+    }
+
+    fn watch_key(&self, uri: &str) -> WatchKey {
+        (self.upstream_session.clone(), self.generation, uri.into())
+    }
+
+    /// The watchers of a resource in the session of this feed.
+    fn watchers(&self, uri: &str) -> Arc<ResourceWatchers> {
+        let new = Arc::new(ResourceWatchers::default());
+        let known = self.upstream.watched.update(self.watch_key(uri), |known| {
+            if known.is_used() { known } else { WeakWatchers(Arc::downgrade(&new)) }
+        });
+        known.0.upgrade().unwrap_or(new)
+    }
+}
+
+impl Upstream {
+    /// Ends the subscription of a feed to a resource, at the server if no other feed has it watched.
+    async fn unwatch(
+        &self,
+        watched: WatchedResource,
+        on_behalf: &OnBehalfOf,
+        upstream_session: Option<&UpstreamSession>,
+    ) -> Result<(), UpstreamError> {
+        let mut feeds = watched.watchers.0.lock().await;
+        match watched.state {
+            WatchState::Agreed => *feeds = feeds.saturating_sub(1),
+            WatchState::Asked => {}
+        }
+        if *feeds > 0 {
             return Ok(());
         }
-        self.upstream
-            .subscription(method::SUBSCRIBE, uri, &self.on_behalf, self.upstream_session.as_ref())
-            .await
+        self.subscription(method::UNSUBSCRIBE, &watched.uri, on_behalf, upstream_session).await
+    }
+
+    /// Removes the entry of a resource that no feed has watched any more.
+    fn forget_unwatched(&self, key: WatchKey) {
+        self.watched
+            .update(key, |known| if known.is_used() { known } else { WeakWatchers::default() });
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let legacy = self
-            .upstream_session
-            .as_ref()
-            .is_some_and(|upstream_session| upstream_session.version.era() == Era::Legacy);
-        if !legacy || self.counted.is_empty() {
+        let watched = std::mem::take(&mut self.watched);
+        if watched.is_empty() {
             return;
         }
-        let last = |uri: &str| {
-            let key = (self.upstream_session.clone(), self.generation, Box::from(uri));
-            self.upstream.watched.update(key, |count| count.saturating_sub(1)) == 0
-        };
-        let over: Vec<_> = self.counted.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
         let upstream = Arc::clone(&self.upstream);
-        let (on_behalf, upstream_session) = (self.on_behalf.clone(), self.upstream_session.clone());
+        let on_behalf = self.on_behalf.clone();
+        let upstream_session = self.upstream_session.clone();
+        let generation = self.generation;
         self.upstream.tasks.spawn(async move {
-            for uri in over {
-                let ended = upstream
-                    .subscription(method::UNSUBSCRIBE, &uri, &on_behalf, upstream_session.as_ref())
-                    .await;
+            for watched in watched {
+                let key = (upstream_session.clone(), generation, watched.uri.clone());
+                let ended = upstream.unwatch(watched, &on_behalf, upstream_session.as_ref()).await;
                 if let Err(error) = ended {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(%error, "a subscription could not be ended");
                 }
+                upstream.forget_unwatched(key);
             }
         });
     }

@@ -18,6 +18,9 @@ use crate::session::UpstreamSession;
 /// The pause before a lost stream is opened again, and the longest such pause.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The time after which the end of a stream is no failure. Well below a minute, after which many proxies end silent
+/// streams.
+const LASTING: Duration = Duration::from_secs(30);
 /// The minimum time between two openings of a stream, even if messages arrived on it.
 const SPACING: Duration = Duration::from_millis(250);
 /// The maximum number of consecutive events that are no messages, before a stream is abandoned.
@@ -32,10 +35,9 @@ pub(super) fn pause(attempts: u32) -> Duration {
     (PAUSE * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
 }
 
-/// Whether a stream that was opened at `begun` was open for so long that its end is no failure: many proxies end silent
-/// streams after a minute.
+/// Whether a stream that was opened at `begun` was open for so long that its end is no failure.
 fn has_lasted(begun: Instant) -> bool {
-    begun.elapsed() > LONGEST_PAUSE
+    begun.elapsed() > LASTING
 }
 
 /// The pauses before a stream is opened again that ends soon each time, or cannot be opened. What arrives on it in
@@ -270,15 +272,15 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{LONGEST_PAUSE, ReopenPacing};
+    use super::{LASTING, LONGEST_PAUSE, ReopenPacing};
 
     #[test]
-    fn only_a_stream_that_was_open_for_a_minute_makes_the_next_pause_short() {
+    fn only_a_stream_that_was_open_for_half_a_minute_makes_the_next_pause_short() {
         let mut pacing = ReopenPacing { attempts: 3, begun: None };
         assert_eq!(pacing.next_pause(), Duration::from_secs(8));
         pacing.opened();
         assert_eq!(pacing.next_pause(), Duration::from_secs(8));
-        pacing.begun = Instant::now().checked_sub(LONGEST_PAUSE + Duration::from_secs(1));
+        pacing.begun = Instant::now().checked_sub(LASTING + Duration::from_secs(1));
         assert_eq!(pacing.next_pause(), Duration::from_secs(1));
         pacing.attempts = 30;
         assert_eq!(pacing.next_pause(), LONGEST_PAUSE);

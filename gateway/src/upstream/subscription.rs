@@ -14,6 +14,10 @@ use crate::mcp::wire::Object;
 /// The maximum number of resources one listener may subscribe to.
 pub const RESOURCES: usize = 256;
 
+/// The lists whose changes can be subscribed to.
+pub const SUBSCRIBABLE_LISTS: [ItemKind; 3] =
+    [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource];
+
 /// The number of copies kept of a subscribed URI: for the client, for its server, and in the filter.
 const PLACES: usize = 3;
 /// Overhead in bytes of each copy.
@@ -66,7 +70,7 @@ impl ListenedItems {
 
     /// Writes the members of a `notifications` filter.
     pub fn show(&self, filter: &mut Object<'_>) {
-        for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource] {
+        for kind in SUBSCRIBABLE_LISTS {
             if let Some(flag) = flag(kind).filter(|_| self.kinds.contains(&kind)) {
                 filter.raw(flag, "true");
             }
@@ -180,6 +184,11 @@ impl NotificationFilter {
         self.items = ListenedItems::default();
     }
 
+    /// Removes a resource that the server refuses to watch.
+    pub(super) fn remove(&mut self, uri: &str) {
+        self.items.resources.retain(|wanted| **wanted != *uri);
+    }
+
     /// Whether there is nothing to listen for.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -251,13 +260,18 @@ pub const fn flag(kind: ItemKind) -> Option<&'static str> {
     }
 }
 
+/// The list-changed notification for lists of `kind`; `None` for kinds that have none.
+pub(super) const fn list_changed(kind: ItemKind) -> Option<&'static str> {
+    match kind {
+        ItemKind::Tool => Some(method::TOOLS_CHANGED),
+        ItemKind::Prompt => Some(method::PROMPTS_CHANGED),
+        ItemKind::Resource => Some(method::RESOURCES_CHANGED),
+        ItemKind::Template | ItemKind::Skill | ItemKind::Method => None,
+    }
+}
+
 /// The kind of list that a list-changed notification is about; `None` for other notifications.
 #[must_use]
 pub fn changed(name: &str) -> Option<ItemKind> {
-    match name {
-        method::TOOLS_CHANGED => Some(ItemKind::Tool),
-        method::PROMPTS_CHANGED => Some(ItemKind::Prompt),
-        method::RESOURCES_CHANGED => Some(ItemKind::Resource),
-        _ => None,
-    }
+    SUBSCRIBABLE_LISTS.into_iter().find(|kind| list_changed(*kind) == Some(name))
 }
