@@ -69,6 +69,8 @@ enum LeaseEnd {
 struct LeasedResponse {
     /// The calls it answers; `None` if it is about everything on its route.
     calls: Option<Vec<AnsweredCall>>,
+    /// The servers that it is about if it answers no calls: those of its route that were not revoked when it began.
+    servers: Vec<ServerName>,
     extent: ResponseForm,
 }
 
@@ -112,8 +114,12 @@ impl Gateway {
         if response.body().is_one_piece() {
             return response;
         }
+        let calls = response.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0);
+        // Now and not when the body is read: a server that is revoked before that ends the response.
+        let servers = if calls.is_none() { self.unrevoked(&route) } else { Vec::new() };
         let answer = LeasedResponse {
-            calls: response.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0),
+            calls,
+            servers,
             extent: if response.body().is_stream() {
                 ResponseForm::Stream
             } else {
@@ -128,7 +134,7 @@ impl Gateway {
         let over = async move {
             // The share for the stream is held as long as the stream can be read.
             let _stream_slot = stream_slot;
-            let over = gateway.over(&caller, &route, &answer).await;
+            let over = gateway.over(&caller, &answer).await;
             let is_revoked = over == LeaseEnd::Revoked;
             let calls = answer.calls.filter(|_| is_revoked).unwrap_or_default();
             let told = calls.iter().find_map(|call| gateway.told_revoked(call));
@@ -201,8 +207,9 @@ impl Gateway {
         caller: &AuthenticatedCaller,
         route: &Route,
     ) -> Option<PublicError> {
-        let stream = LeasedResponse { calls: None, extent: ResponseForm::Stream };
-        if self.over(caller, route, &stream).await != LeaseEnd::Revoked {
+        let servers = self.unrevoked(route);
+        let stream = LeasedResponse { calls: None, servers, extent: ResponseForm::Stream };
+        if self.over(caller, &stream).await != LeaseEnd::Revoked {
             return None;
         }
         self.metrics.streams_cut.add(1);
@@ -260,25 +267,23 @@ impl Gateway {
         }
     }
 
+    /// The servers of a route that are not revoked: the others are not part of a response.
+    fn unrevoked(&self, route: &Route) -> Vec<ServerName> {
+        let facts = self.policy.facts();
+        let names = route.servers.iter().map(|server| server.name());
+        names.filter(|name| !facts.revoked().has_server(name)).cloned().collect()
+    }
+
     /// Resolves when the lease of a response ends.
-    async fn over(
-        &self,
-        caller: &AuthenticatedCaller,
-        route: &Route,
-        answer: &LeasedResponse,
-    ) -> LeaseEnd {
+    async fn over(&self, caller: &AuthenticatedCaller, answer: &LeasedResponse) -> LeaseEnd {
         let mut revocations_changed = self.revocations_changed.subscribe();
         let principal = &caller.principal;
-        // Servers revoked before are not part of the response.
-        let before = self.policy.facts();
-        let names = route.servers.iter().map(|server| server.name());
-        let servers: Vec<_> = names.filter(|name| !before.revoked().has_server(name)).collect();
         let revoked = |revoked: &RevocationList| {
             revoked.has_principal(principal)
                 || match &answer.calls {
                     Some(calls) => calls.iter().any(|call| revoked.has(&call.server, &call.name)),
                     // The response is about everything on the route.
-                    None => servers.iter().any(|server| revoked.has_server(server)),
+                    None => answer.servers.iter().any(|server| revoked.has_server(server)),
                 }
         };
         loop {

@@ -73,7 +73,11 @@ fn groups(hir: &Hir, input: RuleInput) -> Vec<Vec<String>> {
                     HirKind::Class(class) if letter(class, input).is_some() => {
                         run.extend(letter(class, input))
                     }
-                    _ => {
+                    HirKind::Class(_)
+                    | HirKind::Repetition(_)
+                    | HirKind::Capture(_)
+                    | HirKind::Concat(_)
+                    | HirKind::Alternation(_) => {
                         all.extend(of_literal(&std::mem::take(&mut run), input));
                         all.extend(groups(part, input));
                     }
