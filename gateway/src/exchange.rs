@@ -316,7 +316,7 @@ impl Gateway {
         let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));
         let gateway = Arc::clone(&self);
         let answered = self.answer(arrived, record, slot).await;
-        gateway.with_lease(caller, route, hold_until_sent(answered, unsent))
+        gateway.with_lease(caller, &route, hold_until_sent(answered, unsent))
     }
 
     /// Dispatches a decoded request by what it asks for.

@@ -154,7 +154,7 @@ impl Gateway {
         let answers = join_all(messages.into_iter().map(one)).await;
         let BatchSender { caller, route, .. } = sender;
         let response = self.in_one_array(&caller.principal, &record, answers);
-        self.with_lease(caller, route, response)
+        self.with_lease(caller, &route, response)
     }
 
     /// Combines the responses to the messages of a batch into one.

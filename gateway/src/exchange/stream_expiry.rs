@@ -108,7 +108,7 @@ impl Gateway {
     pub fn with_lease(
         self: &Arc<Self>,
         caller: AuthenticatedCaller,
-        route: Arc<Route>,
+        route: &Route,
         mut response: Response<Body>,
     ) -> Response<Body> {
         if response.body().is_one_piece() {
@@ -116,7 +116,7 @@ impl Gateway {
         }
         let calls = response.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0);
         // Now and not when the body is read: a server that is revoked before that ends the response.
-        let servers = if calls.is_none() { self.unrevoked(&route) } else { Vec::new() };
+        let servers = if calls.is_none() { self.unrevoked(route) } else { Vec::new() };
         let answer = LeasedResponse {
             calls,
             servers,
