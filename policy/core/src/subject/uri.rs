@@ -27,6 +27,8 @@ pub enum UriError {
     Host,
     /// Brackets around something else than an IPv6 address, or an address that readers write differently.
     Address,
+    /// A bracket in a pattern where it is not known whether it belongs to a host.
+    Bracket,
     /// A port that is empty, is the usual one of the scheme, or is not a plain number.
     Port,
     /// The letter of a drive that is not written as `C:`: some readers take `C|` for it (WHATWG URL, section 4.2).
@@ -62,6 +64,10 @@ impl UriError {
             Self::Length => "the URI is empty or longer than 2048 bytes",
             Self::Scheme => "the URI does not begin with a scheme",
             Self::Host => "the URI has no host, or one that is not written plainly",
+            Self::Bracket => {
+                "the pattern has a bracket behind a wildcard, where a host may stand or a path: write the scheme and `//` before \
+                 the address, as in `http://[2001:db8::1]/*`, or `%5B` and `%5D` for brackets of a path"
+            }
             Self::Address => {
                 "the URI has brackets around something that is not an IPv6 address in its shortest form, like `[2001:db8::1]`"
             }
@@ -794,6 +800,22 @@ fn bracketed(rest: &str) -> usize {
     address.map_or(0, |(address, _)| "//".len() + address.len() + "]".len())
 }
 
+/// Checks that each bracket of a pattern belongs to a host or to a path for certain: only in a host it is literal, so
+/// that a pattern which takes it for the other never matches. `rest` follows the scheme, if one is known.
+fn check_brackets(rest: &str, scheme: Option<&str>) -> Result<(), UriError> {
+    let wild = rest.find(['*', '?']).unwrap_or(rest.len());
+    let (known, unknown) = rest.split_at(wild);
+    let may_be_host = match known.strip_prefix("//") {
+        _ if scheme.is_none() => true,
+        Some(authority) => !authority.contains('/'),
+        None => "//".starts_with(known),
+    };
+    // The wildcard may stand in the address itself.
+    let behind = bracketed(rest).saturating_sub(wild);
+    let unknown = unknown.get(behind..).unwrap_or_default();
+    if may_be_host && unknown.contains(['[', ']']) { Err(UriError::Bracket) } else { Ok(()) }
+}
+
 /// Whether a text has a wildcard.
 fn is_wild(text: &str) -> bool {
     text.contains(['*', '?'])
@@ -843,6 +865,7 @@ impl<'a> PatternParts<'a> {
             check_pattern_host(authority, host)?;
         }
         check_pattern_path(path, scheme.as_deref())?;
+        check_brackets(rest, scheme.as_deref())?;
         let authority = host.map_or(0, |host| host.len() + "//".len());
         Ok(Self { scheme, rest, authority })
     }

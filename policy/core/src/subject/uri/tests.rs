@@ -206,6 +206,30 @@ fn an_ipv6_address_has_one_form_with_every_scheme() {
     for text in ["db://[0:0:*", "db://[2001:DB8:*]/t", "db://[::1]*", "db://[::A]:*/t"] {
         assert_eq!(pattern(text), Ok(text.to_ascii_lowercase()), "{text}");
     }
+    // Behind one a bracket may belong to a host or to a path.
+    for text in [
+        "*://[2001:db8::1]/*",
+        "*[2001:db8::1]*",
+        "http*://[2001:db8::1]/x",
+        "h?tp://[::1]/x",
+        "http:*[::1]/x",
+        "http:/?[::1]/x",
+        "http://*[::1]/x",
+        "*://[*/x",
+        "db://[::1]*[",
+    ] {
+        assert_eq!(pattern(text), Err(UriError::Bracket), "{text}");
+    }
+    for (text, canonical) in [
+        ("http://[*]/x", "http://[*]/x"),
+        ("http://[2001:*/x", "http://[2001:*/x"),
+        ("*://?2001:db8::1?/x", "*://?2001:db8::1?/x"),
+        ("file:///notes/*[1].txt", "file:///notes/*%5B1%5D.txt"),
+        ("db://h/*[1]", "db://h/*%5B1%5D"),
+        ("*%5B1%5D.txt", "*%5B1%5D.txt"),
+    ] {
+        assert_eq!(pattern(text).as_deref(), Ok(canonical), "{text}");
+    }
     // But what stands before one is.
     for text in ["db://[0:0::1]*", "db://[0:0::1]:*/t", "http://[0:0::1]:*/t"] {
         assert_eq!(pattern(text), Err(UriError::Address), "{text}");
