@@ -12,6 +12,7 @@ pub mod printable;
 pub mod random;
 pub mod sha256;
 pub mod context_tokens;
+pub mod schema_keywords;
 pub mod fair;
 pub mod bounded;
 pub mod expiring_cache;

@@ -76,7 +76,13 @@ const DEEPER: &str = "give it the same indentation as the keys beside it; a valu
 /// What is done about a value that begins with a character of YAML.
 const QUOTED: &str = "a value that begins with `*`, `!`, `&`, `|`, `>`, `@`, `%` or a backquote must be in quotes: `'*'`";
 
-const MISTAKES: [Mistake; 47] = [
+const MISTAKES: [Mistake; 48] = [
+    Mistake {
+        edits: &[("9901", "9901\nlimits: {inFlight: 18446744073709551616}")],
+        at: "18446744073709551616",
+        message: "this number is too large",
+        help: "write a smaller one",
+    },
     Mistake {
         edits: &[("9000/mcp", "9000/mcp\n    credential: {header: hunter2}")],
         at: "hunter2}",

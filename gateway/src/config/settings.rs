@@ -55,6 +55,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,7 @@ pub use model_services::{EmbeddingsSettings, GivenService, JudgeSettings, ModelS
 pub use nearest::nearest;
 pub use otel_variables::{SpanBatch, read_headers};
 pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
+use problem::ConfigProblem;
 pub use problem::ConfigProblems;
 pub use raw::{
     GuardrailFailure, HistorySharing, LogFormat, OtlpProtocol, OtlpSignal, RequestRecording,
@@ -807,7 +809,7 @@ pub fn load_for_clients(
 /// # Errors
 /// If it is not YAML of the kind that configurations are. The message has nothing of the text.
 pub fn yaml_value(text: &str) -> Result<serde_json::Value, String> {
-    let wrong = |found: Vec<problem::ConfigProblem>| match found.is_empty() {
+    let wrong = |found: Vec<ConfigProblem>| match found.is_empty() {
         true => "it is no YAML".to_owned(),
         false => {
             let (place, _) = ConfigProblems::new("line", text, found).each().swap_remove(0);
@@ -857,10 +859,16 @@ fn compiled(
     let wanted = purpose == LoadPurpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
-    let Ok(raw) = serde_json::from_value(json) else {
-        // A waived problem may be the cause, so that they are reported after all.
-        problems.append(&mut unserved.waived);
-        return Err(wrong(problems));
+    let raw = match serde_json::from_value(json) {
+        Ok(raw) => raw,
+        Err(error) => {
+            // A waived problem may be the cause, so that they are reported after all.
+            problems.append(&mut unserved.waived);
+            if problems.is_empty() {
+                problems.extend(unread(text, &root, &error));
+            }
+            return Err(wrong(problems));
+        }
     };
     let context = CompileContext {
         text,
@@ -875,6 +883,26 @@ fn compiled(
     settings.own.variables.extend(named.into_inner());
     settings.warnings = warnings;
     Ok((settings, unserved))
+}
+
+/// Why a configuration that its schema accepts was not read: a whole number that its setting has no room for, because a
+/// schema does not bound each of them. If the number that `error` names is not found, the error itself.
+fn unread(text: &str, root: &YamlNode, error: &serde_json::Error) -> Vec<ConfigProblem> {
+    let error = error.to_string();
+    let named = error.split('`').nth(1).and_then(|named| named.parse::<f64>().ok());
+    let is_named = |place: &Range<usize>| {
+        let number = text.get(place.clone()).and_then(|text| text.parse::<f64>().ok());
+        number.zip(named).is_some_and(|(number, named)| number.total_cmp(&named).is_eq())
+    };
+    let too_large = root.scalars("").filter(is_named);
+    let mut found: Vec<_> = too_large
+        .map(|place| ConfigProblem::new(place, "this number is too large", "write a smaller one"))
+        .collect();
+    if found.is_empty() {
+        let message = format!("the configuration cannot be read: {error}");
+        found.push(ConfigProblem::new(0..0, message, "report a bug"));
+    }
+    found
 }
 
 #[cfg(test)]

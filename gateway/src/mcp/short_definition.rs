@@ -12,25 +12,7 @@ use super::model_text::{model_text, model_tokens};
 use super::protocol::meta;
 use super::sentences::sentence_ends;
 use crate::base::context_tokens::count_to;
-
-/// Members of a schema that are schemas, or arrays of schemas.
-const SCHEMAS: [&str; 12] = [
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "oneOf",
-    "prefixItems",
-    "propertyNames",
-    "then",
-];
-/// Members of a schema whose members are schemas.
-const NAMED_SCHEMAS: [&str; 5] =
-    ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
+use crate::base::schema_keywords::{MAPS_OF_SCHEMAS, SCHEMAS};
 
 /// What is left of the descriptions of a tool.
 #[derive(Debug)]
@@ -147,7 +129,7 @@ fn add_descriptions<'a>(schema: Value<'a>, found: &mut Vec<Value<'a>>) {
                 add_descriptions(value, found);
                 value.items().for_each(|item| add_descriptions(item, found));
             }
-            name if NAMED_SCHEMAS.contains(&name) => {
+            name if MAPS_OF_SCHEMAS.contains(&name) => {
                 value.members().for_each(|(_, schema)| add_descriptions(schema, found));
             }
             _ => {}

@@ -20,7 +20,7 @@ use super::subscription::{NotificationFilter, SUBSCRIBABLE_LISTS, changed, list_
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
-use crate::mcp::wire::{Message, Notification, Object, ResponseOutcome};
+use crate::mcp::wire::{Message, Notification, Object, Request, ResponseOutcome};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
 
@@ -472,21 +472,9 @@ impl Feed {
                     return Ok(ServerMessage::Notification(Arc::new(told)));
                 }
                 Some(Message::Request(request)) => {
-                    let upstream = Arc::clone(&self.upstream);
-                    let replier = ReplySender::new(
-                        upstream,
-                        self.on_behalf.clone(),
-                        self.upstream_session.clone(),
-                    );
-                    if &*request.method == method::PING {
-                        let pong = ServerReply::unasked(&request, "nothing else is offered");
-                        replier.reply(pong).await;
-                        continue;
+                    if let Some(question) = self.question(request).await {
+                        return Ok(question);
                     }
-                    let key = request.id.to_string().into();
-                    let (method, params) = (request.method, request.params);
-                    let question = InputRequest { key, id: Some(request.id), method, params };
-                    return Ok(ServerMessage::Request(question, Box::new(replier)));
                 }
                 // Nothing is asked on the stream of a session, so a response on it is nobody's.
                 Some(Message::Response(_)) if !matches!(self.source, FeedSource::Listen(_)) => {}
@@ -494,6 +482,21 @@ impl Feed {
                 Some(Message::Response(_)) | None => self.again().await?,
             }
         }
+    }
+
+    /// A request of the server, with what answers it; `None` for a ping, which is answered here.
+    async fn question(&self, request: Request) -> Option<ServerMessage> {
+        let upstream = Arc::clone(&self.upstream);
+        let session = self.upstream_session.clone();
+        let replier = ReplySender::new(upstream, self.on_behalf.clone(), session);
+        if &*request.method == method::PING {
+            replier.reply(ServerReply::unasked(&request, "nothing else is offered")).await;
+            return None;
+        }
+        let Request { id, method, params } = request;
+        let key = id.to_string().into();
+        let question = InputRequest { key, id: Some(id), method, params };
+        Some(ServerMessage::Request(question, Box::new(replier)))
     }
 
     /// Waits for a pause that grows with each attempt, and asks once for a lost subscription. Its failure is no error,

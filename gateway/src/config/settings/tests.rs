@@ -55,6 +55,14 @@ fn a_good_file_has_no_problems() {
 }
 
 #[test]
+fn a_whole_number_may_be_written_with_a_fraction() {
+    for number in ["40.0", "4e1", "+40"] {
+        let limits = format!("limits: {{inFlight: {number}, inFlightPerCaller: 4}}\naudit:");
+        assert_eq!(changed("audit:", &limits), [""; 0], "{number}");
+    }
+}
+
+#[test]
 fn each_mistake_has_a_place_and_a_remedy() {
     for (from, to, expected) in [
         (

@@ -249,12 +249,22 @@ impl Scalar {
         }
         let numeric =
             text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
-        let integer = text.strip_prefix('+').unwrap_or(text).parse::<i64>().ok();
+        let digits = text.strip_prefix('+').unwrap_or(text);
+        let integer = digits.parse::<i64>().map(Number::from);
+        let integer = integer.or_else(|_| digits.parse::<u64>().map(Number::from)).ok();
         let number = integer
-            .map(Number::from)
-            .or_else(|| text.parse::<f64>().ok().filter(|_| numeric).and_then(Number::from_f64));
+            .or_else(|| text.parse::<f64>().ok().filter(|_| numeric).and_then(number_of_float));
         number.map_or_else(|| text.into(), Value::Number)
     }
+}
+
+/// A number with a fraction or an exponent. One that is whole is an integer, as it is to the schema: `40.0` is 40.
+fn number_of_float(value: f64) -> Option<Number> {
+    /// Up to here every whole number is written exactly.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let whole = (value.fract() == 0.0 && value.abs() <= EXACT).then(|| format!("{value:.0}"));
+    let whole = whole.and_then(|whole| whole.parse::<i64>().ok());
+    whole.map(Number::from).or_else(|| Number::from_f64(value))
 }
 
 enum OpenCollection {

@@ -756,7 +756,7 @@ fn percent(byte: u8, out: &mut String) {
 
 /// Checks the host of a pattern, if it is known completely.
 fn check_pattern_host(authority: &str, host: &str) -> Result<(), UriError> {
-    // An address is known completely when its bracket closes, whatever stands behind it.
+    // An address is known completely when its bracket closes, even if a wildcard follows.
     let address = host.split_once(']').map(|(address, _)| address);
     if let Some(address) = address.filter(|address| !address.contains(['*', '?', '{'])) {
         with_plain_address(&format!("{address}]"), UriSource::Caller)?;

@@ -5,7 +5,7 @@ use std::iter;
 use std::ops::Range;
 
 use policy_core::base::compiled::Compiled;
-use regex::{Regex, bytes};
+use regex::bytes::Regex;
 
 use super::lexicon::LEXICON;
 
@@ -36,9 +36,9 @@ const QUOTATION: usize = 160;
 const RUN: usize = 512;
 
 /// [`TOKEN`] over bytes, for texts of ASCII: most texts are, and its automata are far smaller than those of Unicode.
-static ASCII_TOKENS: Compiled<bytes::Regex> = Compiled::new(|| {
+static ASCII_TOKENS: Compiled<Regex> = Compiled::new(|| {
     let pattern: String = TOKEN.chars().filter(char::is_ascii).collect();
-    Ok(bytes::Regex::new(&format!("(?-u){pattern}"))?)
+    Ok(Regex::new(&format!("(?-u){pattern}"))?)
 });
 static TOKENS: Compiled<Regex> = Compiled::new(|| Ok(Regex::new(TOKEN)?));
 static SENSITIVE_PATHS: Compiled<Regex> = Compiled::new(|| Ok(Regex::new(SENSITIVE)?));
@@ -73,41 +73,24 @@ struct FoundToken {
     place: Range<usize>,
 }
 
-/// The kind of a token, by which of the groups have matched.
-fn kind_of(is: impl Fn(usize) -> bool) -> Option<TokenKind> {
-    (1..).zip(KINDS).find(|(group, _)| is(*group)).map(|(_, kind)| kind)
-}
-
 /// The tokens of a part of a text. INVARIANT: no token is empty, so each search begins behind the one before. The groups
 /// are written to the same place for each token, because allocating them costs more than finding them.
 fn found_in(part: &str) -> impl Iterator<Item = FoundToken> {
-    let is_ascii = part.is_ascii();
-    let ascii = is_ascii.then(|| ASCII_TOKENS.get()).flatten().map(|tokens| {
-        let mut groups = tokens.capture_locations();
-        let mut at = 0;
-        iter::from_fn(move || {
-            let found = tokens.captures_read_at(&mut groups, part.as_bytes(), at)?;
-            at = found.end();
-            let kind = kind_of(|group| groups.get(group).is_some())?;
-            Some(FoundToken { kind, place: found.range() })
-        })
-    });
-    let unicode = (!is_ascii).then(|| TOKENS.get()).flatten().map(|tokens| {
-        let mut groups = tokens.capture_locations();
-        let mut at = 0;
-        iter::from_fn(move || {
-            let found = tokens.captures_read_at(&mut groups, part, at)?;
-            at = found.end();
-            let kind = kind_of(|group| groups.get(group).is_some())?;
-            Some(FoundToken { kind, place: found.range() })
-        })
-    });
-    ascii.into_iter().flatten().chain(unicode.into_iter().flatten())
+    let tokens = if part.is_ascii() { ASCII_TOKENS.get() } else { TOKENS.get() };
+    let mut groups = tokens.map(Regex::capture_locations);
+    let mut at = 0;
+    iter::from_fn(move || {
+        let groups = groups.as_mut()?;
+        let found = tokens?.captures_read_at(groups, part.as_bytes(), at)?;
+        at = found.end();
+        let matched = (1..).zip(KINDS).find(|(group, _)| groups.get(*group).is_some());
+        matched.map(|(_, kind)| FoundToken { kind, place: found.range() })
+    })
 }
 
 /// Whether a text names a file that holds secrets or personal data.
 fn is_sensitive(text: &str) -> bool {
-    SENSITIVE_PATHS.get().is_some_and(|paths| paths.is_match(text))
+    SENSITIVE_PATHS.get().is_some_and(|paths| paths.is_match(text.as_bytes()))
 }
 
 /// The words of an identifier, split at separators and at changes to upper case.
@@ -441,7 +424,7 @@ mod tests {
         #[test]
         fn a_text_of_ascii_has_the_same_tokens_by_both_patterns(text in pieces()) {
             let by_unicode: Vec<_> =
-                TOKENS.get().unwrap().find_iter(&text).map(|found| found.range()).collect();
+                TOKENS.get().unwrap().find_iter(text.as_bytes()).map(|found| found.range()).collect();
             let found: Vec<FoundToken> = found_in(&text).collect();
             prop_assert_eq!(found.iter().map(|one| one.place.clone()).collect::<Vec<_>>(), by_unicode);
             // What follows is no letter of ASCII, so that the whole text is read by the other pattern.

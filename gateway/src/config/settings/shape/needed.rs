@@ -7,26 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// Keywords whose value maps names of members to schemas.
+use crate::base::schema_keywords::{MAPS_OF_SCHEMAS, SCHEMAS};
+
+/// The keyword whose value maps names of members to schemas.
 const OF_MEMBERS: &str = "properties";
-/// Keywords whose value maps any names to schemas.
-const MAPS: [&str; 2] = ["patternProperties", "dependentSchemas"];
-/// Keywords whose value is a schema or an array of schemas.
-const NESTED: [&str; 13] = [
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "oneOf",
-    "prefixItems",
-    "propertyNames",
-    "then",
-    "unevaluatedProperties",
-];
 /// The definitions, and the prefix of references to them.
 const DEFINITIONS: &str = "$defs";
 const REFERENCE: &str = "#/$defs/";
@@ -100,13 +84,13 @@ fn reduced<'a>(schema: &'a Value, names: &BTreeSet<&str>, referenced: &mut Vec<&
                 };
                 Value::Object(of.iter().map(one).collect())
             }
-            (keyword, Value::Object(of)) if MAPS.contains(&keyword) => {
+            (keyword, Value::Object(of)) if MAPS_OF_SCHEMAS.contains(&keyword) => {
                 let one = |(name, schema): (&'a String, &'a Value)| {
                     (name.clone(), reduced(schema, names, referenced))
                 };
                 Value::Object(of.iter().map(one).collect())
             }
-            (keyword, value) if NESTED.contains(&keyword) => reduced(value, names, referenced),
+            (keyword, value) if SCHEMAS.contains(&keyword) => reduced(value, names, referenced),
             (keyword, value) => {
                 if let Some(to) = value.as_str().filter(|_| keyword == "$ref") {
                     referenced.extend(to.strip_prefix(REFERENCE));

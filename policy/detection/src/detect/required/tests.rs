@@ -133,7 +133,7 @@ fn minimal(mut literals: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// A text that a pattern matches has the literals of its rule, whatever their case.
+/// A text that a pattern matches has the literals of its rule, in either case.
 #[test]
 fn a_rule_that_matches_is_among_those_that_may() {
     let mut runner = TestRunner::deterministic();
