@@ -116,6 +116,7 @@ use crate::session::state::SessionStates;
 use crate::session::task_questions::TaskQuestions;
 use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
 use crate::stream::body::{Body, BodyCollector};
+use crate::stream::slots::EventStreamSlot;
 use crate::telemetry::Telemetry;
 use crate::upstream::{OnBehalfOf, SubjectToken, Upstream, UpstreamError};
 
@@ -812,14 +813,13 @@ impl Gateway {
         }
     }
 
-    /// Takes a share for an event stream that belongs to no call.
+    /// Takes a slot for an event stream that belongs to no call.
     ///
     /// # Errors
-    /// If all such streams are open, or those of the caller.
+    /// If all slots, or those of the caller, are taken by streams whose clients are connected.
     pub fn stream_slot(&self, holder: &Holder) -> Result<EventStreamSlot, Failure> {
-        let share = self.quotas.streams.take(holder, 1);
-        let share = share.map_err(|none| Failure::no_share(Quota::Streams, none))?;
-        Ok(EventStreamSlot { _share: Arc::new(share) })
+        let slot = self.quotas.streams.take(holder);
+        slot.map_err(|none| Failure::no_share(Quota::Streams, none))
     }
 
     /// Records and answers a request that is rejected before it is read.
@@ -913,12 +913,6 @@ fn hold_until_sent(mut response: Response<Body>, unsent: Option<HeldUntilSent>) 
         response.extensions_mut().insert(unsent);
     }
     response
-}
-
-/// Share for an event stream that belongs to no call; given back when the last clone is dropped.
-#[derive(Clone, Debug)]
-pub struct EventStreamSlot {
-    _share: Arc<Share<Holder>>,
 }
 
 impl DecodedRequest {

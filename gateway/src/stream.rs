@@ -4,4 +4,5 @@ pub mod sse;
 pub mod budget;
 pub mod queue;
 pub mod replay;
+pub mod slots;
 pub mod body;

@@ -472,6 +472,8 @@ fn a_file_that_cannot_be_written_for_a_while_stops_these_calls_alone_and_approve
         let ana = gateway.client(era, ANA);
         let call = calling(&ana, &to("bob"));
         let first = question(&gateway);
+        // It is listed before it is in the file; the log has it afterwards.
+        gateway.says("approval.asked");
         gateway.limit_files(Some(0));
         assert_eq!(approve(&gateway, &first), 503, "{era:?}");
         assert_eq!(reason(&call.join().unwrap()), "approval-limit", "{era:?}");

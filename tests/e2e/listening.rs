@@ -401,3 +401,119 @@ fn a_program_that_has_not_agreed_is_told_when_nobody_listens_any_more() {
     drop(stream);
     assert_eq!(eventually("the cancellation", || of("notifications/cancelled ")), asked);
 }
+
+/// A modern server that counts the streams that are open at it, and how many it was asked for.
+#[derive(Default)]
+struct StreamCount {
+    open: AtomicUsize,
+    asked: AtomicUsize,
+}
+
+impl StreamCount {
+    fn server(self: &Arc<Self>) -> Server {
+        let counted = Arc::clone(self);
+        server(move |call, stream| {
+            counted.asked.fetch_add(1, Ordering::SeqCst);
+            counted.open.fetch_add(1, Ordering::SeqCst);
+            if agree(call, stream) {
+                until_closed(stream);
+            }
+            counted.open.fetch_sub(1, Ordering::SeqCst);
+            false
+        })
+    }
+
+    fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+}
+
+/// Opens the stream of a session; `None` if it is refused because too many are open.
+fn standing(client: &Client, last: Option<&str>) -> Option<Listening> {
+    let mut stream = Listening { stream: client.stream(last), seen: String::new() };
+    let head = stream.until("\r\n\r\n");
+    if head.starts_with("HTTP/1.1 429") {
+        stream.until("caller-limit-streams");
+        return None;
+    }
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    Some(stream)
+}
+
+#[test]
+fn streams_of_clients_that_have_left_take_of_their_callers_share_and_give_way() {
+    let counts: [Arc<StreamCount>; 2] = Default::default();
+    let [one, two] = counts.each_ref().map(StreamCount::server);
+    let limits = "eventStreams: 4\neventStreamsPerCaller: 2";
+    let gateway = both(&one, &two).limits(limits).start();
+    for _ in 0..6 {
+        let ana = gateway.client(Era::Legacy, ANA);
+        drop(eventually("a stream", || standing(&ana, None)));
+    }
+    // The last two may be waited for, the others have given way.
+    for count in &counts {
+        eventually("streams end", || (count.open() == 2).then_some(()));
+        assert_eq!(count.asked.load(Ordering::SeqCst), 6);
+    }
+    gateway.says("stream.displaced");
+    // Streams of connected clients do not give way.
+    let [first, second] = [(); 2].map(|()| gateway.client(Era::Legacy, ANA));
+    let held = [&first, &second].map(|client| standing(client, None).unwrap());
+    assert!(standing(&gateway.client(Era::Legacy, ANA), None).is_none());
+    for count in &counts {
+        eventually("the others end", || (count.open() == 2).then_some(()));
+    }
+    drop(held);
+}
+
+#[test]
+fn a_client_comes_back_to_its_stream_although_its_share_is_used_up() {
+    let (told, wait) = channel();
+    let wait = Mutex::new(wait);
+    let server = server(move |call, stream| {
+        let words: [&str; 2] = ["before", "missed"];
+        let tells = agree(call, stream)
+            && words.iter().all(|word| wait.lock().unwrap().recv().is_ok() && tell(stream, word));
+        tells && until_closed(stream)
+    });
+    let limits = "eventStreams: 2\neventStreamsPerCaller: 1";
+    let gateway = Config::of(&server.url()).limits(limits).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut stream = standing(&ana, None).unwrap();
+    told.send(()).unwrap();
+    let seen = stream.until("before");
+    let last = seen.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+    // Of one stream: whether the old connection is still open makes no difference.
+    let mut second = standing(&ana, Some(&last)).unwrap();
+    drop(stream);
+    drop(second.stream.shutdown(Shutdown::Both));
+    told.send(()).unwrap();
+    let mut third = standing(&ana, Some(&last)).unwrap();
+    third.until("missed");
+    // It is used up by this one stream.
+    assert!(standing(&gateway.client(Era::Legacy, ANA), None).is_none());
+}
+
+#[test]
+fn what_is_revoked_keeps_no_stream_to_a_server_for_a_client_that_has_left() {
+    for body in [json!({ "principals": ["ana"] }), json!({ "servers": ["one", "two"] })] {
+        let (count, folder) = (Arc::new(StreamCount::default()), Folder::new());
+        let one = count.server();
+        // It never agrees, so it is asked again and again.
+        let away = server(|call, stream| {
+            drop(stream.write_all(&answer(
+                "503 Service Unavailable",
+                "",
+                &call.result(&json!({})),
+            )));
+            false
+        });
+        let gateway = switchable(both(&one, &away), &folder).start();
+        let ana = gateway.client(Era::Legacy, ANA);
+        let stream = standing(&ana, None).unwrap();
+        eventually("a stream", || (count.open() == 1).then_some(()));
+        drop(stream);
+        revoke(&gateway, &body);
+        eventually("it ends", || (count.open() == 0).then_some(()));
+    }
+}

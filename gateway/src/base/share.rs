@@ -52,6 +52,15 @@ impl Holder {
     }
 }
 
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caller(principal) => principal.id.fmt(f),
+            Self::Network(address) => address.fmt(f),
+        }
+    }
+}
+
 impl PartialEq for Holder {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -245,6 +254,12 @@ impl<K: Clone + Eq + Hash> Shares<K> {
 
     fn give_back(&self, holder: &K, amount: usize) {
         self.holders.update(holder.clone(), |held: usize| held.saturating_sub(amount));
+    }
+
+    /// The amount that a holder has taken.
+    #[must_use]
+    pub fn held(&self, holder: &K) -> usize {
+        self.holders.get(holder).unwrap_or_default()
     }
 
     /// The limit of a holder that has no particular one.

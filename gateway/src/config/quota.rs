@@ -13,6 +13,7 @@ use policy_core::subject::principal::Principal;
 use crate::base::intake::ResponseAccounts;
 use crate::base::share::{Ceiling, Holder, Payer, ShareLimits, Shares};
 use crate::config::settings::{CallerLimits, Limits};
+use crate::stream::slots::EventStreamSlots;
 
 /// A resource of which one holder gets at most a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub struct Quotas {
     /// Calls that wait for their client to answer, by caller.
     pub parked: Arc<Shares<Holder>>,
     /// Event streams that belong to no call, by caller.
-    pub streams: Arc<Shares<Holder>>,
+    pub streams: Arc<EventStreamSlots>,
     /// Bytes of the URIs that clients subscribe to, by caller.
     pub subscriptions: Arc<Shares<Holder>>,
     /// Bytes of cached lists, by the id of the caller that they were read for.
@@ -118,9 +119,11 @@ impl Quotas {
                 limits.pending_elicitations_per_caller,
                 |one| one.pending_elicitations,
             ),
-            streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
-                one.event_streams
-            }),
+            streams: EventStreamSlots::new(shares(
+                limits.event_streams,
+                limits.event_streams_per_caller,
+                |one| one.event_streams,
+            )),
             subscriptions: under(
                 0,
                 limits.subscription_memory,

@@ -23,6 +23,7 @@ use crate::mcp::wire::Id;
 use crate::session::loaded_tools::{LoadKey, LoadListener};
 use crate::session::state::SessionState;
 use crate::stream::replay::ReplayBuffer;
+use crate::stream::slots::EventStreamSlot;
 
 impl Gateway {
     /// The list that follows what this request finds; `None` if no list does.
@@ -90,6 +91,7 @@ impl Gateway {
         record: &Record,
         kept: &Arc<SessionState>,
         stream: &Arc<ReplayBuffer>,
+        slot: &EventStreamSlot,
     ) {
         let Some(loads) = self.listen_for_loads(arrived, record) else { return };
         let forwarder = LoadForwarder {
@@ -98,6 +100,7 @@ impl Gateway {
             route: Arc::clone(&arrived.route),
             kept: Arc::clone(kept),
             stream: Arc::clone(stream),
+            slot: slot.clone(),
         };
         self.tasks.spawn(forwarder.run(loads));
     }
@@ -142,12 +145,14 @@ struct LoadForwarder {
     route: Arc<Route>,
     kept: Arc<SessionState>,
     stream: Arc<ReplayBuffer>,
+    /// The slot of the stream.
+    slot: EventStreamSlot,
 }
 
 impl LoadForwarder {
     /// Forwards until the stream ends.
     async fn run(self, mut loads: LoadListener) {
-        let Self { gateway, caller, route, kept, stream } = self;
+        let Self { gateway, caller, route, kept, stream, slot: _held } = self;
         let patience = gateway.limits.replay_ttl;
         let deserted = deserted(&stream, patience);
         tokio::pin!(deserted);

@@ -20,7 +20,7 @@ use policy_core::subject::principal::Principal;
 use policy_core::subject::revoked::RevocationList;
 use tokio::time::sleep;
 
-use super::{EventStreamSlot, Gateway, Route};
+use super::{Gateway, Route};
 use crate::audit::LostRecord;
 use crate::edge::encode;
 use crate::edge::failure::{AuthnFailure, Failure, PublicError};
@@ -29,6 +29,7 @@ use crate::mcp::protocol::Era;
 use crate::session::state::AnsweredCall;
 use crate::stream::body::{Body, HeldOpen, Lease, Termination};
 use crate::stream::replay::ReplayBuffer;
+use crate::stream::slots::EventStreamSlot;
 
 /// Longest time for which a timer is set at once.
 const MAX_TIMER: Duration = Duration::from_secs(3600);
@@ -132,7 +133,7 @@ impl Gateway {
         }
         let gateway = Arc::clone(self);
         let over = async move {
-            // The share for the stream is held as long as the stream can be read.
+            // The slot of the stream is held as long as the stream can be read.
             let _stream_slot = stream_slot;
             let over = gateway.over(&caller, &answer).await;
             let is_revoked = over == LeaseEnd::Revoked;
@@ -259,6 +260,21 @@ impl Gateway {
         loop {
             if let Some(failure) = self.revocation(caller, used) {
                 return failure;
+            }
+            if revocations_changed.changed().await.is_err() {
+                // INVARIANT: the sender lives as long as the gateway.
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Resolves when `caller` or `server` is revoked, or the caller is locked.
+    pub(super) async fn hearing_revoked(&self, caller: &Principal, server: &ServerName) {
+        let mut revocations_changed = self.revocations_changed.subscribe();
+        loop {
+            let is_revoked = self.policy.facts().revoked().has_server(server);
+            if is_revoked || self.caller_revocation(caller).is_some() {
+                return;
             }
             if revocations_changed.changed().await.is_err() {
                 // INVARIANT: the sender lives as long as the gateway.

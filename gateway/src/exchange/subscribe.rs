@@ -36,10 +36,12 @@ use crate::mcp::protocol::{code, method};
 use crate::mcp::wire::{Id, Notification, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::GuardedPart;
+use crate::session::SessionKey;
 use crate::session::loaded_tools::LoadListener;
 use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
 use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
+use crate::stream::slots::EventStreamSlot;
 use crate::upstream::{
     Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
     RESOURCES, ReplySender, STREAM_OPENING, SUBSCRIBABLE_LISTS, ServerMessage, ServerReply,
@@ -80,7 +82,8 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        let stream_slot = match self.stream_slot(&arrived.holder) {
+        let held = last.as_deref().and_then(|last| self.held_slot(session.key, last));
+        let mut stream_slot = match held.map_or_else(|| self.stream_slot(&arrived.holder), Ok) {
             Ok(stream_slot) => stream_slot,
             Err(failure) => return self.refuse(&record, &failure),
         };
@@ -96,8 +99,14 @@ impl Gateway {
         let kept = self.session_states.enter(session_slot);
         if let Some(last) = last {
             match self.resumed(&kept, &last) {
-                // A new stream of the session is opened.
-                ResumedStream::Ended => {}
+                // A new stream of the session is opened, with a slot of its own.
+                ResumedStream::Ended => {
+                    drop(stream_slot);
+                    stream_slot = match self.stream_slot(&arrived.holder) {
+                        Ok(stream_slot) => stream_slot,
+                        Err(failure) => return self.failed(entry, &failure, None),
+                    };
+                }
                 ResumedStream::Attached(reader, about) => {
                     let mut response = encode::events(Body::replay(reader));
                     response.extensions_mut().insert(stream_slot);
@@ -118,6 +127,7 @@ impl Gateway {
         if session.version >= crate::mcp::protocol::ProtocolVersion::V2025November {
             stream.prime(RETRY);
         }
+        stream_slot.hold_for(&stream, &arrived.holder);
         let mut agreements = Vec::new();
         for server_index in 0..arrived.route.servers.len() {
             let listener = SessionForwarder {
@@ -128,21 +138,34 @@ impl Gateway {
                 server_index,
                 kept: Arc::clone(&kept),
                 stream: Arc::clone(&stream),
+                _slot: stream_slot.clone(),
                 flow: flow.clone(),
             };
             agreements.extend(listener.start(&entry));
         }
-        self.forward_loads(&arrived, &entry, &kept, &stream);
+        self.forward_loads(&arrived, &entry, &kept, &stream, &stream_slot);
         let begun = agreements.into_iter().map(|agreement| async {
             if let Ok(agreed) = agreement.await {
                 AgreedServer::begin(agreed).await;
             }
         });
         // A server that has not answered by then is still asked: the client hears of it later.
-        drop(timeout(SESSION_AGREEMENT, join_all(begun)).await);
+        tokio::select! {
+            begun = timeout(SESSION_AGREEMENT, join_all(begun)) => drop(begun),
+            () = stream.over() => {}
+            () = self.tasks.stopping() => {}
+        }
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(stream_slot);
         self.shown(entry, ExchangeEnd::answered(), None, response)
+    }
+
+    /// The slot of the stream that a client of a session goes on with after the event `last`; `None` if that stream has
+    /// none.
+    fn held_slot(&self, session: SessionKey, last: &str) -> Option<EventStreamSlot> {
+        let (stream, _event) = replay::read_id(last)?;
+        let (stream, _about) = self.session_states.find(session)?.find(stream)?;
+        self.quotas.streams.of(&stream)
     }
 
     /// Finds the stream that a client goes on with after the event `last`.
@@ -660,6 +683,8 @@ struct SessionForwarder {
     server_index: usize,
     kept: Arc<SessionState>,
     stream: Arc<ReplayBuffer>,
+    /// The slot of the stream, which is held while a server is listened to.
+    _slot: EventStreamSlot,
     /// The flow of the session; `None` if no flow is remembered.
     flow: Option<ExchangeFlow>,
 }
@@ -740,25 +765,35 @@ impl SessionForwarder {
         }
     }
 
-    /// Asks the server until it agrees, with pauses that grow; `None` if it is lost or the stream ends before. After the
+    /// Resolves when nothing more may be told, or nobody is left to hear it: the session or the configuration has ended, the
+    /// caller or the server is revoked, the client stayed away, or the stream has ended or was superseded.
+    ///
+    /// Unless it was superseded, the stream has ended then: a client that comes back opens a new one, as far as it still may.
+    async fn over(&self, server: &ServerName) {
+        tokio::select! {
+            () = self.kept.over() => {}
+            () = self.gateway.tasks.stopping() => {}
+            () = self.gateway.hearing_revoked(&self.caller, server) => {}
+            () = deserted(&self.stream, self.gateway.limits.replay_ttl) => return,
+        }
+        self.stream.end();
+    }
+
+    /// Asks the server until it agrees, with pauses that grow; `None` if it is lost, or the stream is over before. After the
     /// first failure nobody waits for the server: `agreed` is dropped, and a `resources/subscribe` is answered at once.
     async fn open(
         &self,
         mut opener: FeedOpener,
         agreed: &mut Option<oneshot::Sender<AgreedServer>>,
     ) -> Option<Feed> {
+        let server = opener.upstream().name().clone();
         let given_up = || {
             drop(agreed.take());
             self.kept.listened(self.server_index, None);
         };
         tokio::select! {
             biased;
-            () = self.kept.over() => None,
-            () = self.gateway.tasks.stopping() => {
-                self.stream.end();
-                None
-            }
-            () = deserted(&self.stream, self.gateway.limits.replay_ttl) => None,
+            () = self.over(&server) => None,
             feed = opener.open_repeatedly(given_up) => feed,
         }
     }
@@ -766,10 +801,9 @@ impl SessionForwarder {
     /// Forwards messages until the stream ends. The futures in between are boxed, because one of these tasks waits for
     /// every stream.
     async fn run(self, mut feed: Feed, mut wanted: u64) {
-        let tasks = self.gateway.tasks.clone();
-        let stream = Arc::clone(&self.stream);
-        let deserted = deserted(&stream, self.gateway.limits.replay_ttl);
-        tokio::pin!(deserted);
+        let server = Arc::clone(feed.upstream());
+        let over = self.over(server.name());
+        tokio::pin!(over);
         loop {
             let changed = self.kept.rewatched();
             tokio::pin!(changed);
@@ -784,9 +818,7 @@ impl SessionForwarder {
             let heard = tokio::select! {
                 heard = feed.next() => heard,
                 () = changed => continue,
-                () = self.kept.over() => return,
-                () = tasks.stopping() => return self.stream.end(),
-                () = &mut deserted => return,
+                () = &mut over => return,
             };
             match heard {
                 Ok(ServerMessage::Notification(told)) => Box::pin(self.tell(&feed, &told)).await,
@@ -860,7 +892,7 @@ impl SessionForwarder {
         if let Some(message) = message {
             self.remember_shown(server, told).await;
             // A disconnected client may still resume; if it does not in time, the stream ends.
-            if !self.push(&message, gateway.limits.replay_ttl).await {
+            if !self.push(server.name(), &message, gateway.limits.replay_ttl).await {
                 self.stream.end();
             }
         }
@@ -874,13 +906,15 @@ impl SessionForwarder {
         self.gateway.remember_shown(flow, &self.caller, result).await;
     }
 
-    /// Adds a message to the stream, and returns whether there was room in time. The end of the session or of the
-    /// configuration, whose policy released the message, ends the wait.
-    async fn push(&self, message: &[u8], patience: Duration) -> bool {
+    /// Adds a message of the server to the stream, and returns whether there was room in time. The wait ends when the stream
+    /// is over: the policy that released the message is in force no longer.
+    async fn push(&self, server: &ServerName, message: &[u8], patience: Duration) -> bool {
+        if self.stream.try_push(message) {
+            return true;
+        }
         tokio::select! {
             pushed = timeout(patience, self.stream.push(message)) => pushed.is_ok(),
-            () = self.kept.over() => false,
-            () = self.gateway.tasks.stopping() => false,
+            () = self.over(server) => false,
         }
     }
 
@@ -919,7 +953,7 @@ impl SessionForwarder {
         };
         let message = encode::server_request(&ours, asked, params);
         let patience = self.gateway.limits.input_timeout;
-        self.push(&message, patience).await;
+        self.push(server.name(), &message, patience).await;
         let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
         let (server, route) = (Arc::clone(server), Arc::clone(&self.route));
         let asked: Box<str> = asked.into();

@@ -18,12 +18,13 @@ use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
 use crate::edge::failure::{Failure, PathMismatch};
-use crate::exchange::{EventStreamSlot, Gateway, InFlightSlot, Route};
+use crate::exchange::{Gateway, InFlightSlot, Route};
 use crate::identity::AuthenticatedCaller;
 use crate::serve::bridge::{Bridge, ClientOutput, OnReload};
 use crate::stream::body::{Body, HeldOpen};
 use crate::stream::budget::StreamBounds;
 use crate::stream::queue::queue;
+use crate::stream::slots::EventStreamSlot;
 use crate::stream::sse;
 
 /// Largest number of messages that wait for one client.

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -20,6 +21,9 @@ use crate::stream::sse;
 
 /// Memory of an event besides its message, in bytes: the id, the field names and the entry in the queue.
 const FRAME: usize = 96;
+
+/// How often a reader of any stream has left; tells whose client left first.
+static DEPARTURES: AtomicU64 = AtomicU64::new(0);
 
 /// The replay buffer of one stream.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ struct ReplayState {
     /// The number of the reader that may read; attaching a new reader invalidates the previous one.
     reader: u64,
     attached: bool,
+    /// The number of the departure of the last reader.
+    left: u64,
     waker: Option<Waker>,
     /// Nothing more will be added.
     over: bool,
@@ -245,6 +251,14 @@ impl ReplayBuffer {
         self.state().attached
     }
 
+    /// When the last reader left, as a number that grows with each departure from any stream; `None` while a reader is
+    /// attached.
+    #[must_use]
+    pub fn left(&self) -> Option<u64> {
+        let state = self.state();
+        (!state.attached).then_some(state.left)
+    }
+
     /// Attaches a reader that continues after event `last`, or from the first event if `last` is `None`. Returns `None`
     /// if events after `last` are no longer kept, or if `last` was never sent.
     #[must_use]
@@ -340,6 +354,7 @@ impl Drop for ReplayReader {
         let mut state = self.replay.state();
         if state.reader == self.reader {
             state.attached = false;
+            state.left = DEPARTURES.fetch_add(1, Ordering::Relaxed);
             state.begun = 0;
             state.torn = false;
             state.resting = false;

@@ -723,10 +723,12 @@ pub(super) struct RawLimits {
     pub(super) pending_elicitations_per_caller: Option<usize>,
     /// Maximum streams of one legacy session. Default 32.
     pub(super) streams_per_session: Option<usize>,
-    /// Maximum open event streams that belong to no call: the stream of a session, `subscriptions/listen`,
-    /// HTTP+SSE. Default 4096.
+    /// Maximum event streams that belong to no call: the stream of a session, `subscriptions/listen`, HTTP+SSE. The stream of
+    /// a session counts for `replayTtl` after its client has left, and ends earlier if another stream needs its place.
+    /// Default 4096.
     pub(super) event_streams: Option<usize>,
-    /// Maximum such streams of one caller. Further ones are refused with 429. Default half of `eventStreams`.
+    /// Maximum such streams of one caller. Further ones are refused with 429 if the clients of all of these are connected.
+    /// Default half of `eventStreams`.
     pub(super) event_streams_per_caller: Option<usize>,
     /// Maximum events of one stream that are kept for a client that reconnects. Default 256.
     pub(super) replay_events: Option<usize>,

@@ -1,0 +1,201 @@
+//! The slots of event streams that belong to no call: the GET stream of a legacy session, `subscriptions/listen` and
+//! HTTP+SSE.
+//!
+//! For such a stream the gateway keeps streams to the servers of its route. A client of a legacy session that lost its
+//! connection may come back, so these are kept while it is away, and its slot is held as long. A stream whose client is
+//! away gives way to a new stream when no slot is free: first those of the same caller, and the one whose client left
+//! first. Without that, a caller that opens streams and leaves would hold any number of streams to servers (vector PV-26).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::base::share::{Holder, Share, ShareError, Shares};
+use crate::stream::replay::ReplayBuffer;
+
+/// The slots of all event streams that belong to no call.
+#[derive(Debug)]
+pub struct EventStreamSlots {
+    shares: Arc<Shares<Holder>>,
+    /// The streams that a client may come back to, by the id of the stream. A bound: each holds a share.
+    resumable: Mutex<BTreeMap<u64, ResumableStream>>,
+}
+
+/// A stream that a client may come back to.
+#[derive(Debug)]
+struct ResumableStream {
+    stream: Arc<ReplayBuffer>,
+    slot: Weak<HeldSlot>,
+    holder: Holder,
+}
+
+/// Slot of an event stream that belongs to no call; given back when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct EventStreamSlot(Arc<HeldSlot>);
+
+#[derive(Debug)]
+struct HeldSlot {
+    slots: Arc<EventStreamSlots>,
+    /// The id of the stream, if a client may come back to it.
+    stream: Mutex<Option<u64>>,
+    /// `None` after the stream has given way to another one.
+    share: Mutex<Option<Share<Holder>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No operation on any of the locked values leaves it half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl EventStreamSlots {
+    /// As many slots as there are `shares`.
+    #[must_use]
+    pub fn new(shares: Arc<Shares<Holder>>) -> Arc<Self> {
+        Arc::new(Self { shares, resumable: Mutex::default() })
+    }
+
+    /// Takes a slot for a holder. If none is free, a stream whose client is away is ended for it: one of this holder, or
+    /// one of anybody if the holder has fewer than its limit.
+    ///
+    /// # Errors
+    /// If all slots, or those of the holder, are taken by streams whose clients are connected.
+    pub fn take(self: &Arc<Self>, holder: &Holder) -> Result<EventStreamSlot, ShareError> {
+        loop {
+            match self.shares.take(holder, 1) {
+                Ok(share) => return Ok(self.slot(share)),
+                Err(none) => {
+                    let is_below = self.shares.held(holder) < self.shares.limit_of(holder);
+                    let is_free = self.displace(|of| of == holder)
+                        || is_below && self.displace(|_anybody| true);
+                    if !is_free {
+                        return Err(none);
+                    }
+                }
+            }
+        }
+    }
+
+    fn slot(self: &Arc<Self>, share: Share<Holder>) -> EventStreamSlot {
+        let (stream, share) = (Mutex::default(), Mutex::new(Some(share)));
+        EventStreamSlot(Arc::new(HeldSlot { slots: Arc::clone(self), stream, share }))
+    }
+
+    /// Ends the stream whose client left first, of the holders that `whose` selects, and frees its slot. Returns `false`
+    /// if there is none.
+    fn displace(&self, whose: impl Fn(&Holder) -> bool) -> bool {
+        let mut resumable = locked(&self.resumable);
+        let away = resumable.iter().filter(|(_, one)| whose(&one.holder));
+        let away = away.filter_map(|(id, one)| Some((one.stream.left()?, *id)));
+        let first = away.min().and_then(|(_, id)| resumable.remove(&id));
+        drop(resumable);
+        let Some(first) = first else { return false };
+        first.stream.end();
+        if let Some(slot) = first.slot.upgrade() {
+            drop(locked(&slot.share).take());
+        }
+        tracing::info!(
+            event = "stream.displaced", principal = %first.holder,
+            "event stream of a client that is away ended, because another stream needed its slot"
+        );
+        true
+    }
+
+    /// The slot of a stream that a client comes back to; `None` if the stream has none any more.
+    #[must_use]
+    pub fn of(&self, stream: &ReplayBuffer) -> Option<EventStreamSlot> {
+        locked(&self.resumable).get(&stream.id())?.slot.upgrade().map(EventStreamSlot)
+    }
+}
+
+impl EventStreamSlot {
+    /// Notes that the slot is for `stream`, to which a client of `holder` may come back.
+    pub fn hold_for(&self, stream: &Arc<ReplayBuffer>, holder: &Holder) {
+        let (slot, stream, holder) = (Arc::downgrade(&self.0), Arc::clone(stream), holder.clone());
+        *locked(&self.0.stream) = Some(stream.id());
+        let one = ResumableStream { stream, slot, holder };
+        locked(&self.0.slots.resumable).insert(one.stream.id(), one);
+    }
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        let stream = locked(&self.stream).take();
+        let removed = stream.and_then(|id| locked(&self.slots.resumable).remove(&id));
+        drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventStreamSlot, EventStreamSlots};
+    use crate::base::share::{Holder, Shares};
+    use crate::stream::budget::{StreamBounds, StreamBudget};
+    use crate::stream::replay::ReplayBuffer;
+    use std::sync::Arc;
+
+    fn holder(last: u8) -> Holder {
+        Holder::network([192, 0, 2, last].into())
+    }
+
+    /// A stream to which a client may come back, with the slot that it has.
+    fn stream(
+        slots: &Arc<EventStreamSlots>,
+        id: u64,
+        of: u8,
+    ) -> (Arc<ReplayBuffer>, EventStreamSlot) {
+        let all = StreamBudget::new(1 << 20, 1 << 20);
+        let room = StreamBounds { events: 4, bytes: 4096, all, holder: holder(of) };
+        let stream = ReplayBuffer::new(id, room);
+        let slot = slots.take(&holder(of)).unwrap();
+        slot.hold_for(&stream, &holder(of));
+        (stream, slot)
+    }
+
+    #[test]
+    fn the_stream_whose_client_left_first_gives_way() {
+        let slots = EventStreamSlots::new(Shares::new(9, 3));
+        let all = [1, 2, 3].map(|id| stream(&slots, id, 1));
+        let [one, two, three] = all.each_ref().map(|(stream, _slot)| stream);
+        let readers = [one, two, three].map(|stream| stream.attach(None).unwrap());
+        assert!(slots.take(&holder(1)).is_err(), "each has its client");
+        let [first, second, third] = readers;
+        drop((second, first));
+        let _new = slots.take(&holder(1)).unwrap();
+        assert_eq!([one, two, three].map(|stream| stream.is_over()), [false, true, false]);
+        // One that a client has come back to stays.
+        let back = one.attach(None).unwrap();
+        drop(third);
+        let _other = slots.take(&holder(1)).unwrap();
+        assert_eq!([one, two, three].map(|stream| stream.is_over()), [false, true, true]);
+        assert!(slots.take(&holder(1)).is_err());
+        drop(back);
+    }
+
+    #[test]
+    fn streams_of_others_give_way_only_to_who_is_below_its_limit() {
+        let slots = EventStreamSlots::new(Shares::new(3, 2));
+        let (theirs, _slot) = stream(&slots, 1, 1);
+        drop(theirs.attach(None));
+        let own = [slots.take(&holder(2)).unwrap(), slots.take(&holder(2)).unwrap()];
+        assert!(slots.take(&holder(2)).is_err());
+        assert!(!theirs.is_over());
+        let _new = slots.take(&holder(3)).unwrap();
+        assert!(theirs.is_over());
+        drop(own);
+    }
+
+    #[test]
+    fn a_slot_is_free_at_once_although_who_held_it_has_not_noticed() {
+        let slots = EventStreamSlots::new(Shares::new(1, 1));
+        let (away, held) = stream(&slots, 1, 1);
+        drop(away.attach(None));
+        let forwarder = held.clone();
+        drop(held);
+        assert!(slots.of(&away).is_some());
+        let new = slots.take(&holder(1)).unwrap();
+        assert!(slots.of(&away).is_none());
+        drop(forwarder);
+        assert!(slots.take(&holder(1)).is_err(), "it was given back once");
+        drop(new);
+        assert!(slots.take(&holder(1)).is_ok());
+    }
+}
