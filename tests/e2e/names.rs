@@ -165,8 +165,8 @@ fn no_spelling_of_an_ipv6_address_leads_past_a_forbid() {
 - {id: all, effect: allow, principals: ['group:dev'], servers: [up], resources: ['*']}
 - {id: secret, effect: forbid, principals: ['*'], servers: ['*'], resources: \
      ['db://[::1]/secret', 'db://[::FFFF:A00:1]/secret', 'https://[::ffff:a00:1]/secret']}";
-    let told = "the URI has brackets around something that is not an IPv6 address in its shortest form, \
-         like `[2001:db8::1]`";
+    let told = "the URI has brackets around something that is not an IPv6 address, or such an address that is not \
+         in brackets and in its shortest form, like `[2001:db8::1]`";
     for era in ERAS {
         let server = files(era, &["db://[0:0::1]/open", "db://[0:0::1]/secret", "db://[a]/open"]);
         let gateway = Config::of(&server.url()).policy(rules).start();

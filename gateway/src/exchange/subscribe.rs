@@ -768,12 +768,13 @@ impl SessionForwarder {
     /// Resolves when nothing more may be told, or nobody is left to hear it: the session or the configuration has ended, the
     /// caller or the server is revoked, the client stayed away, or the stream has ended or was superseded.
     ///
-    /// Unless it was superseded, the stream has ended then: a client that comes back opens a new one, as far as it still may.
+    /// Unless it was superseded, the stream ends then: a client that comes back opens a new one, as far as it still may.
     async fn over(&self, server: &ServerName) {
         tokio::select! {
             () = self.kept.over() => {}
             () = self.gateway.tasks.stopping() => {}
-            () = self.gateway.hearing_revoked(&self.caller, server) => {}
+            // The lease of the response that is being read ends it, and says why.
+            () = self.gateway.hearing_revoked(&self.caller, server) => return self.stream.end_when_left(),
             () = deserted(&self.stream, self.gateway.limits.replay_ttl) => return,
         }
         self.stream.end();

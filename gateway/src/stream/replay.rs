@@ -55,6 +55,8 @@ struct ReplayState {
     over: bool,
     /// Another stream has taken over from this one.
     superseded: bool,
+    /// The stream ends when its reader leaves.
+    closing: bool,
     /// The connection is to be closed, although more events will follow.
     resting: bool,
     /// The kept events were replaced with an error.
@@ -178,6 +180,17 @@ impl ReplayBuffer {
         self.sent.notify_waiters();
     }
 
+    /// Ends the stream as soon as no reader is attached. Whoever serves the reader of now says how its response ends.
+    pub fn end_when_left(&self) {
+        let mut state = self.state();
+        state.closing = true;
+        let is_attached = state.attached;
+        drop(state);
+        if !is_attached {
+            self.end();
+        }
+    }
+
     /// Replaces everything that is kept with `message` as the last event and ends the stream. A client that resumes
     /// gets only this event, from any earlier event id.
     pub fn withdraw(&self, message: &[u8]) {
@@ -274,6 +287,7 @@ impl ReplayBuffer {
         state.torn = false;
         state.reader += 1;
         state.attached = true;
+        state.over |= state.closing;
         state.resting = false;
         // The previous reader wakes and sees that it is no longer current.
         wake(&mut state);
@@ -359,6 +373,9 @@ impl Drop for ReplayReader {
             state.torn = false;
             state.resting = false;
             state.waker = None;
+            state.over |= state.closing;
+            drop(state);
+            self.replay.sent.notify_waiters();
         }
     }
 }
@@ -454,6 +471,24 @@ mod tests {
         assert_eq!(second.progress(), ReadProgress::Between);
         assert!(piece(&mut second, 90).ends_with(b"y\n\n"));
         assert_eq!(second.progress(), ReadProgress::Finished);
+    }
+
+    #[test]
+    fn a_stream_that_ends_with_its_reader_can_be_read_to_its_end_by_who_comes_back() {
+        let stream = ReplayBuffer::new(7, room());
+        assert!(stream.try_push(b"a") && stream.try_push(b"b"));
+        let mut first = stream.attach(None).unwrap();
+        assert!(next(&mut first).is_some());
+        stream.end_when_left();
+        assert!(!stream.is_over());
+        drop(first);
+        assert!(stream.is_over());
+        let mut second = stream.attach(Some(0)).unwrap();
+        assert_eq!(read(&mut second), [(1, "b".into())]);
+        assert!(is_over(&mut second));
+        let empty = ReplayBuffer::new(8, room());
+        empty.end_when_left();
+        assert!(empty.is_over());
     }
 
     #[test]

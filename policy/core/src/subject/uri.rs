@@ -25,7 +25,8 @@ pub enum UriError {
     Scheme,
     /// A scheme that has hosts, without one; or a host that is written in an unusual way.
     Host,
-    /// Brackets around something else than an IPv6 address, or an address that readers write differently.
+    /// Brackets around something else than an IPv6 address, or an address without plain brackets or that readers write
+    /// differently.
     Address,
     /// A bracket in a pattern where it is not known whether it belongs to a host.
     Bracket,
@@ -69,7 +70,8 @@ impl UriError {
                  the address, as in `http://[2001:db8::1]/*`, or `%5B` and `%5D` for brackets of a path"
             }
             Self::Address => {
-                "the URI has brackets around something that is not an IPv6 address in its shortest form, like `[2001:db8::1]`"
+                "the URI has brackets around something that is not an IPv6 address, or such an address that is not in brackets and \
+                 in its shortest form, like `[2001:db8::1]`"
             }
             Self::Port => "the URI has a port that is not written plainly; leave out the usual one",
             Self::Drive => "the URI has the letter of a drive that is not written as `C:`",
@@ -520,6 +522,14 @@ fn with_plain_address(name: &str, source: UriSource) -> Result<Cow<'_, str>, Uri
     Ok(Cow::Owned(format!("[{written}]")))
 }
 
+/// Whether an authority is an IPv6 address without brackets, or with escaped ones: some readers take it for the address, and
+/// others for a name and a port. `name` is the authority without what would be the port.
+fn is_bare_address(authority: &str, name: &str, has_usual_port: bool) -> bool {
+    authority.starts_with("%5B")
+        || authority.parse::<Ipv6Addr>().is_ok()
+        || has_usual_port && name.contains(':') && !name.starts_with('[')
+}
+
 /// An IPv6 address in the form of RFC 5952, but always hexadecimal: readers write `::ffff:102:304` for
 /// `::ffff:1.2.3.4` (WHATWG URL, section 3.5).
 fn written_address(address: Ipv6Addr) -> String {
@@ -552,6 +562,9 @@ fn host(
     }
     if ends_in_dot(name) {
         return Err(UriError::Host);
+    }
+    if source == UriSource::Caller && is_bare_address(&written, name, usual.is_some()) {
+        return Err(UriError::Address);
     }
     let name = with_plain_address(name, source)?;
     let out = port.map_or_else(|| name.to_string(), |port| format!("{name}:{port}"));
