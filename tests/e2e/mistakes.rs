@@ -76,7 +76,34 @@ const DEEPER: &str = "give it the same indentation as the keys beside it; a valu
 /// What is done about a value that begins with a character of YAML.
 const QUOTED: &str = "a value that begins with `*`, `!`, `&`, `|`, `>`, `@`, `%` or a backquote must be in quotes: `'*'`";
 
-const MISTAKES: [Mistake; 48] = [
+/// What is done about a name that is not one line.
+const ONE_LINE: &str = "write it in one line; in double quotes a backslash is written `\\\\`";
+
+const MISTAKES: [Mistake; 52] = [
+    Mistake {
+        edits: &[("file: audit.jsonl", "file: ''")],
+        at: "''",
+        message: "the text is empty",
+        help: "write what it is to name",
+    },
+    Mistake {
+        edits: &[("[get_ticket]", "[get_ticket, '']")],
+        at: "'']",
+        message: "the text is empty",
+        help: "write what it is to name",
+    },
+    Mistake {
+        edits: &[("name: file\n", "name: \"fi\\ble\"\n")],
+        at: "\"fi",
+        message: "the text has a line end or another control character",
+        help: ONE_LINE,
+    },
+    Mistake {
+        edits: &[("file: audit.jsonl", "file: \"C:\\audit.jsonl\"")],
+        at: "\"C:",
+        message: "the text has a line end or another control character",
+        help: ONE_LINE,
+    },
     Mistake {
         edits: &[("9901", "9901\nlimits: {inFlight: 18446744073709551616}")],
         at: "18446744073709551616",

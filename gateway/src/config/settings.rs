@@ -14,6 +14,7 @@ pub mod variables;
 mod former_keys;
 mod nearest;
 mod in_clear;
+mod names;
 pub mod operator;
 mod unserved;
 mod compiler;
@@ -854,6 +855,7 @@ fn compiled(
     let shape::SchemaCheck { mut json, problems: misfits, waived } =
         shape::check(&mut root, &schema(), &|at| unserved.waives(at));
     problems.extend(misfits);
+    problems.extend(names::problems(&root, &|at| unserved.waives(at)));
     unserved.waived.extend(waived);
     problems.extend(selftest::trespassers(&json, &root));
     let wanted = purpose == LoadPurpose::Serving

@@ -539,7 +539,9 @@ impl PolicyCompiler<'_> {
             skills: self.uris(n, RuledUris::Skills, raw.effect, &raw.skills),
             methods: patterns(&raw.methods),
         };
-        if things.is_empty() {
+        // As written: what is wrong with a pattern is reported there.
+        let written = [&raw.tools, &raw.prompts, &raw.resources, &raw.skills, &raw.methods];
+        if written.iter().all(|patterns| patterns.is_empty()) {
             let help = "name `tools`, `prompts`, `resources`, `skills` or `methods`, or remove the rule: \
                         nothing named means nothing";
             self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
