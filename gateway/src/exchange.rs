@@ -20,6 +20,7 @@ mod cancellation;
 mod guardrails;
 mod resource_links;
 mod flows;
+mod standing_stream;
 mod loads;
 mod selection_signals;
 mod in_flight_call;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use e2e::client::Client;
-use e2e::gateway::{ANA, Config, Folder, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -458,7 +458,7 @@ fn streams_of_clients_that_have_left_take_of_their_callers_share_and_give_way() 
     gateway.says("stream.displaced");
     // Streams of connected clients do not give way.
     let [first, second] = [(); 2].map(|()| gateway.client(Era::Legacy, ANA));
-    let held = [&first, &second].map(|client| standing(client, None).unwrap());
+    let held = [&first, &second].map(|client| eventually("a stream", || standing(client, None)));
     assert!(standing(&gateway.client(Era::Legacy, ANA), None).is_none());
     for count in &counts {
         eventually("the others end", || (count.open() == 2).then_some(()));
@@ -499,16 +499,58 @@ fn what_is_revoked_keeps_no_stream_to_a_server_for_a_client_that_has_left() {
     for body in [json!({ "principals": ["ana"] }), json!({ "servers": ["one", "two"] })] {
         let (count, folder) = (Arc::new(StreamCount::default()), Folder::new());
         let one = count.server();
-        // It never agrees, so it is asked again and again.
-        let away = server(|_call, stream| {
-            stream.write_all(&answer("503 Service Unavailable", "text/plain", "no")).is_ok()
+        // It never answers.
+        let silent = Arc::new(StreamCount::default());
+        let counted = Arc::clone(&silent);
+        let away = server(move |_call, stream| {
+            counted.open.fetch_add(1, Ordering::SeqCst);
+            until_closed(stream);
+            counted.open.fetch_sub(1, Ordering::SeqCst);
+            false
         });
         let gateway = switchable(both(&one, &away), &folder).start();
         let ana = gateway.client(Era::Legacy, ANA);
         let stream = standing(&ana, None).unwrap();
-        eventually("a stream", || (count.open() == 1).then_some(()));
+        eventually("streams", || (count.open() == 1 && silent.open() == 1).then_some(()));
         drop(stream);
         revoke(&gateway, &body);
-        eventually("it ends", || (count.open() == 0).then_some(()));
+        eventually("they end", || (count.open() == 0 && silent.open() == 0).then_some(()));
     }
+}
+
+#[test]
+fn the_place_of_a_session_is_free_when_its_client_has_left_a_stream_that_nobody_feeds() {
+    let server = server(|call, stream| agree(call, stream) && until_closed(stream));
+    // Bob may use no server of the route.
+    let rules = "rules: [{id: ana, effect: allow, principals: ['principal:ana'], servers: ['*'], tools: ['*']}]";
+    let limits = "sessions: 2\nsessionsPerCaller: 1\nreplayTtl: 1s";
+    let gateway = Config::of(&server.url()).policy(rules).limits(limits).start();
+    let bob = gateway.client(Era::Legacy, BOB);
+    let mut stream = standing(&bob, None).unwrap();
+    let again = gateway.client(Era::Legacy, BOB);
+    let mut over = Listening { stream: again.stream(None), seen: String::new() };
+    over.until("caller-limit-sessions");
+    drop(stream.stream.shutdown(Shutdown::Both));
+    stream.rest();
+    eventually("a place", || {
+        let mut stream = Listening { stream: again.stream(None), seen: String::new() };
+        stream.until("\r\n\r\n").starts_with("HTTP/1.1 200").then_some(())
+    });
+}
+
+#[test]
+fn a_stream_that_is_not_there_any_more_displaces_none_of_those_that_are() {
+    let count = Arc::new(StreamCount::default());
+    let server = count.server();
+    let limits = "eventStreams: 2\neventStreamsPerCaller: 1";
+    let gateway = Config::of(&server.url()).limits(limits).start();
+    let left = gateway.client(Era::Legacy, ANA);
+    drop(standing(&left, None).unwrap());
+    let other = gateway.client(Era::Legacy, ANA);
+    let mut lost =
+        Listening { stream: other.stream(Some("0123456789abcdef-7")), seen: String::new() };
+    assert!(lost.until("\r\n\r\n").starts_with("HTTP/1.1 400"));
+    // Its own earlier stream makes room for a new one.
+    drop(eventually("a stream", || standing(&left, None)));
+    assert_eq!(count.asked.load(Ordering::SeqCst), 2);
 }

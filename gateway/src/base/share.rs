@@ -52,15 +52,6 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Caller(principal) => principal.id.fmt(f),
-            Self::Network(address) => address.fmt(f),
-        }
-    }
-}
-
 impl PartialEq for Holder {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

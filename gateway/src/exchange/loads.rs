@@ -6,14 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use json::{Fragment, Value};
 use policy::definition::offer::ItemKind;
-use policy_core::subject::principal::Principal;
-use tokio::time::timeout;
 
 use super::flows::{flow_part, owner};
+use super::standing_stream::StandingStream;
 use super::{DecodedRequest, Gateway, Route};
 use crate::audit::Record;
 use crate::base::share::Holder;
@@ -21,9 +19,6 @@ use crate::edge::encode::{self, ListedNames, ShownNotification};
 use crate::mcp::protocol::method;
 use crate::mcp::wire::Id;
 use crate::session::loaded_tools::{LoadKey, LoadListener};
-use crate::session::state::SessionState;
-use crate::stream::replay::ReplayBuffer;
-use crate::stream::slots::EventStreamSlot;
 
 impl Gateway {
     /// The list that follows what this request finds; `None` if no list does.
@@ -86,23 +81,32 @@ impl Gateway {
 
     /// Tells the client of a session on its stream when its list has changed by what it has found.
     pub(super) fn forward_loads(
-        self: &Arc<Self>,
+        &self,
         arrived: &DecodedRequest,
         record: &Record,
-        kept: &Arc<SessionState>,
-        stream: &Arc<ReplayBuffer>,
-        slot: &EventStreamSlot,
+        stream: &StandingStream,
     ) {
         let Some(loads) = self.listen_for_loads(arrived, record) else { return };
-        let forwarder = LoadForwarder {
-            gateway: Arc::clone(self),
-            caller: Arc::clone(&arrived.caller.principal),
-            route: Arc::clone(&arrived.route),
-            kept: Arc::clone(kept),
-            stream: Arc::clone(stream),
-            slot: slot.clone(),
-        };
-        self.tasks.spawn(forwarder.run(loads));
+        let stream = stream.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stream.over(None) => {}
+                () = forwarded(loads, &stream) => {}
+            }
+        });
+    }
+}
+
+/// Tells the client of a session that its list has changed by what it has found, until its stream is over.
+async fn forwarded(mut loads: LoadListener, stream: &StandingStream) {
+    loop {
+        tokio::select! {
+            () = loads.changed() => {}
+            () = stream.events.over() => return,
+        }
+        if stream.gateway.may_use_any_of(&stream.route, &stream.caller) {
+            stream.tell(&tools_changed(None)).await;
+        }
     }
 }
 
@@ -136,58 +140,4 @@ pub(super) fn listed_names<'a>(
     loaded: Option<&'a BTreeSet<Box<str>>>,
 ) -> Option<ListedNames<'a>> {
     route.only(kind).map(|patterns| ListedNames { patterns, loaded })
-}
-
-/// Tells the client of a legacy session that its list has changed by what it has found.
-struct LoadForwarder {
-    gateway: Arc<Gateway>,
-    caller: Arc<Principal>,
-    route: Arc<Route>,
-    kept: Arc<SessionState>,
-    stream: Arc<ReplayBuffer>,
-    /// The slot of the stream.
-    slot: EventStreamSlot,
-}
-
-impl LoadForwarder {
-    /// Forwards until the stream ends.
-    async fn run(self, mut loads: LoadListener) {
-        let Self { gateway, caller, route, kept, stream, slot: _held } = self;
-        let patience = gateway.limits.replay_ttl;
-        let deserted = deserted(&stream, patience);
-        tokio::pin!(deserted);
-        loop {
-            tokio::select! {
-                () = loads.changed() => {}
-                () = kept.over() => return,
-                () = gateway.tasks.stopping() => return stream.end(),
-                () = &mut deserted => return,
-            }
-            if !gateway.may_use_any_of(&route, &caller) {
-                continue;
-            }
-            let message = tools_changed(None);
-            let is_pushed = tokio::select! {
-                pushed = timeout(patience, stream.push(&message)) => pushed.is_ok(),
-                () = kept.over() => return,
-                () = gateway.tasks.stopping() => false,
-            };
-            if !is_pushed {
-                return stream.end();
-            }
-        }
-    }
-}
-
-/// Resolves when the stream has ended, or its client has been disconnected for longer than `patience`; then it ends.
-pub(super) async fn deserted(stream: &ReplayBuffer, patience: Duration) {
-    const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-    let mut gone = Duration::ZERO;
-    while gone < patience {
-        if timeout(CHECK_INTERVAL, stream.over()).await.is_ok() {
-            return;
-        }
-        gone = if stream.is_attached() { Duration::ZERO } else { gone + CHECK_INTERVAL };
-    }
-    stream.end();
 }

@@ -53,6 +53,11 @@ impl AnsweredCall {
 #[derive(Clone, Debug)]
 pub(super) struct AnsweredCalls(pub(super) Vec<AnsweredCall>);
 
+/// The servers that a stream is about, if it began to listen to them before its response was made. Attached to the response
+/// as an extension.
+#[derive(Clone, Debug)]
+pub(super) struct ListenedServers(pub(super) Vec<ServerName>);
+
 /// Why a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseEnd {
@@ -116,8 +121,13 @@ impl Gateway {
             return response;
         }
         let calls = response.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0);
-        // Now and not when the body is read: a server that is revoked before that ends the response.
-        let servers = if calls.is_none() { self.unrevoked(route) } else { Vec::new() };
+        // From before the body is read: a server that is revoked until then ends the response.
+        let listened = response.extensions_mut().remove::<ListenedServers>();
+        let servers = match listened {
+            Some(ListenedServers(servers)) => servers,
+            None if calls.is_none() => self.unrevoked(route),
+            None => Vec::new(),
+        };
         let answer = LeasedResponse {
             calls,
             servers,
@@ -133,13 +143,13 @@ impl Gateway {
         }
         let gateway = Arc::clone(self);
         let over = async move {
-            // The slot of the stream is held as long as the stream can be read.
-            let _stream_slot = stream_slot;
             let over = gateway.over(&caller, &answer).await;
             let is_revoked = over == LeaseEnd::Revoked;
             let calls = answer.calls.filter(|_| is_revoked).unwrap_or_default();
             let told = calls.iter().find_map(|call| gateway.told_revoked(call));
             let on_cut = Box::new(move || {
+                // Held until the response is cut: the stream of a session ends with the last who holds its slot.
+                let _stream_slot = stream_slot;
                 gateway.metrics.streams_cut.add(1);
                 let why = over.as_str();
                 tracing::info!(
@@ -256,25 +266,26 @@ impl Gateway {
 
     /// Resolves with the failure when what `caller` uses is revoked.
     pub(super) async fn revoked(&self, caller: &Principal, used: UsedItem<'_>) -> Failure {
-        let mut revocations_changed = self.revocations_changed.subscribe();
-        loop {
-            if let Some(failure) = self.revocation(caller, used) {
-                return failure;
-            }
-            if revocations_changed.changed().await.is_err() {
-                // INVARIANT: the sender lives as long as the gateway.
-                std::future::pending().await
-            }
-        }
+        self.until_revoked(|| self.revocation(caller, used)).await
     }
 
     /// Resolves when `caller` or `server` is revoked, or the caller is locked.
-    pub(super) async fn hearing_revoked(&self, caller: &Principal, server: &ServerName) {
+    pub(super) async fn hearing_revoked(&self, caller: &Principal, server: Option<&ServerName>) {
+        let is_server = |name| self.policy.facts().revoked().has_server(name);
+        self.until_revoked(|| {
+            let is_revoked =
+                server.is_some_and(is_server) || self.caller_revocation(caller).is_some();
+            is_revoked.then_some(())
+        })
+        .await;
+    }
+
+    /// Resolves with what `check` returns, which is asked again after each change of what is revoked or locked.
+    async fn until_revoked<T>(&self, check: impl Fn() -> Option<T>) -> T {
         let mut revocations_changed = self.revocations_changed.subscribe();
         loop {
-            let is_revoked = self.policy.facts().revoked().has_server(server);
-            if is_revoked || self.caller_revocation(caller).is_some() {
-                return;
+            if let Some(found) = check() {
+                return found;
             }
             if revocations_changed.changed().await.is_err() {
                 // INVARIANT: the sender lives as long as the gateway.
@@ -284,7 +295,7 @@ impl Gateway {
     }
 
     /// The servers of a route that are not revoked: the others are not part of a response.
-    fn unrevoked(&self, route: &Route) -> Vec<ServerName> {
+    pub(super) fn unrevoked(&self, route: &Route) -> Vec<ServerName> {
         let facts = self.policy.facts();
         let names = route.servers.iter().map(|server| server.name());
         names.filter(|name| !facts.revoked().has_server(name)).cloned().collect()

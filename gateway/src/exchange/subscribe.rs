@@ -23,10 +23,11 @@ use tokio_util::sync::CancellationToken;
 use super::event_sink::EventSink;
 use super::flows::ExchangeFlow;
 use super::guardrails::GuardrailSubject;
-use super::loads::{deserted, loads_changed, tools_changed, wants_tools};
+use super::loads::{loads_changed, tools_changed, wants_tools};
 use super::server_request_records::ServerQuestion;
 use super::shown_values::ShownResult;
-use super::stream_expiry::AnsweredCalls;
+use super::standing_stream::StandingStream;
+use super::stream_expiry::{AnsweredCalls, ListenedServers};
 use super::{DecodedRequest, Gateway, InFlightSlot, Route};
 use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
@@ -36,12 +37,10 @@ use crate::mcp::protocol::{code, method};
 use crate::mcp::wire::{Id, Notification, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::GuardedPart;
-use crate::session::SessionKey;
 use crate::session::loaded_tools::LoadListener;
 use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
-use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
-use crate::stream::slots::EventStreamSlot;
+use crate::stream::replay::{self, ReplayBuffer};
 use crate::upstream::{
     Feed, FeedOpener, InputRequest, InputRequired, ListenedItems, NotificationFilter, OnBehalfOf,
     RESOURCES, ReplySender, STREAM_OPENING, SUBSCRIBABLE_LISTS, ServerMessage, ServerReply,
@@ -60,12 +59,21 @@ const TOO_MANY: &str = "a listener may name 256 resources";
 
 /// What became of a stream that a client wants to go on with.
 enum ResumedStream {
-    /// It goes on after the event; with the call that it answers, if it answers one.
-    Attached(ReplayReader, Option<Arc<AnsweredCall>>),
+    /// It can go on after the event.
+    Kept(ResumableStream),
     /// It was the stream of the session, has ended and was read completely.
     Ended,
     /// Its events are not kept.
     Lost,
+}
+
+/// A stream that goes on after an event.
+struct ResumableStream {
+    stream: Arc<ReplayBuffer>,
+    /// The number of the last event that the client has received.
+    after: u64,
+    /// The call that it answers, if it answers one.
+    about: Option<Arc<AnsweredCall>>,
 }
 
 impl Gateway {
@@ -82,11 +90,6 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        let held = last.as_deref().and_then(|last| self.held_slot(session.key, last));
-        let mut stream_slot = match held.map_or_else(|| self.stream_slot(&arrived.holder), Ok) {
-            Ok(stream_slot) => stream_slot,
-            Err(failure) => return self.refuse(&record, &failure),
-        };
         let session_slot = match self.session_states.reserve(session.key, &arrived.holder) {
             Ok(session_slot) => session_slot,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
@@ -97,53 +100,105 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         let kept = self.session_states.enter(session_slot);
-        if let Some(last) = last {
-            match self.resumed(&kept, &last) {
-                // A new stream of the session is opened, with a slot of its own.
-                ResumedStream::Ended => {
-                    drop(stream_slot);
-                    stream_slot = match self.stream_slot(&arrived.holder) {
-                        Ok(stream_slot) => stream_slot,
-                        Err(failure) => return self.failed(entry, &failure, None),
-                    };
-                }
-                ResumedStream::Attached(reader, about) => {
-                    let mut response = encode::events(Body::replay(reader));
-                    response.extensions_mut().insert(stream_slot);
-                    if let Some(about) = about {
-                        response
-                            .extensions_mut()
-                            .insert(AnsweredCalls(vec![AnsweredCall::clone(&about)]));
-                    }
-                    return self.shown(entry, ExchangeEnd::answered(), None, response);
-                }
-                ResumedStream::Lost => return self.failed(entry, &Failure::Replay, None),
-            }
+        match last.map_or(ResumedStream::Ended, |last| resumable(&kept, &last)) {
+            ResumedStream::Kept(found) => self.resume_stream(&arrived, entry, found),
+            // A new stream of the session is opened.
+            ResumedStream::Ended => self.open_standing(arrived, entry, kept, flow).await,
+            ResumedStream::Lost => self.failed(entry, &Failure::Replay, None),
         }
-        let stream = kept.stream(None, self.clock.instant());
-        let Some((reader, stream)) = stream.and_then(|new| Some((new.attach(None)?, new))) else {
+    }
+
+    /// Goes on with an interrupted stream of a session.
+    fn resume_stream(
+        &self,
+        arrived: &DecodedRequest,
+        entry: ReadEntry,
+        found: ResumableStream,
+    ) -> Response<Body> {
+        let ResumableStream { stream, after, about } = found;
+        // One that is held already is for this stream, whether its earlier reader has left or not.
+        let held = self.quotas.streams.held_for(&stream);
+        let stream_slot = match held.map_or_else(|| self.stream_slot(&arrived.holder), Ok) {
+            Ok(stream_slot) => stream_slot,
+            Err(failure) => return self.failed(entry, &failure, None),
+        };
+        if let Some(about) = &about {
+            self.withdraw_revoked(&stream, about);
+        }
+        let Some(reader) = stream.attach(Some(after)) else {
+            return self.failed(entry, &Failure::Replay, None);
+        };
+        let mut response = encode::events(Body::replay(reader));
+        response.extensions_mut().insert(stream_slot);
+        if let Some(about) = about {
+            response.extensions_mut().insert(AnsweredCalls(vec![AnsweredCall::clone(&about)]));
+        }
+        self.shown(entry, ExchangeEnd::answered(), None, response)
+    }
+
+    /// Opens the stream of a session, which takes the place of an earlier one.
+    async fn open_standing(
+        self: Arc<Self>,
+        arrived: DecodedRequest,
+        entry: ReadEntry,
+        kept: Arc<SessionState>,
+        flow: Option<ExchangeFlow>,
+    ) -> Response<Body> {
+        // Its slot is free then, so that no stream of another session has to end for this one.
+        kept.end_unread_standing();
+        if !kept.has_room() {
+            return self.failed(entry, &Failure::Overload, None);
+        }
+        let slot = match self.stream_slot(&arrived.holder) {
+            Ok(slot) => slot,
+            Err(failure) => return self.failed(entry, &failure, None),
+        };
+        let events = kept.stream(None, self.clock.instant());
+        let Some((reader, events)) = events.and_then(|new| Some((new.attach(None)?, new))) else {
             return self.failed(entry, &Failure::Overload, None);
         };
-        if session.version >= crate::mcp::protocol::ProtocolVersion::V2025November {
-            stream.prime(RETRY);
+        if arrived.session.as_ref().is_some_and(|session| {
+            session.version >= crate::mcp::protocol::ProtocolVersion::V2025November
+        }) {
+            events.prime(RETRY);
         }
-        stream_slot.hold_for(&stream, &arrived.holder);
+        slot.hold_for(&events, &arrived.holder);
+        // Those that are revoked while they are asked end the response.
+        let listened = ListenedServers(self.unrevoked(&arrived.route));
+        let stream = StandingStream {
+            gateway: Arc::clone(&self),
+            caller: Arc::clone(&arrived.caller.principal),
+            route: Arc::clone(&arrived.route),
+            kept,
+            events,
+            _slot: slot.clone(),
+        };
+        self.listen_for_session(&arrived, &entry, &stream, flow).await;
+        let mut response = encode::events(Body::replay(reader));
+        response.extensions_mut().insert(slot);
+        response.extensions_mut().insert(listened);
+        self.shown(entry, ExchangeEnd::answered(), None, response)
+    }
+
+    /// Listens to the servers of a route for the stream of a session. Waits for them, but not for one that is silent.
+    async fn listen_for_session(
+        &self,
+        arrived: &DecodedRequest,
+        entry: &ReadEntry,
+        stream: &StandingStream,
+        flow: Option<ExchangeFlow>,
+    ) {
         let mut agreements = Vec::new();
         for server_index in 0..arrived.route.servers.len() {
             let listener = SessionForwarder {
-                gateway: Arc::clone(&self),
-                caller: Arc::clone(&arrived.caller.principal),
-                route: Arc::clone(&arrived.route),
+                stream: stream.clone(),
                 on_behalf: arrived.on_behalf(server_index),
                 server_index,
-                kept: Arc::clone(&kept),
-                stream: Arc::clone(&stream),
-                _slot: stream_slot.clone(),
                 flow: flow.clone(),
             };
-            agreements.extend(listener.start(&entry));
+            agreements.extend(listener.start(entry));
         }
-        self.forward_loads(&arrived, &entry, &kept, &stream, &stream_slot);
+        self.forward_loads(arrived, entry, stream);
         let begun = agreements.into_iter().map(|agreement| async {
             if let Ok(agreed) = agreement.await {
                 AgreedServer::begin(agreed).await;
@@ -152,36 +207,7 @@ impl Gateway {
         // A server that has not answered by then is still asked: the client hears of it later.
         tokio::select! {
             begun = timeout(SESSION_AGREEMENT, join_all(begun)) => drop(begun),
-            () = stream.over() => {}
-            () = self.tasks.stopping() => {}
-        }
-        let mut response = encode::events(Body::replay(reader));
-        response.extensions_mut().insert(stream_slot);
-        self.shown(entry, ExchangeEnd::answered(), None, response)
-    }
-
-    /// The slot of the stream that a client of a session goes on with after the event `last`; `None` if that stream has
-    /// none.
-    fn held_slot(&self, session: SessionKey, last: &str) -> Option<EventStreamSlot> {
-        let (stream, _event) = replay::read_id(last)?;
-        let (stream, _about) = self.session_states.find(session)?.find(stream)?;
-        self.quotas.streams.of(&stream)
-    }
-
-    /// Finds the stream that a client goes on with after the event `last`.
-    fn resumed(&self, kept: &SessionState, last: &str) -> ResumedStream {
-        let found =
-            replay::read_id(last).and_then(|(stream, event)| Some((kept.find(stream)?, event)));
-        let Some(((stream, about), event)) = found else { return ResumedStream::Lost };
-        if about.is_none() && stream.is_over() && stream.ends_with(event) {
-            return ResumedStream::Ended;
-        }
-        if let Some(about) = &about {
-            self.withdraw_revoked(&stream, about);
-        }
-        match stream.attach(Some(event)) {
-            Some(reader) => ResumedStream::Attached(reader, about),
-            None => ResumedStream::Lost,
+            () = stream.over(None) => {}
         }
     }
 
@@ -200,10 +226,6 @@ impl Gateway {
         if watched(filter.value()).nth(RESOURCES).is_some() {
             return self.refuse(&record, &Failure::Params(TOO_MANY));
         }
-        let stream_slot = match self.stream_slot(&arrived.holder) {
-            Ok(stream_slot) => stream_slot,
-            Err(failure) => return self.refuse(&record, &failure),
-        };
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
@@ -234,6 +256,11 @@ impl Gateway {
                 }
             }
         }
+        // Last, because a stream of a client that is away may end for it.
+        let stream_slot = match self.stream_slot(&arrived.holder) {
+            Ok(stream_slot) => stream_slot,
+            Err(failure) => return self.failed(entry, &failure, Some(&id)),
+        };
         let (outlet, mut response) = EventSink::direct(self.session_states.room(&arrived.holder));
         response.extensions_mut().insert(stream_slot);
         let loads = self.listen_for_loads(&arrived, &entry).filter(|_| wants_tools(&filter));
@@ -674,17 +701,24 @@ impl SubscriptionCheck<'_> {
     }
 }
 
+/// Finds the stream of a session that a client goes on with after the event `last`.
+fn resumable(kept: &SessionState, last: &str) -> ResumedStream {
+    let found = replay::read_id(last).and_then(|(stream, event)| Some((kept.find(stream)?, event)));
+    let Some(((stream, about), after)) = found else { return ResumedStream::Lost };
+    if about.is_none() && stream.is_over() && stream.ends_with(after) {
+        return ResumedStream::Ended;
+    }
+    if !stream.continues_after(after) {
+        return ResumedStream::Lost;
+    }
+    ResumedStream::Kept(ResumableStream { stream, after, about })
+}
+
 /// Forwards the messages of one server to the stream of a legacy session.
 struct SessionForwarder {
-    gateway: Arc<Gateway>,
-    caller: Arc<Principal>,
-    route: Arc<Route>,
+    stream: StandingStream,
     on_behalf: OnBehalfOf,
     server_index: usize,
-    kept: Arc<SessionState>,
-    stream: Arc<ReplayBuffer>,
-    /// The slot of the stream, which is held while a server is listened to.
-    _slot: EventStreamSlot,
     /// The flow of the session; `None` if no flow is remembered.
     flow: Option<ExchangeFlow>,
 }
@@ -705,14 +739,15 @@ impl AgreedServer {
 
 impl SessionForwarder {
     fn server(&self) -> Option<&Arc<Upstream>> {
-        self.route.servers.get(self.server_index)
+        self.stream.route.servers.get(self.server_index)
     }
 
     /// What the session may receive from the server now; `None` if the caller may not use the server.
     fn wants(&self) -> Option<NotificationFilter> {
         let server = self.server()?.name();
-        let (policy, facts) = (&*self.gateway.policy, self.gateway.policy.facts());
-        let (facts, caller) = (&facts, &*self.caller);
+        let StandingStream { gateway, caller, kept, .. } = &self.stream;
+        let (policy, facts) = (&*gateway.policy, gateway.policy.facts());
+        let (facts, caller) = (&facts, &**caller);
         let permit = policy.admit_server(facts, caller, server)?;
         let mut wants = match self.on_behalf.upstream_session {
             Some(_) => NotificationFilter::of_session(permit),
@@ -723,7 +758,7 @@ impl SessionForwarder {
                 wants.add(permit);
             }
         }
-        for uri in self.kept.watched(self.server_index) {
+        for uri in kept.watched(self.server_index) {
             let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
             let check = SubscriptionCheck { policy, facts, caller, budget: &budget };
             if let Ok(permit) = check.of_resource(server, &uri).outcome {
@@ -738,24 +773,35 @@ impl SessionForwarder {
     /// may not use the server.
     fn start(self, entry: &ReadEntry) -> Option<oneshot::Receiver<AgreedServer>> {
         let server = Arc::clone(self.server()?);
-        let wanted = self.kept.wanted();
+        let wanted = self.stream.kept.wanted();
         let opener = server.feed_opener(self.wants()?, entry, self.on_behalf.clone()).ok()?;
         // While the server is asked, no version is in effect yet: a `resources/subscribe` waits.
-        self.kept.listened(self.server_index, Some(0));
+        self.stream.kept.listened(self.server_index, Some(0));
         let (agreed, agreement) = oneshot::channel();
-        let tasks = self.gateway.tasks.clone();
+        let tasks = self.stream.gateway.tasks.clone();
         tasks.spawn(async move {
-            let mut agreed = Some(agreed);
-            let Some(feed) = Box::pin(self.open(opener, &mut agreed)).await else { return };
-            self.kept.listened(self.server_index, Some(wanted));
-            let server = AgreedServer { server, stream_begun: feed.opened() };
-            let is_late = agreed.is_none_or(|agreed| agreed.send(server).is_err());
-            if is_late {
-                self.tell_missed(&feed).await;
+            let over = self.stream.over(Some(server.name()));
+            tokio::select! {
+                biased;
+                () = over => {}
+                () = Box::pin(self.serve(opener, agreed, wanted)) => {}
             }
-            self.run(feed, wanted).await;
         });
         Some(agreement)
+    }
+
+    /// Waits for the server to agree, and forwards what it says until the stream has ended or was superseded.
+    async fn serve(&self, opener: FeedOpener, agreed: oneshot::Sender<AgreedServer>, wanted: u64) {
+        let mut agreed = Some(agreed);
+        let Some(feed) = Box::pin(self.open(opener, &mut agreed)).await else { return };
+        self.stream.kept.listened(self.server_index, Some(wanted));
+        let server =
+            AgreedServer { server: Arc::clone(feed.upstream()), stream_begun: feed.opened() };
+        let is_late = agreed.is_none_or(|agreed| agreed.send(server).is_err());
+        if is_late {
+            self.tell_missed(&feed).await;
+        }
+        self.forward(feed, wanted).await;
     }
 
     /// Tells what may have changed before a server agreed, to a client whose stream has begun without it.
@@ -765,21 +811,6 @@ impl SessionForwarder {
         }
     }
 
-    /// Resolves when nothing more may be told, or nobody is left to hear it: the session or the configuration has ended, the
-    /// caller or the server is revoked, the client stayed away, or the stream has ended or was superseded.
-    ///
-    /// Unless it was superseded, the stream ends then: a client that comes back opens a new one, as far as it still may.
-    async fn over(&self, server: &ServerName) {
-        tokio::select! {
-            () = self.kept.over() => {}
-            () = self.gateway.tasks.stopping() => {}
-            // The lease of the response that is being read ends it, and says why.
-            () = self.gateway.hearing_revoked(&self.caller, server) => return self.stream.end_when_left(),
-            () = deserted(&self.stream, self.gateway.limits.replay_ttl) => return,
-        }
-        self.stream.end();
-    }
-
     /// Asks the server until it agrees, with pauses that grow; `None` if it is lost, or the stream is over before. After the
     /// first failure nobody waits for the server: `agreed` is dropped, and a `resources/subscribe` is answered at once.
     async fn open(
@@ -787,39 +818,36 @@ impl SessionForwarder {
         mut opener: FeedOpener,
         agreed: &mut Option<oneshot::Sender<AgreedServer>>,
     ) -> Option<Feed> {
-        let server = opener.upstream().name().clone();
         let given_up = || {
             drop(agreed.take());
-            self.kept.listened(self.server_index, None);
+            self.stream.kept.listened(self.server_index, None);
         };
         tokio::select! {
             biased;
-            () = self.over(&server) => None,
+            () = self.stream.events.over() => None,
             feed = opener.open_repeatedly(given_up) => feed,
         }
     }
 
-    /// Forwards messages until the stream ends. The futures in between are boxed, because one of these tasks waits for
-    /// every stream.
-    async fn run(self, mut feed: Feed, mut wanted: u64) {
-        let server = Arc::clone(feed.upstream());
-        let over = self.over(server.name());
-        tokio::pin!(over);
+    /// Forwards messages until the stream has ended or was superseded. The futures in between are boxed, because one of these
+    /// tasks waits for every stream.
+    async fn forward(&self, mut feed: Feed, mut wanted: u64) {
+        let StandingStream { kept, events, .. } = &self.stream;
         loop {
-            let changed = self.kept.rewatched();
+            let changed = kept.rewatched();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.kept.wanted() != wanted {
-                wanted = self.kept.wanted();
+            if kept.wanted() != wanted {
+                wanted = kept.wanted();
                 match Box::pin(self.relisten(feed, wanted)).await {
                     Some(new) => feed = new,
-                    None => return self.stream.end(),
+                    None => return events.end(),
                 }
             }
             let heard = tokio::select! {
                 heard = feed.next() => heard,
                 () = changed => continue,
-                () = &mut over => return,
+                () = events.over() => return,
             };
             match heard {
                 Ok(ServerMessage::Notification(told)) => Box::pin(self.tell(&feed, &told)).await,
@@ -829,7 +857,7 @@ impl SessionForwarder {
                 }
                 // The session with the server has ended, or its program has exited: the client has to reconnect for a
                 // new subscription.
-                Err(_) => return self.stream.end(),
+                Err(_) => return events.end(),
             }
         }
     }
@@ -838,15 +866,16 @@ impl SessionForwarder {
     /// use the server. A server with a session of its own has received the change already.
     async fn relisten(&self, feed: Feed, wanted: u64) -> Option<Feed> {
         if self.on_behalf.upstream_session.is_some() {
-            self.kept.listened(self.server_index, Some(wanted));
+            self.stream.kept.listened(self.server_index, Some(wanted));
             return Some(feed);
         }
         let wants = self.wants()?;
         let server = Arc::clone(self.server()?);
-        let record = self.gateway.listening(&self.caller, &self.route, server.name());
-        let entry = self.gateway.journal.open(record).ok()?;
+        let StandingStream { gateway, caller, route, kept, .. } = &self.stream;
+        let record = gateway.listening(caller, route, server.name());
+        let entry = gateway.journal.open(record).ok()?;
         let again = server.listen(wants, &entry, self.on_behalf.clone()).await;
-        self.kept.listened(self.server_index, Some(wanted));
+        kept.listened(self.server_index, Some(wanted));
         drop(feed);
         let (again, ending) = match again {
             Ok(again) => (Some(again), ExchangeEnd::answered()),
@@ -862,8 +891,9 @@ impl SessionForwarder {
     }
 
     async fn tell(&self, feed: &Feed, told: &Notification) {
-        let (gateway, server) = (&self.gateway, feed.upstream());
-        let told = gateway.told_on_record(&self.caller, &self.route, server, told).await;
+        let StandingStream { gateway, caller, route, .. } = &self.stream;
+        let server = feed.upstream();
+        let told = gateway.told_on_record(caller, route, server, told).await;
         let Some(told) = &told else { return };
         let params = told.params.as_ref().map(Shown::value);
         let is_wanted = feed.wants().admits(&told.method, params);
@@ -872,8 +902,8 @@ impl SessionForwarder {
                 let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
                 let Some(uri) = uri.and_then(Value::as_str) else { return };
                 let wanted = feed.wants().everything() || is_wanted;
-                let may = gateway.may_watch(&self.caller, server, &uri);
-                let Some(shown) = self.route.shown(server, ItemKind::Resource, &uri) else {
+                let may = gateway.may_watch(caller, server, &uri);
+                let Some(shown) = route.shown(server, ItemKind::Resource, &uri) else {
                     return;
                 };
                 (wanted && may).then(|| encode::notification(told, &[("uri", &shown)]))
@@ -886,16 +916,14 @@ impl SessionForwarder {
                 is_wanted.then(|| encode::notification(told, &[]))
             }
             name => {
-                let may = gateway.may_notify(&self.caller, server, name);
+                let may = gateway.may_notify(caller, server, name);
                 (may && feed.wants().everything()).then(|| encode::notification(told, &[]))
             }
         };
         if let Some(message) = message {
             self.remember_shown(server, told).await;
             // A disconnected client may still resume; if it does not in time, the stream ends.
-            if !self.push(server.name(), &message, gateway.limits.replay_ttl).await {
-                self.stream.end();
-            }
+            self.stream.tell(&message).await;
         }
     }
 
@@ -904,41 +932,27 @@ impl SessionForwarder {
         let (Some(flow), Some(said)) = (&self.flow, &told.params) else { return };
         let (server, kind, name) = (server.name(), ItemKind::Method, &*told.method);
         let result = ShownResult { server, kind, name, said };
-        self.gateway.remember_shown(flow, &self.caller, result).await;
-    }
-
-    /// Adds a message of the server to the stream, and returns whether there was room in time. The wait ends when the stream
-    /// is over: the policy that released the message is in force no longer.
-    async fn push(&self, server: &ServerName, message: &[u8], patience: Duration) -> bool {
-        if self.stream.try_push(message) {
-            return true;
-        }
-        tokio::select! {
-            pushed = timeout(patience, self.stream.push(message)) => pushed.is_ok(),
-            () = self.over(server) => false,
-        }
+        self.stream.gateway.remember_shown(flow, &self.stream.caller, result).await;
     }
 
     /// Sends a server request that belongs to no call, and passes the response to the server.
     async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<ReplySender>) {
         let Some(server) = self.server() else { return };
+        let StandingStream { gateway, caller, route, kept, .. } = &self.stream;
         let question = InputRequest { key: "".into(), id: None, method: asked.into(), params };
         let question = InputRequired { questions: vec![question], result: None };
-        let params =
-            match self.gateway.judged(&self.caller, server, question, ReadOnlyHint::Absent).await {
-                Ok(asked) => {
-                    asked.questions.into_iter().next().and_then(|question| question.params)
-                }
-                Err(refusal) => {
-                    let question = ServerQuestion { server, method: asked };
-                    self.gateway.refused_to(&self.caller, &self.route, question, refusal);
-                    let note = refusal.reason.note();
-                    replier.reply(ServerReply::refusal(&id, code::DENIED, note)).await;
-                    return;
-                }
-            };
+        let params = match gateway.judged(caller, server, question, ReadOnlyHint::Absent).await {
+            Ok(asked) => asked.questions.into_iter().next().and_then(|question| question.params),
+            Err(refusal) => {
+                let question = ServerQuestion { server, method: asked };
+                gateway.refused_to(caller, route, question, refusal);
+                let note = refusal.reason.note();
+                replier.reply(ServerReply::refusal(&id, code::DENIED, note)).await;
+                return;
+            }
+        };
         let told = Notification { method: asked.into(), params };
-        let told = self.gateway.told_on_record(&self.caller, &self.route, server, &told).await;
+        let told = gateway.told_on_record(caller, route, server, &told).await;
         let Some(told) = told else {
             let why = "the question was withheld";
             replier.reply(ServerReply::refusal(&id, code::DENIED, why)).await;
@@ -947,18 +961,22 @@ impl SessionForwarder {
         let params = told.params.as_ref();
         let can = self.on_behalf.client.lacks(asked, params.map(Shown::value)).is_none();
         let terms = server.server_requests().terms(asked, params.map(Shown::value));
-        let Some((ours, answer)) = self.kept.ask(Some(terms)).filter(|_| can) else {
+        let Some((ours, answer)) = kept.ask(Some(terms)).filter(|_| can) else {
             let why = "the client does not offer that";
             replier.reply(ServerReply::refusal(&id, code::METHOD, why)).await;
             return;
         };
         let message = encode::server_request(&ours, asked, params);
-        let patience = self.gateway.limits.input_timeout;
-        self.push(server.name(), &message, patience).await;
-        let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
-        let (server, route) = (Arc::clone(server), Arc::clone(&self.route));
+        if !self.stream.push(&message, gateway.limits.input_timeout).await {
+            let why = "the client did not read the question in time";
+            replier.reply(ServerReply::refusal(&id, code::DENIED, why)).await;
+            return;
+        }
+        let (gateway, caller) = (Arc::clone(gateway), Arc::clone(caller));
+        let (server, route) = (Arc::clone(server), Arc::clone(route));
+        let tasks = gateway.tasks.clone();
         let asked: Box<str> = asked.into();
-        self.gateway.tasks.spawn(async move {
+        tasks.spawn(async move {
             let question = ServerQuestion { server: &server, method: &asked };
             replier.reply(gateway.awaited(&caller, &route, question, &id, answer).await).await;
         });
@@ -967,6 +985,6 @@ impl SessionForwarder {
 
 impl Drop for SessionForwarder {
     fn drop(&mut self) {
-        self.kept.listened(self.server_index, None);
+        self.stream.kept.listened(self.server_index, None);
     }
 }

@@ -178,7 +178,6 @@ impl HttpSseServer {
         credentials: HeaderMap,
     ) -> Result<Response<Body>, Failure> {
         let StreamOpener { admission, peer, caller, holder } = client;
-        let stream_slot = gateway.stream_slot(holder)?;
         let key: [u8; 16] = random::bytes().map_err(|_opaque| Failure::Overload)?;
         let path: Uri =
             route.path.parse().map_err(|_unusable| Failure::Route(PathMismatch::Unknown))?;
@@ -192,6 +191,8 @@ impl HttpSseServer {
         if events.try_send(&first) != Ok(true) {
             return Err(Failure::Overload);
         }
+        // Last, because a stream of a client that is away may end for it.
+        let stream_slot = gateway.stream_slot(holder)?;
         let patience = Some(gateway.limits.write_timeout);
         let write = |message: Bytes| sse::encode(&message);
         let out = ClientOutput { queue: events, write, patience, on_reload: OnReload::Ends };

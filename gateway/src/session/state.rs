@@ -368,6 +368,14 @@ impl SessionState {
         Some(stream)
     }
 
+    /// Ends the stream for messages that belong to no call if no client reads it, because another one is to take its place.
+    pub fn end_unread_standing(&self) {
+        let standing = self.streams().standing.clone();
+        if let Some(unread) = standing.filter(|stream| !stream.is_attached()) {
+            unread.end();
+        }
+    }
+
     /// The stream for messages that belong to no call, if a client reads it.
     #[must_use]
     pub fn standing(&self) -> Option<Arc<ReplayBuffer>> {

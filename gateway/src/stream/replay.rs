@@ -49,7 +49,7 @@ struct ReplayState {
     reader: u64,
     attached: bool,
     /// The number of the departure of the last reader.
-    left: u64,
+    departure: u64,
     waker: Option<Waker>,
     /// Nothing more will be added.
     over: bool,
@@ -90,7 +90,7 @@ impl ReplayBuffer {
         Arc::new(Self { id, room, state: Mutex::default(), sent: Notify::new() })
     }
 
-    /// The id of the stream, unique within its session.
+    /// The id of the stream: 64 random bits, so that no two streams have the same.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
@@ -180,7 +180,8 @@ impl ReplayBuffer {
         self.sent.notify_waiters();
     }
 
-    /// Ends the stream as soon as no reader is attached. Whoever serves the reader of now says how its response ends.
+    /// Ends the stream as soon as no reader is attached. Until then the present reader is served: its lease ends the response
+    /// and says why.
     pub fn end_when_left(&self) {
         let mut state = self.state();
         state.closing = true;
@@ -233,12 +234,22 @@ impl ReplayBuffer {
         state.over || state.superseded && !state.attached
     }
 
-    /// Resolves when the stream is ended or superseded.
+    /// Resolves when nothing more is to be added, because the stream has ended or was superseded.
     pub async fn over(&self) {
+        self.until(|state| state.over || state.superseded).await;
+    }
+
+    /// Resolves when the stream has ended, or was superseded and has no reader.
+    pub async fn ended(&self) {
+        self.until(|state| state.over || state.superseded && !state.attached).await;
+    }
+
+    /// Resolves when `is` holds, which has to be notified of.
+    async fn until(&self, is: impl Fn(&ReplayState) -> bool) {
         loop {
             let mut turn = std::pin::pin!(self.sent.notified());
             turn.as_mut().enable();
-            if self.is_over() || self.state().superseded {
+            if is(&self.state()) {
                 return;
             }
             turn.await;
@@ -264,12 +275,18 @@ impl ReplayBuffer {
         self.state().attached
     }
 
-    /// When the last reader left, as a number that grows with each departure from any stream; `None` while a reader is
+    /// The number of the last reader's departure, which grows with each departure from any stream; `None` while a reader is
     /// attached.
     #[must_use]
-    pub fn left(&self) -> Option<u64> {
+    pub fn departure(&self) -> Option<u64> {
         let state = self.state();
-        (!state.attached).then_some(state.left)
+        (!state.attached).then_some(state.departure)
+    }
+
+    /// Whether a reader can continue after event `last`.
+    #[must_use]
+    pub fn continues_after(&self, last: u64) -> bool {
+        self.state().after(Some(last)).is_some()
     }
 
     /// Attaches a reader that continues after event `last`, or from the first event if `last` is `None`. Returns `None`
@@ -277,17 +294,16 @@ impl ReplayBuffer {
     #[must_use]
     pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<ReplayReader> {
         let mut state = self.state();
-        let at = last.map_or(0, |last| last.saturating_add(1));
-        let first = state.first();
-        if at < first && !state.withdrawn || at > state.next {
-            return None;
-        }
-        state.at = at.max(first);
+        let at = state.after(last)?;
+        state.at = at;
         state.begun = 0;
         state.torn = false;
         state.reader += 1;
         state.attached = true;
-        state.over |= state.closing;
+        if state.closing {
+            state.over = true;
+            self.sent.notify_waiters();
+        }
         state.resting = false;
         // The previous reader wakes and sees that it is no longer current.
         wake(&mut state);
@@ -296,6 +312,15 @@ impl ReplayBuffer {
 }
 
 impl ReplayState {
+    /// The number of the event that a reader begins with which has received `last`; `None` if events after it are no longer
+    /// kept, or if it was never sent.
+    fn after(&self, last: Option<u64>) -> Option<u64> {
+        let at = last.map_or(0, |last| last.saturating_add(1));
+        let first = self.first();
+        let is_kept = (at >= first || self.withdrawn) && at <= self.next;
+        is_kept.then(|| at.max(first))
+    }
+
     /// The number of the first event that is kept.
     fn first(&self) -> u64 {
         self.held.front().map_or(self.next, |held| held.number)
@@ -368,7 +393,7 @@ impl Drop for ReplayReader {
         let mut state = self.replay.state();
         if state.reader == self.reader {
             state.attached = false;
-            state.left = DEPARTURES.fetch_add(1, Ordering::Relaxed);
+            state.departure = DEPARTURES.fetch_add(1, Ordering::Relaxed);
             state.begun = 0;
             state.torn = false;
             state.resting = false;

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tracing::field::display;
+
 use crate::base::share::{Holder, Share, ShareError, Shares};
 use crate::stream::replay::ReplayBuffer;
 
@@ -16,7 +18,7 @@ use crate::stream::replay::ReplayBuffer;
 #[derive(Debug)]
 pub struct EventStreamSlots {
     shares: Arc<Shares<Holder>>,
-    /// The streams that a client may come back to, by the id of the stream. A bound: each holds a share.
+    /// The streams that a client may come back to, by the id of the stream. There are no more than slots.
     resumable: Mutex<BTreeMap<u64, ResumableStream>>,
 }
 
@@ -53,23 +55,23 @@ impl EventStreamSlots {
         Arc::new(Self { shares, resumable: Mutex::default() })
     }
 
-    /// Takes a slot for a holder. If none is free, a stream whose client is away is ended for it: one of this holder, or
-    /// one of anybody if the holder has fewer than its limit.
+    /// Takes a slot for a holder. If none is free, a stream whose client is away is ended for it: one of this holder, or one
+    /// of anybody if all slots are taken and the holder has fewer than its limit.
     ///
     /// # Errors
     /// If all slots, or those of the holder, are taken by streams whose clients are connected.
     pub fn take(self: &Arc<Self>, holder: &Holder) -> Result<EventStreamSlot, ShareError> {
         loop {
-            match self.shares.take(holder, 1) {
+            let none = match self.shares.take(holder, 1) {
                 Ok(share) => return Ok(self.slot(share)),
-                Err(none) => {
-                    let is_below = self.shares.held(holder) < self.shares.limit_of(holder);
-                    let is_free = self.displace(|of| of == holder)
-                        || is_below && self.displace(|_anybody| true);
-                    if !is_free {
-                        return Err(none);
-                    }
-                }
+                Err(none) => none,
+            };
+            let may_displace_others = matches!(none, ShareError::All { .. })
+                && self.shares.held(holder) < self.shares.limit_of(holder);
+            let is_free = self.displace(|of| of == holder)
+                || may_displace_others && self.displace(|_anybody| true);
+            if !is_free {
+                return Err(none);
             }
         }
     }
@@ -79,29 +81,39 @@ impl EventStreamSlots {
         EventStreamSlot(Arc::new(HeldSlot { slots: Arc::clone(self), stream, share }))
     }
 
-    /// Ends the stream whose client left first, of the holders that `whose` selects, and frees its slot. Returns `false`
-    /// if there is none.
+    /// Frees the slot of a stream that no client reads, of the holders that `whose` selects: of one that has ended, or else
+    /// of the one whose client left first, which ends then. Returns `false` if there is none.
     fn displace(&self, whose: impl Fn(&Holder) -> bool) -> bool {
         let mut resumable = locked(&self.resumable);
-        let away = resumable.iter().filter(|(_, one)| whose(&one.holder));
-        let away = away.filter_map(|(id, one)| Some((one.stream.left()?, *id)));
-        let first = away.min().and_then(|(_, id)| resumable.remove(&id));
+        let of_holder = resumable.iter().filter(|(_, one)| whose(&one.holder));
+        let unread = of_holder
+            .filter_map(|(id, one)| Some((!one.stream.is_over(), one.stream.departure()?, *id)));
+        let first = unread.min().and_then(|(_, _, id)| resumable.remove(&id));
         drop(resumable);
-        let Some(first) = first else { return false };
-        first.stream.end();
-        if let Some(slot) = first.slot.upgrade() {
+        let Some(ResumableStream { stream, slot, holder }) = first else { return false };
+        let is_lost = !stream.is_over();
+        stream.end();
+        if let Some(slot) = slot.upgrade() {
             drop(locked(&slot.share).take());
         }
-        tracing::info!(
-            event = "stream.displaced", principal = %first.holder,
-            "event stream of a client that is away ended, because another stream needed its slot"
-        );
+        if is_lost {
+            let (principal, network) = match &holder {
+                Holder::Caller(principal) => (Some(principal.id.as_str()), None),
+                Holder::Network(address) => (None, Some(display(*address))),
+            };
+            tracing::info!(
+                event = "stream.displaced",
+                principal,
+                network,
+                "event stream of a client that is away ended, because another stream needed its slot"
+            );
+        }
         true
     }
 
-    /// The slot of a stream that a client comes back to; `None` if the stream has none any more.
+    /// The slot that is held for a stream to which a client may come back; `None` if there is none.
     #[must_use]
-    pub fn of(&self, stream: &ReplayBuffer) -> Option<EventStreamSlot> {
+    pub fn held_for(&self, stream: &ReplayBuffer) -> Option<EventStreamSlot> {
         locked(&self.resumable).get(&stream.id())?.slot.upgrade().map(EventStreamSlot)
     }
 }
@@ -120,7 +132,10 @@ impl Drop for HeldSlot {
     fn drop(&mut self) {
         let stream = locked(&self.stream).take();
         let removed = stream.and_then(|id| locked(&self.slots.resumable).remove(&id));
-        drop(removed);
+        // Nobody adds to the stream any more, and nobody reads it.
+        if let Some(removed) = removed {
+            removed.stream.end();
+        }
     }
 }
 
@@ -171,6 +186,38 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_has_ended_gives_way_before_one_that_goes_on() {
+        let slots = EventStreamSlots::new(Shares::new(9, 2));
+        let [(one, _first), (two, _second)] = [1, 2].map(|id| stream(&slots, id, 1));
+        drop(one.attach(None));
+        drop(two.attach(None));
+        two.end();
+        let _new = slots.take(&holder(1)).unwrap();
+        assert!(!one.is_over());
+    }
+
+    #[test]
+    fn a_stream_ends_with_the_last_who_holds_its_slot() {
+        let slots = EventStreamSlots::new(Shares::new(9, 9));
+        let (left, slot) = stream(&slots, 1, 1);
+        drop(left.attach(None));
+        assert!(!left.is_over());
+        drop(slot);
+        assert!(left.is_over());
+    }
+
+    #[test]
+    fn who_is_at_its_own_limit_displaces_nobody_while_there_are_slots() {
+        let slots = EventStreamSlots::new(Shares::new(9, 1));
+        let (theirs, _slot) = stream(&slots, 1, 1);
+        drop(theirs.attach(None));
+        let own = slots.take(&holder(2)).unwrap();
+        assert!(slots.take(&holder(2)).is_err());
+        assert!(!theirs.is_over());
+        drop(own);
+    }
+
+    #[test]
     fn streams_of_others_give_way_only_to_who_is_below_its_limit() {
         let slots = EventStreamSlots::new(Shares::new(3, 2));
         let (theirs, _slot) = stream(&slots, 1, 1);
@@ -190,9 +237,9 @@ mod tests {
         drop(away.attach(None));
         let forwarder = held.clone();
         drop(held);
-        assert!(slots.of(&away).is_some());
+        assert!(slots.held_for(&away).is_some());
         let new = slots.take(&holder(1)).unwrap();
-        assert!(slots.of(&away).is_none());
+        assert!(slots.held_for(&away).is_none());
         drop(forwarder);
         assert!(slots.take(&holder(1)).is_err(), "it was given back once");
         drop(new);

@@ -522,12 +522,12 @@ fn with_plain_address(name: &str, source: UriSource) -> Result<Cow<'_, str>, Uri
     Ok(Cow::Owned(format!("[{written}]")))
 }
 
-/// Whether an authority is an IPv6 address without brackets, or with escaped ones: some readers take it for the address, and
-/// others for a name and a port. `name` is the authority without what would be the port.
-fn is_bare_address(authority: &str, name: &str, has_usual_port: bool) -> bool {
-    authority.starts_with("%5B")
-        || authority.parse::<Ipv6Addr>().is_ok()
-        || has_usual_port && name.contains(':') && !name.starts_with('[')
+/// Whether an authority, with or without what would be its port, is an IPv6 address without brackets, also with a zone, or
+/// with escaped brackets. Some readers take it for the address, and others for a name and a port.
+fn is_bare_address(authority: &str) -> bool {
+    let address = authority.split('%').next().unwrap_or_default();
+    address.parse::<Ipv6Addr>().is_ok()
+        || authority.get(..3).is_some_and(|text| text.eq_ignore_ascii_case("%5b"))
 }
 
 /// An IPv6 address in the form of RFC 5952, but always hexadecimal: readers write `::ffff:102:304` for
@@ -563,8 +563,11 @@ fn host(
     if ends_in_dot(name) {
         return Err(UriError::Host);
     }
-    if source == UriSource::Caller && is_bare_address(&written, name, usual.is_some()) {
+    if is_bare_address(&written) || is_bare_address(name) {
         return Err(UriError::Address);
+    }
+    if usual.is_some() && name.contains(':') && !name.contains(['[', '{']) {
+        return Err(UriError::Port);
     }
     let name = with_plain_address(name, source)?;
     let out = port.map_or_else(|| name.to_string(), |port| format!("{name}:{port}"));
@@ -785,6 +788,9 @@ fn check_pattern_host(authority: &str, host: &str) -> Result<(), UriError> {
     let (name, _) = split_port(host);
     if ends_in_dot(name) {
         return Err(UriError::Host);
+    }
+    if is_bare_address(host) || is_bare_address(name) {
+        return Err(UriError::Address);
     }
     with_plain_address(name, UriSource::Caller).map(drop)
 }

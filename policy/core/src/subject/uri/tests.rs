@@ -80,10 +80,14 @@ fn what_could_be_read_as_another_resource_is_refused() {
         ("https://[::1%25lo]/secret", UriError::Address),
         ("https://2001:db8::1/secret", UriError::Address),
         ("https://2001:db8::1:8443/secret", UriError::Address),
-        ("https://a:b:1/secret", UriError::Address),
+        ("https://a:b:1/secret", UriError::Port),
         ("db://2001:db8::1/secret", UriError::Address),
         ("db://%5B2001:db8::1%5D/secret", UriError::Address),
         ("db://%5b::1%5d/secret", UriError::Address),
+        ("db://2001:db8::1:27017/secret", UriError::Address),
+        ("db://2001:db8:0:0:0:0:0:1:5432/secret", UriError::Address),
+        ("db://::ffff:10.0.0.1:5432/secret", UriError::Address),
+        ("db://fe80::1%25eth0/secret", UriError::Address),
         ("file:///srv/secret%", UriError::Escape),
         ("file:///srv/secret%zz", UriError::Escape),
         ("file:///srv/%c0%ae/secret", UriError::Escape),
@@ -254,9 +258,15 @@ fn a_server_may_list_what_is_only_unusual() {
     ] {
         assert_eq!(listed(text).as_deref(), Ok(canonical), "{text}");
     }
-    for text in
-        ["file:///srv/%2e%2e/x", "file:///srv/../x", "file:///a#b", "file:///a//b", "A%2eb:/c"]
-    {
+    for text in [
+        "file:///srv/%2e%2e/x",
+        "file:///srv/../x",
+        "file:///a#b",
+        "file:///a//b",
+        "A%2eb:/c",
+        "db://2001:db8::1/x",
+        "db://%5B::1%5D/x",
+    ] {
         assert!(listed(text).is_err(), "{text}");
     }
     let template = |text| ResourceUri::template(text).map(|uri| uri.as_str().to_owned());
@@ -364,6 +374,9 @@ fn a_pattern_that_can_never_match_is_refused() {
         ("mem://x:/secret", UriError::Port),
         ("mem://x./secret", UriError::Host),
         ("https://docs.example./*", UriError::Host),
+        ("db://2001:db8::1/*", UriError::Address),
+        ("db://2001:db8::1:5432/*", UriError::Address),
+        ("db://%5B::1%5D/*", UriError::Address),
     ] {
         assert_eq!(pattern(text), Err(error), "{text}");
     }
