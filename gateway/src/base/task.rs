@@ -20,6 +20,9 @@ use crate::base::offload::{self, Offload};
 
 /// Maximum time for services to end after the work has ended.
 pub const SERVICE_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many tasks a worker polls before it looks for new input. While peers keep it busy a small request waits for as many
+/// polls, each of which reads up to 16 KiB.
+const EVENT_INTERVAL: u32 = 8;
 
 /// All tasks of the gateway; none outlives it. Work is done for clients and is given time to drain; services, such as
 /// the programs of stdio upstream servers, are stopped after the work has ended.
@@ -172,6 +175,7 @@ impl Tasks {
             // This runs on the runtime's blocking threads, which do long work such as reading a long message.
             let runtime = Builder::new_current_thread()
                 .enable_all()
+                .event_interval(EVENT_INTERVAL)
                 .on_thread_start(offload::lower_priority)
                 .build()?;
             let name = format!("worker-{worker}");
