@@ -519,7 +519,10 @@ fn resume_in(
     if !trusted.keys.is_empty() && uncovered > trusted.uncovered {
         return Err("too many records at its end are not covered by a checkpoint");
     }
-    let crashed = !has_stopped(&lines);
+    // What follows the checkpoint of a log that was stopped was not written by the process that stopped.
+    let was_closed = has_stopped(lines.get(..=from).unwrap_or_default());
+    let has_more = was_closed && uncovered > 0 && !trusted.keys.is_empty();
+    let crashed = has_more || !has_stopped(&lines);
     Ok(chain.map(|chain| ResumedChain { chain, crashed, torn: None, signed }))
 }
 

@@ -89,6 +89,65 @@ pub fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
     Some((shown, places))
 }
 
+/// A text with the escapes of JSON strings decoded (RFC 8259 section 7), and for each of its bytes the offset in `text` where
+/// its character begins, with the length of `text` last; `None` where no escape stands for a character that is shown. A half
+/// of a character in UTF-16 stays as it is.
+#[must_use]
+pub fn json_unescaped(text: &str) -> Option<(String, Vec<u32>)> {
+    let bytes = text.as_bytes();
+    let stands_for = |at: usize| matches!(bytes.get(at + 1), Some(b'u' | b'/'));
+    memchr::memchr_iter(b'\\', bytes).any(stands_for).then_some(())?;
+    let (mut plain, mut places) =
+        (String::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
+    let (mut at, mut is_shown) = (0, false);
+    while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        let (c, length) = match json_escape(text.get(at..).unwrap_or_default()) {
+            Some((escaped, length)) => {
+                is_shown |= !escaped.is_control();
+                (escaped, length)
+            }
+            None => (c, c.len_utf8()),
+        };
+        plain.push(c);
+        places.resize(plain.len(), u32::try_from(at).ok()?);
+        at += length;
+    }
+    places.push(u32::try_from(at).ok()?);
+    is_shown.then_some((plain, places))
+}
+
+/// The character for which the escape at the beginning of a text stands, and the length of the escape.
+fn json_escape(text: &str) -> Option<(char, usize)> {
+    let rest = text.strip_prefix('\\')?;
+    let simple = match rest.as_bytes().first()? {
+        b'"' => '"',
+        b'\\' => '\\',
+        b'/' => '/',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => {
+            let unit = |text: &str| {
+                let digits = text.get(..4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+                u32::from_str_radix(digits?, 16).ok()
+            };
+            let high = unit(rest.get(1..)?)?;
+            let low = rest.get(5..).and_then(|rest| unit(rest.strip_prefix("\\u")?));
+            return match (high, low) {
+                (0xd800..=0xdbff, Some(low @ 0xdc00..=0xdfff)) => {
+                    let code = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+                    Some((char::from_u32(code)?, 12))
+                }
+                _ => Some((char::from_u32(high)?, 6)),
+            };
+        }
+        _ => return None,
+    };
+    Some((simple, 2))
+}
+
 /// The SHA-256 of the concatenated parts.
 #[must_use]
 pub fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -101,7 +160,7 @@ pub fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{base64, percent, unescaped};
+    use super::{base64, json_unescaped, percent, unescaped};
     use crate::hex;
 
     #[test]
@@ -112,6 +171,14 @@ mod tests {
         assert_eq!(base64("no base64!"), None);
         assert_eq!(percent("a%2Fb%2fc%zz%4"), (b"a/b/c%zz%4".to_vec(), 2));
         assert_eq!(hex::encode(&[0, 0x1f, 0xff]), "001fff");
+        for text in ["", "abc", r"a\n", r"a\u000a", r"\ud800", r"\u12", r"\x/"] {
+            assert_eq!(json_unescaped(text), None, "{text}");
+        }
+        let places = vec![0, 1, 7, 7, 13, 14];
+        assert_eq!(json_unescaped(r"a\u00DF\u0026b"), Some(("a\u{df}&b".to_owned(), places)));
+        let decoded = |text| json_unescaped(text).map(|(plain, _places)| plain);
+        assert_eq!(decoded(r#"2024\/08\n\"\\u0041"#).as_deref(), Some("2024/08\n\"\\u0041"));
+        assert_eq!(decoded(r"\ud83d\ude00\ud83d!").as_deref(), Some("\u{1f600}\\ud83d!"));
         assert_eq!(unescaped("a%zz%4"), None);
         let places = vec![0, 1, 4, 5, 8, 11, 14, 15];
         assert_eq!(unescaped("a%2Fb%c3%A9%ffc"), Some(("a/b\u{e9}?c".to_owned(), places)));

@@ -633,6 +633,9 @@ impl PolicyCompiler<'_> {
                         found.push(folded);
                     }
                     found.push(pattern);
+                    // Many servers return the same resource without the slash.
+                    let shorter = text.strip_suffix('/').filter(|rest| !rest.ends_with(['/', '*']));
+                    found.extend(shorter.and_then(|shorter| what.pattern(shorter).ok()));
                 }
                 (Err(error), RuleEffect::Allow | RuleEffect::Forbid) => {
                     let message = format!("`{}` can never match: {error}", text.escape_debug());

@@ -139,6 +139,8 @@ impl RevocationList {
         self.everything
             || self.principals.contains(principal.id.as_str())
             || client.is_some_and(|client| self.clients.contains(client))
+            // A client that calls in its own name stands in records as `service:ISSUER/CLIENT`.
+            || principal.id.as_str().starts_with("service:") && self.clients.contains(principal.id.as_str())
             || claims.token.as_ref().is_some_and(|token| self.tokens.contains(token))
             || claims.names.iter().any(|name| self.principals.contains(name))
     }

@@ -167,14 +167,34 @@ pub fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let reduced: Vec<Cow<'_, str>> =
         whole.iter().filter_map(|form| without_parameters(form)).map(Cow::Owned).collect();
     for form in whole.iter().chain(&reduced) {
-        let short = without_query(form);
-        let ends = without_blanks(short);
-        add(Cow::Borrowed(without_ends(short)));
-        add(Cow::Borrowed(without_slash(ends)));
-        add(Cow::Borrowed(ends));
-        add(Cow::Borrowed(without_slash(short)));
-        add(Cow::Borrowed(short));
+        let (path, query) = form.split_at(without_query(form).len());
+        let queries = queries(query);
+        for path in paths(path) {
+            add(Cow::Borrowed(path));
+            queries.iter().for_each(|query| add(Cow::Owned(format!("{path}{query}"))));
+        }
         add(Cow::Borrowed(&**form));
+    }
+    forms
+}
+
+/// A text before its query, without slashes and blanks at its end, or some of them.
+fn paths(path: &str) -> [&str; 5] {
+    let ends = without_blanks(path);
+    [without_ends(path), without_slash(ends), ends, without_slash(path), path]
+}
+
+/// A query with its `?`, and without slashes and blanks at its end and without parameters behind `;`; none if it is empty.
+fn queries(query: &str) -> Vec<&str> {
+    if query.is_empty() {
+        return Vec::new();
+    }
+    let (before, _parameters) = split_at_any(query, &[';'], BraceUse::Expression);
+    let mut forms = vec![query];
+    for form in [without_ends(query), before, without_ends(before)] {
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
     }
     forms
 }
@@ -771,28 +791,24 @@ fn percent(byte: u8, out: &mut String) {
 }
 
 /// Checks the host of a pattern, if it is known completely.
-fn check_pattern_host(authority: &str, host: &str) -> Result<(), UriError> {
+fn check_pattern_host(
+    authority: &str,
+    begun: &str,
+    scheme: Option<&str>,
+) -> Result<(), UriError> {
     // An address is known completely when its bracket closes, even if a wildcard follows.
-    let address = host.split_once(']').map(|(address, _)| address);
+    let address = begun.split_once(']').map(|(address, _)| address);
     if let Some(address) = address.filter(|address| !address.contains(['*', '?', '{'])) {
         with_plain_address(&format!("{address}]"), UriSource::Caller)?;
     }
     // A host that ends before its first wildcard is known completely.
-    let after = authority.strip_prefix(host);
+    let after = authority.strip_prefix(begun);
     if !after.is_some_and(|after| after.is_empty() || after.starts_with('/')) {
         return Ok(());
     }
-    if host.ends_with(':') {
-        return Err(UriError::Port);
-    }
-    let (name, _) = split_port(host);
-    if ends_in_dot(name) {
-        return Err(UriError::Host);
-    }
-    if is_bare_address(host) || is_bare_address(name) {
-        return Err(UriError::Address);
-    }
-    with_plain_address(name, UriSource::Caller).map(drop)
+    let usual = scheme.and_then(usual_port);
+    let written = host(begun, usual, UriSource::Caller, &mut String::new())?;
+    if scheme == Some("file") { file_host(written, UriSource::Caller).map(drop) } else { Ok(()) }
 }
 
 /// Checks the segments of the path of a pattern.
@@ -806,6 +822,9 @@ fn check_pattern_path(path: &str, scheme: Option<&str>) -> Result<(), UriError> 
         }
         if is_dots(segment) {
             return Err(UriError::Dots);
+        }
+        if scheme == Some("file") && n == 1 && is_unusual_drive(segment) {
+            return Err(UriError::Drive);
         }
     }
     Ok(())
@@ -881,7 +900,7 @@ impl<'a> PatternParts<'a> {
         }
         let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], BraceUse::Literal).1);
         if let (Some(authority), Some(host)) = (authority, host) {
-            check_pattern_host(authority, host)?;
+            check_pattern_host(authority, host, scheme.as_deref())?;
         }
         check_pattern_path(path, scheme.as_deref())?;
         check_brackets(rest, scheme.as_deref())?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
-use json::coding::sha256;
+use json::coding::{self, sha256};
 use json::hex;
 use json::pointer::{escaped, unescaped};
 use policy_core::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
@@ -36,6 +36,8 @@ const WORD: usize = 16;
 const PASS: usize = 8;
 /// Units that reading a text as JSON costs for each byte.
 const READING: usize = 2;
+/// Units that a text with its JSON escapes decoded costs for each byte.
+const UNESCAPING: usize = 8;
 /// The replacement of a text that cannot be sanitised.
 const WITHHELD: &str = "[withheld]";
 
@@ -534,8 +536,35 @@ impl StringScan<'_> {
         }
         self.sought(text, &mut found);
         self.listed(text, &mut found);
+        self.escaped(text, &mut found);
         found.retain(|one| self.keeps(text, one));
         found
+    }
+
+    /// Appends the values that are whole only when the escapes of JSON are decoded: writers of JSON escape `&`, `/` or letters
+    /// outside ASCII in different ways.
+    fn escaped(&self, text: &str, found: &mut Vec<FoundValue>) {
+        let is_sought = self.looks_for_secrets() || self.labelled.is_some() || !self.planted.is_empty();
+        if !is_sought || memchr::memchr(b'\\', text.as_bytes()).is_none() {
+            return;
+        }
+        let Some((plain, places)) = coding::json_unescaped(text) else { return };
+        if !self.budget.spend(text.len().saturating_mul(UNESCAPING)) {
+            return;
+        }
+        let mut decoded = Vec::new();
+        if self.looks_for_secrets() {
+            secrets::find(&plain, &mut decoded);
+        }
+        self.listed(&plain, &mut decoded);
+        let in_text = |at: usize| usize::try_from(*places.get(at)?).ok();
+        let decoded = decoded.into_iter().filter_map(|one| {
+            let (from, end) = (in_text(one.from)?, in_text(one.end)?);
+            // What is found without decoding is not found twice.
+            let is_escaped = end - from != one.end - one.from;
+            is_escaped.then_some(FoundValue { from, end, ..one })
+        });
+        found.extend(decoded);
     }
 
     /// Whether values are searched for the servers that they must not be sent to, or from which they came.

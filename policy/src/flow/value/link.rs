@@ -115,7 +115,10 @@ pub fn unescaped(text: &str) -> Option<String> {
     said.contains('\\').then(|| without_backslashes(said)).flatten().or(of_html)
 }
 
-/// A text with the characters to which references in HTML (`&nbsp;`, `&#32;`, `&#x20;`) refer.
+/// Longest reference of HTML that is decoded, in bytes: a number of eight digits, or a name.
+const LONGEST_NAME: usize = 12;
+
+/// A text with the characters to which references in HTML (`&commat;`, `&nbsp;`, `&#32;`, `&#x20;`) refer.
 fn without_references(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -123,8 +126,8 @@ fn without_references(text: &str) -> String {
         out.push_str(before);
         let name = after.split(';').next().unwrap_or_default();
         let character = match name.strip_prefix('#') {
-            _ if name.len() == after.len() || name.len() > 8 => None,
-            None => (name == "nbsp").then_some(' '),
+            _ if name.len() == after.len() || name.len() > LONGEST_NAME => None,
+            None => named_character(name),
             Some(number) => match number.strip_prefix(['x', 'X']) {
                 Some(hex) => u32::from_str_radix(hex, 16).ok().and_then(char::from_u32),
                 None => number.parse().ok().and_then(char::from_u32),
@@ -139,6 +142,47 @@ fn without_references(text: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// The ASCII character that a named reference of HTML stands for, and the blank for `nbsp`.
+///
+/// <https://html.spec.whatwg.org/multipage/named-characters.html>
+fn named_character(name: &str) -> Option<char> {
+    Some(match name {
+        "nbsp" => ' ',
+        "Tab" => '\t',
+        "NewLine" => '\n',
+        "excl" => '!',
+        "quot" | "QUOT" => '"',
+        "num" => '#',
+        "dollar" => '$',
+        "percnt" => '%',
+        "apos" => '\'',
+        "lpar" => '(',
+        "rpar" => ')',
+        "ast" | "midast" => '*',
+        "plus" => '+',
+        "comma" => ',',
+        "period" => '.',
+        "sol" => '/',
+        "colon" => ':',
+        "semi" => ';',
+        "lt" | "LT" => '<',
+        "equals" => '=',
+        "gt" | "GT" => '>',
+        "quest" => '?',
+        "commat" => '@',
+        "lsqb" | "lbrack" => '[',
+        "bsol" => '\\',
+        "rsqb" | "rbrack" => ']',
+        "Hat" => '^',
+        "lowbar" | "UnderBar" => '_',
+        "grave" => '`',
+        "lcub" | "lbrace" => '{',
+        "verbar" | "vert" | "VerticalLine" => '|',
+        "rcub" | "rbrace" => '}',
+        _ => return None,
+    })
 }
 
 /// Calls `visit` with each link in a text, also without the marks that end a sentence, and before each with its form,
@@ -229,6 +273,8 @@ mod tests {
             ("the&nbsp;launch&#32;of&#x20;it", Some("the launch of it")),
             ("a%26%2332%3Bb", Some("a b")),
             ("a & b; c &amp; d &#; &#xzz; 100 %", None),
+            ("eve&commat;evil&period;example", Some("eve@evil.example")),
+            ("https&colon;&sol;&sol;evil.example", Some("https://evil.example")),
             (r"eve\u0040evil.example", Some("eve@evil.example")),
             (r"eve\@evil.example", Some("eve@evil.example")),
             (r"C:\Users\eve", None),

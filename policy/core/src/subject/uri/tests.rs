@@ -332,9 +332,26 @@ fn a_prohibition_is_compared_with_every_form() {
     }
     assert!(forms("http://h.example/;a").contains(&"http://h.example/".to_owned()));
     assert!(forms("http://h.example/secret;a?q").contains(&"http://h.example/secret?q".to_owned()));
-    // In a query or in an expression of a template, `;` begins no path parameters.
+    // A query is kept while what stands before it is reduced.
+    for (text, form) in [
+        ("https://q.example/r/?id=1", "https://q.example/r?id=1"),
+        ("https://q.example/r%20?id=1", "https://q.example/r?id=1"),
+        ("https://q.example/r/%20?id=1", "https://q.example/r?id=1"),
+        ("https://q.example/r;x?id=1", "https://q.example/r?id=1"),
+        ("https://q.example/r/;x?id=1/", "https://q.example/r?id=1"),
+        ("https://q.example/r?id=1/", "https://q.example/r?id=1"),
+        ("https://q.example/r?id=1%20", "https://q.example/r?id=1"),
+        ("https://q.example/r?id=1;x", "https://q.example/r?id=1"),
+        ("https://q.example/r?id=1/;x", "https://q.example/r?id=1"),
+        ("http://h3.example/?x=1", "http://h3.example?x=1"),
+        ("http://h3.example/;a?x=1", "http://h3.example?x=1"),
+        ("db://x/report/?id=7", "db://x/report?id=7"),
+        ("urn:a:b/?x=1", "urn:a:b?x=1"),
+    ] {
+        assert!(forms(text).contains(&form.to_owned()), "{text}: {:?}", forms(text));
+    }
+    // In an expression of a template, `;` begins no path parameters.
     for (text, other) in [
-        ("http://h.example/a?b;c", "http://h.example/a?b"),
         ("http://h.example/a{;b}", "http://h.example/a{"),
     ] {
         assert!(!forms(text).contains(&other.to_owned()), "{text}: {:?}", forms(text));
@@ -377,6 +394,14 @@ fn a_pattern_that_can_never_match_is_refused() {
         ("db://2001:db8::1/*", UriError::Address),
         ("db://2001:db8::1:5432/*", UriError::Address),
         ("db://%5B::1%5D/*", UriError::Address),
+        ("http://h.example:80/*", UriError::Port),
+        ("https://h.example:443/*", UriError::Port),
+        ("http://h.example:080/*", UriError::Port),
+        ("http://10.1/*", UriError::Host),
+        ("http://0x7f.0.0.1/*", UriError::Host),
+        ("http://b\u{fc}cher.example/*", UriError::Host),
+        ("file://\u{e4}/*", UriError::Host),
+        ("file:///C|/win/*", UriError::Drive),
     ] {
         assert_eq!(pattern(text), Err(error), "{text}");
     }
