@@ -750,9 +750,17 @@ impl Gateway {
         self.locks.sweep(self.clock.instant());
         self.approvals.sweep(&self.config_digest);
         self.policy.links().forget(self.seconds());
+        self.end_parked();
+    }
+
+    /// Ends the parked calls that wait too long, that are revoked, or whose configuration is no longer in force.
+    fn end_parked(&self) {
         let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
-        let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;
-        self.parked_calls.retain(|_, parked| waits(parked));
+        self.parked_calls.retain(|_, parked| {
+            now.saturating_duration_since(parked.since) < patience
+                && !parked.call.gateway.tasks.is_stopping()
+                && self.revocation(&parked.call.caller, parked.call.used()).is_none()
+        });
     }
 
     /// Takes an in-flight permit. Until the client is authenticated, it is charged to the client's address.
@@ -814,12 +822,12 @@ impl Gateway {
         }
     }
 
-    /// Takes a slot for an event stream that belongs to no call.
+    /// Takes a slot for an event stream that belongs to no call, for which so many servers are listened to.
     ///
     /// # Errors
-    /// If all slots, or those of the caller, are taken by streams whose clients are connected.
-    pub fn stream_slot(&self, holder: &Holder) -> Result<EventStreamSlot, Failure> {
-        let slot = self.quotas.streams.take(holder);
+    /// If all slots, or those of the caller, are taken by streams whose clients are connected, or there is no memory.
+    pub fn stream_slot(&self, holder: &Holder, servers: usize) -> Result<EventStreamSlot, Failure> {
+        let slot = self.quotas.streams.take(holder, servers);
         slot.map_err(|none| Failure::no_share(Quota::Streams, none))
     }
 

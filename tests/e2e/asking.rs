@@ -9,10 +9,12 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Server, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
+
+use crate::revoking::{revoke, switchable};
 
 const RULES: &str =
     "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
@@ -392,6 +394,30 @@ fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     let state = first["result"]["requestState"].clone();
     let again = again(&ana, &arguments(1), &state, &json!({})).json();
     assert!(waits(&again), "{again}");
+}
+
+#[test]
+fn a_call_that_waits_for_its_client_ends_when_it_is_revoked_and_leaves_its_place_to_others() {
+    for body in [json!({ "principals": ["ana"] }), json!({ "tools": ["up/ask"] })] {
+        let ((server, _heard), folder) = (legacy(), Folder::new());
+        let limits = "pendingElicitations: 2\npendingElicitationsPerCaller: 2";
+        let config = Config::asked(&server.url()).policy(RULES).limits(limits);
+        let gateway = switchable(config, &folder).start();
+        let ana = able(&gateway, Era::Modern, ANA);
+        let waits = |answer: &Value| answer["result"]["resultType"] == "input_required";
+        let both = [1, 2].map(|n| ana.call("ask", &json!({ "n": n })).json());
+        assert!(both.iter().all(waits), "{both:?}");
+        revoke(&gateway, &body);
+        let lifted = crate::revoking::change(&gateway, "DELETE", "operator-secret", &body);
+        assert_eq!(lifted.status, 200);
+        // It does not come back with the right.
+        let state = both[0]["result"]["requestState"].clone();
+        let gone = again(&ana, &json!({ "n": 1 }), &state, &json!({})).json();
+        assert!(gone["error"].is_object(), "{gone}");
+        let bob = able(&gateway, Era::Modern, BOB);
+        let others = [1, 2].map(|n| bob.call("ask", &json!({ "n": n })).json());
+        assert!(others.iter().all(waits), "{others:?}");
+    }
 }
 
 /// A legacy server that does not begin its response to a call of `ask` before its question on the stream of the session

@@ -519,6 +519,34 @@ fn what_is_revoked_keeps_no_stream_to_a_server_for_a_client_that_has_left() {
 }
 
 #[test]
+fn messages_of_a_server_that_was_revoked_are_not_given_to_a_client_that_comes_back() {
+    let (told, wait) = channel();
+    let wait = Mutex::new(wait);
+    let one = server(move |call, stream| {
+        let is_good = agree(call, stream) && tell(stream, "before");
+        is_good
+            && wait.lock().unwrap().recv().is_ok()
+            && tell(stream, "revoked")
+            && until_closed(stream)
+    });
+    let two = Arc::new(StreamCount::default());
+    let (other, folder) = (two.server(), Folder::new());
+    let gateway = switchable(both(&one, &other), &folder).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut stream = standing(&ana, None).unwrap();
+    let seen = stream.until("before");
+    let last = seen.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+    drop(stream);
+    told.send(()).unwrap();
+    // It is kept for a client that comes back.
+    standing(&ana, Some(&last)).unwrap().until("revoked");
+    revoke(&gateway, &json!({ "servers": ["one"] }));
+    let mut back = standing(&ana, Some(&last)).unwrap();
+    drop(back.stream.shutdown(Shutdown::Write));
+    assert!(!back.rest().contains("revoked"));
+}
+
+#[test]
 fn the_place_of_a_session_is_free_when_its_client_has_left_a_stream_that_nobody_feeds() {
     let server = server(|call, stream| agree(call, stream) && until_closed(stream));
     // Bob may use no server of the route.

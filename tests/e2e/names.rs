@@ -122,6 +122,41 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
 }
 
 #[test]
+fn no_end_of_a_path_or_a_query_leads_past_a_forbid_with_a_query() {
+    let rules = "rules:
+- {id: all, effect: allow, principals: ['group:dev'], servers: [up], resources: ['*']}
+- {id: secret, effect: forbid, principals: ['*'], servers: ['*'], resources: \
+     ['https://q.example/r?id=1', 'db://x/report?id=7', 'http://h.example?x=1', 'file:///srv/dir/']}";
+    for era in ERAS {
+        let server = files(era, &["file:///srv/a"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        for uri in [
+            "https://q.example/r?id=1",
+            "https://q.example/r/?id=1",
+            "https://q.example/r%20?id=1",
+            "https://q.example/r/%20?id=1",
+            "https://q.example/r;x?id=1",
+            "https://q.example/r?id=1/",
+            "https://q.example/r?id=1%20",
+            "https://q.example/r?id=1;x",
+            "db://x/report/?id=7",
+            "http://h.example?x=1",
+            "http://h.example/;a?x=1",
+            "file:///srv/dir",
+            "file:///srv/dir?x",
+        ] {
+            assert!(read(&ana, uri)["error"].is_object(), "{uri}");
+            assert_eq!(gateway.last()["reason"], "forbidden", "{uri}");
+        }
+        assert_eq!(reached(&server), [""; 0]);
+        for uri in ["https://q.example/r?id=2", "db://x/report", "file:///srv/dirs"] {
+            assert!(read(&ana, uri)["result"].is_object(), "{uri}");
+        }
+    }
+}
+
+#[test]
 fn no_spelling_of_a_host_and_no_path_parameter_leads_past_a_forbid() {
     let rules = "rules:
 - {id: all, effect: allow, principals: ['group:dev'], servers: [up], resources: ['*']}

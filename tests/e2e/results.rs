@@ -1685,6 +1685,31 @@ fn saying(era: Era, said: Value, content: &str) -> Gateway {
 }
 
 #[test]
+fn what_is_labelled_is_withheld_however_a_writer_of_json_escapes_it() {
+    let policy = "content: [{servers: [up], fields: [{label: pii, principals: ['group:ops']}]}]";
+    for (value, text) in [
+        ("AT&T-4471", r#"{"summary":"billed to AT\u0026T-4471"}"#),
+        ("O'Brien-4471", r#"{"summary":"patient O\u0027Brien-4471"}"#),
+        ("2024/0815-77", r#"{"summary":"file 2024\/0815-77"}"#),
+        ("a+b-44712", r#"{"summary":"x a\u002Bb-44712"}"#),
+        ("Gr\u{f6}\u{df}e-77", r#"{"summary":"Gr\u00F6\u00DFe-77"}"#),
+    ] {
+        for era in ERAS {
+            let result = json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }],
+                "structuredContent": { "ssn": value } });
+            let gateway = saying(era, json!({ "result": result }), policy);
+            let shown = gateway.client(era, ANA).call("person", &json!({})).text().to_owned();
+            assert!(
+                shown.contains("summary") && !shown.contains("447") && !shown.contains("-77"),
+                "{shown}"
+            );
+            let shown = gateway.client(era, BOB).call("person", &json!({}));
+            assert_eq!(shown.text(), text);
+        }
+    }
+}
+
+#[test]
 fn what_is_labelled_is_withheld_also_where_nobody_can_read_it() {
     let ssn = "847-55-0192";
     let inner = json!({ "name": "Ana", "ssn": ssn }).to_string();

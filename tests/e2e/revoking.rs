@@ -46,7 +46,7 @@ fn put(file: &Path, text: &str) {
     fs::rename(next, file).unwrap();
 }
 
-fn change(gateway: &Gateway, method: &str, token: &str, body: &Value) -> Answer {
+pub(crate) fn change(gateway: &Gateway, method: &str, token: &str, body: &Value) -> Answer {
     let authorization = format!("Bearer {token}");
     let headers = [("host", "localhost"), ("authorization", &*authorization)];
     let bytes = post("/revocations", &headers, &body.to_string());

@@ -119,11 +119,13 @@ impl Quotas {
                 limits.pending_elicitations_per_caller,
                 |one| one.pending_elicitations,
             ),
-            streams: EventStreamSlots::new(shares(
-                limits.event_streams,
-                limits.event_streams_per_caller,
-                |one| one.event_streams,
-            )),
+            streams: EventStreamSlots::new(
+                shares(limits.event_streams, limits.event_streams_per_caller, |one| {
+                    one.event_streams
+                }),
+                // Bounded for each caller by the ceiling.
+                under(0, limits.memory, limits.memory, |_one| None),
+            ),
             subscriptions: under(
                 0,
                 limits.subscription_memory,

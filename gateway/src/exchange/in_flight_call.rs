@@ -280,7 +280,8 @@ impl UpstreamCall {
         self.expectation.as_ref().map(Expectation::hint).unwrap_or_default()
     }
 
-    fn used(&self) -> UsedItem<'_> {
+    /// What the call uses.
+    pub(super) fn used(&self) -> UsedItem<'_> {
         UsedItem { server: self.server.name(), kind: self.answer.verb().kind(), name: &self.tool }
     }
 

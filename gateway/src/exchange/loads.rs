@@ -105,7 +105,7 @@ async fn forwarded(mut loads: LoadListener, stream: &StandingStream) {
             () = stream.events.over() => return,
         }
         if stream.gateway.may_use_any_of(&stream.route, &stream.caller) {
-            stream.tell(&tools_changed(None)).await;
+            stream.tell(None, &tools_changed(None)).await;
         }
     }
 }

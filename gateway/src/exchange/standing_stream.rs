@@ -41,8 +41,13 @@ impl StandingStream {
         tokio::select! {
             () = self.kept.over() => {}
             () = self.gateway.tasks.stopping() => {}
-            // The lease of the response that is being read ends it, and says why.
-            () = self.gateway.hearing_revoked(&self.caller, server) => return self.events.end_when_left(),
+            () = self.gateway.hearing_revoked(&self.caller, server) => {
+                // Of a caller that is revoked everything.
+                let is_caller = self.gateway.caller_revocation(&self.caller).is_some();
+                self.events.withdraw_messages(server.filter(|_| !is_caller));
+                // The lease of the response that is being read ends it, and says why.
+                return self.events.end_when_left();
+            }
             () = self.deserted() => return,
         }
         self.events.end();
@@ -62,15 +67,20 @@ impl StandingStream {
         self.events.end();
     }
 
-    /// Adds a message to the stream, and returns whether there was room in time.
-    #[must_use]
-    pub(super) async fn push(&self, message: &[u8], patience: Duration) -> bool {
-        timeout(patience, self.events.push(message)).await.is_ok()
+    /// Adds a message of a server to the stream, and returns whether there was room in time.
+    pub(super) async fn push(
+        &self,
+        source: Option<&ServerName>,
+        message: &[u8],
+        patience: Duration,
+    ) -> bool {
+        timeout(patience, self.events.push_of(source, message)).await.is_ok()
     }
 
-    /// Adds a message, and ends the stream if there is no room for it while a client may come back: it has no gap.
-    pub(super) async fn tell(&self, message: &[u8]) {
-        if !self.push(message, self.gateway.limits.replay_ttl).await {
+    /// Adds a message of a server, or of the gateway, and ends the stream if there is no room for it while a client may come
+    /// back: it has no gap.
+    pub(super) async fn tell(&self, source: Option<&ServerName>, message: &[u8]) {
+        if !self.push(source, message, self.gateway.limits.replay_ttl).await {
             self.events.end();
         }
     }

@@ -186,6 +186,15 @@ impl Gateway {
         stream.withdraw(&told);
     }
 
+    /// Takes the messages of servers that are revoked now out of the stream of a session.
+    pub(super) fn withdraw_of_revoked(&self, route: &Route, stream: &ReplayBuffer) {
+        let facts = self.policy.facts();
+        let names = route.servers.iter().map(|server| server.name());
+        for revoked in names.filter(|name| facts.revoked().has_server(name)) {
+            stream.withdraw_messages(Some(revoked));
+        }
+    }
+
     /// Records that a response was cut off by a revocation, if the record says that the call was answered.
     pub(super) fn cut_on_record(&self, call: &AnsweredCall) {
         let Some(failure) = self.revocation(&call.caller, call.used()) else { return };
@@ -337,6 +346,7 @@ impl Gateway {
     /// Ends the streams and calls of those that are revoked or locked now.
     pub(super) fn end_revoked(&self) {
         self.revocations_changed.send_replace(());
+        self.end_parked();
         let is_revoked = |call: &AnsweredCall| self.revocation(&call.caller, call.used()).is_some();
         for (stream, call) in self.session_states.answered(is_revoked) {
             self.withdraw_revoked(&stream, &call);

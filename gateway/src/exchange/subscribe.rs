@@ -118,12 +118,13 @@ impl Gateway {
         let ResumableStream { stream, after, about } = found;
         // One that is held already is for this stream, whether its earlier reader has left or not.
         let held = self.quotas.streams.held_for(&stream);
-        let stream_slot = match held.map_or_else(|| self.stream_slot(&arrived.holder), Ok) {
+        let stream_slot = match held.map_or_else(|| self.stream_slot(&arrived.holder, 0), Ok) {
             Ok(stream_slot) => stream_slot,
             Err(failure) => return self.failed(entry, &failure, None),
         };
-        if let Some(about) = &about {
-            self.withdraw_revoked(&stream, about);
+        match &about {
+            Some(about) => self.withdraw_revoked(&stream, about),
+            None => self.withdraw_of_revoked(&arrived.route, &stream),
         }
         let Some(reader) = stream.attach(Some(after)) else {
             return self.failed(entry, &Failure::Replay, None);
@@ -149,7 +150,7 @@ impl Gateway {
         if !kept.has_room() {
             return self.failed(entry, &Failure::Overload, None);
         }
-        let slot = match self.stream_slot(&arrived.holder) {
+        let slot = match self.stream_slot(&arrived.holder, arrived.route.servers.len()) {
             Ok(slot) => slot,
             Err(failure) => return self.failed(entry, &failure, None),
         };
@@ -257,7 +258,7 @@ impl Gateway {
             }
         }
         // Last, because a stream of a client that is away may end for it.
-        let stream_slot = match self.stream_slot(&arrived.holder) {
+        let stream_slot = match self.stream_slot(&arrived.holder, openers.len()) {
             Ok(stream_slot) => stream_slot,
             Err(failure) => return self.failed(entry, &failure, Some(&id)),
         };
@@ -923,7 +924,7 @@ impl SessionForwarder {
         if let Some(message) = message {
             self.remember_shown(server, told).await;
             // A disconnected client may still resume; if it does not in time, the stream ends.
-            self.stream.tell(&message).await;
+            self.stream.tell(Some(server.name()), &message).await;
         }
     }
 
@@ -967,7 +968,7 @@ impl SessionForwarder {
             return;
         };
         let message = encode::server_request(&ours, asked, params);
-        if !self.stream.push(&message, gateway.limits.input_timeout).await {
+        if !self.stream.push(Some(server.name()), &message, gateway.limits.input_timeout).await {
             let why = "the client did not read the question in time";
             replier.reply(ServerReply::refusal(&id, code::DENIED, why)).await;
             return;

@@ -19,10 +19,14 @@ use super::stream::{ReopenPacing, SILENCE, SessionStream};
 use super::subscription::{NotificationFilter, SUBSCRIBABLE_LISTS, changed, list_changed};
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
+use crate::base::log_limit::LogLimit;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification, Object, Request, ResponseOutcome};
 use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
+
+/// Limits the log lines about notifications that a listener has missed: a server can send any number.
+static MISSED: LogLimit = LogLimit::new(1, 5);
 
 /// A message that a server sent on its own initiative.
 #[derive(Debug)]
@@ -441,10 +445,12 @@ impl Feed {
                         return Ok(ServerMessage::Notification(Arc::clone(&told.notification)));
                     }
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
-                        tracing::warn!(
-                            event = "notification.missed", server = %self.upstream.name, missed,
-                            "notifications of the server were missed"
-                        );
+                        if let Some(suppressed) = MISSED.allow(Instant::now().into_std()) {
+                            tracing::warn!(
+                                event = "notification.missed", server = %self.upstream.name, missed, suppressed,
+                                "notifications of the server were missed"
+                            );
+                        }
                         continue;
                     }
                     Err(broadcast::error::RecvError::Closed) => {

@@ -130,7 +130,8 @@ fn json_escape(text: &str) -> Option<(char, usize)> {
         b't' => '\t',
         b'u' => {
             let unit = |text: &str| {
-                let digits = text.get(..4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+                let digits =
+                    text.get(..4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
                 u32::from_str_radix(digits?, 16).ok()
             };
             let high = unit(rest.get(1..)?)?;
@@ -174,7 +175,7 @@ mod tests {
         for text in ["", "abc", r"a\n", r"a\u000a", r"\ud800", r"\u12", r"\x/"] {
             assert_eq!(json_unescaped(text), None, "{text}");
         }
-        let places = vec![0, 1, 7, 7, 13, 14];
+        let places = vec![0, 1, 1, 7, 13, 14];
         assert_eq!(json_unescaped(r"a\u00DF\u0026b"), Some(("a\u{df}&b".to_owned(), places)));
         let decoded = |text| json_unescaped(text).map(|(plain, _places)| plain);
         assert_eq!(decoded(r#"2024\/08\n\"\\u0041"#).as_deref(), Some("2024/08\n\"\\u0041"));

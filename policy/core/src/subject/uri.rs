@@ -791,11 +791,7 @@ fn percent(byte: u8, out: &mut String) {
 }
 
 /// Checks the host of a pattern, if it is known completely.
-fn check_pattern_host(
-    authority: &str,
-    begun: &str,
-    scheme: Option<&str>,
-) -> Result<(), UriError> {
+fn check_pattern_host(authority: &str, begun: &str, scheme: Option<&str>) -> Result<(), UriError> {
     // An address is known completely when its bracket closes, even if a wildcard follows.
     let address = begun.split_once(']').map(|(address, _)| address);
     if let Some(address) = address.filter(|address| !address.contains(['*', '?', '{'])) {

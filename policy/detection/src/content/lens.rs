@@ -544,7 +544,8 @@ impl StringScan<'_> {
     /// Appends the values that are whole only when the escapes of JSON are decoded: writers of JSON escape `&`, `/` or letters
     /// outside ASCII in different ways.
     fn escaped(&self, text: &str, found: &mut Vec<FoundValue>) {
-        let is_sought = self.looks_for_secrets() || self.labelled.is_some() || !self.planted.is_empty();
+        let is_sought =
+            self.looks_for_secrets() || self.labelled.is_some() || !self.planted.is_empty();
         if !is_sought || memchr::memchr(b'\\', text.as_bytes()).is_none() {
             return;
         }
