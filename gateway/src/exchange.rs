@@ -753,12 +753,16 @@ impl Gateway {
         self.end_parked();
     }
 
-    /// Ends the parked calls that wait too long, that are revoked, or whose configuration is no longer in force.
+    /// Ends the parked calls of earlier configurations: none is continued under this one.
+    pub fn end_parked_of_others(&self) {
+        self.parked_calls.retain(|_, parked| std::ptr::eq(&*parked.call.gateway, self));
+    }
+
+    /// Ends the parked calls that wait too long or are revoked.
     fn end_parked(&self) {
         let (now, patience) = (self.clock.instant(), self.limits.input_timeout);
         self.parked_calls.retain(|_, parked| {
             now.saturating_duration_since(parked.since) < patience
-                && !parked.call.gateway.tasks.is_stopping()
                 && self.revocation(&parked.call.caller, parked.call.used()).is_none()
         });
     }

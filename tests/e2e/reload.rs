@@ -558,6 +558,7 @@ fn a_call_that_waits_for_its_client_ends_with_its_configuration() {
     let file = folder.path().join("gateway.yaml");
     let mut asks = config(&server, &folder, "ask");
     asks.servers = Config::asked(&server.url()).servers;
+    let asks = asks.limits("pendingElicitations: 1\npendingElicitationsPerCaller: 1");
     let gateway = asks.start_at(&file);
     let ana: Client = asking::able(&gateway, Era::Modern, ANA);
     let asked = ana.call("ask", &json!({})).json();
@@ -571,7 +572,7 @@ fn a_call_that_waits_for_its_client_ends_with_its_configuration() {
     assert!(answer.code() != 0, "{}", answer.body);
     let heard = heard.lock().unwrap().clone();
     assert!(heard.iter().all(|heard| heard["result"]["action"] != "accept"), "{heard:?}");
-    // The next call begins anew.
+    // The next call begins anew, and finds the place free.
     assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
 }
 

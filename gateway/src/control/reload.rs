@@ -331,6 +331,7 @@ impl Reloader {
         drop(held);
         let (generation, digest) = (built.generation, built.digest);
         self.switch.succeed(generation);
+        self.live.now().gateway.end_parked_of_others();
         tracing::info!(event = "config.applied", policy = %digest, "configuration applied");
         Ok(ReloadOutcome::Applied)
     }

@@ -1,7 +1,7 @@
 //! Inspects a single string: reports its findings, and returns the string as it may be shown.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
@@ -558,14 +558,13 @@ impl StringScan<'_> {
             secrets::find(&plain, &mut decoded);
         }
         self.listed(&plain, &mut decoded);
+        // What is found without decoding is not found twice.
+        let known: BTreeSet<_> = found.iter().map(|one| (one.from, one.end)).collect();
         let in_text = |at: usize| usize::try_from(*places.get(at)?).ok();
-        let decoded = decoded.into_iter().filter_map(|one| {
+        found.extend(decoded.into_iter().filter_map(|one| {
             let (from, end) = (in_text(one.from)?, in_text(one.end)?);
-            // What is found without decoding is not found twice.
-            let is_escaped = end - from != one.end - one.from;
-            is_escaped.then_some(FoundValue { from, end, ..one })
-        });
-        found.extend(decoded);
+            (!known.contains(&(from, end))).then_some(FoundValue { from, end, ..one })
+        }));
     }
 
     /// Whether values are searched for the servers that they must not be sent to, or from which they came.

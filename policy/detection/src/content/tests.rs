@@ -1104,6 +1104,31 @@ fn is_alike(one: &serde_json::Value, other: &serde_json::Value) -> bool {
     }
 }
 
+#[test]
+fn a_secret_is_found_however_a_writer_of_json_escapes_it() {
+    let contents = contents(handlings(serde_json::json!({ "secrets": "redact" })));
+    for (text, secret) in [
+        (
+            r#"{"note":"https://acct1.blob.core.windows.net/c/b?sv=2022-11-02\u0026se=2027-01-01\u0026sig=Zx81kQm4Rt7Wv2Yb9Nc3Lp6Hs5Jd0Gf8Ae1TuIoPaSd%3D"}"#,
+            "Zx81kQm4Rt7Wv2Yb9Nc3Lp6Hs5Jd0Gf8Ae1TuIoPaSd",
+        ),
+        (
+            r#"{"note":"https:\/\/deploy:Zx81kQm4Rt7Wv2@git.internal.example\/r.git"}"#,
+            "Zx81kQm4Rt7Wv2",
+        ),
+        (r#"{"note":"postgres:\/\/app:Zx81kQm4Rt7Wv2@db.internal\/x"}"#, "Zx81kQm4Rt7Wv2"),
+        (r#"{"note":"\u0041KIAQ3EGRZ7XK2MWPLVT is the key"}"#, "KIAQ3EGRZ7XK2MWPLVT"),
+    ] {
+        let mut message = Vec::new();
+        write_string(&mut message, text);
+        let seen = look(&contents, &String::from_utf8(message).unwrap());
+        let changed: String = serde_json::from_slice(&seen.changed.unwrap()).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&changed).unwrap();
+        assert!(!changed.contains(secret), "{changed}");
+        assert!(shown["note"].as_str().unwrap().contains("[REDACTED:"), "{changed}");
+    }
+}
+
 /// With escapes in place of some characters, as some writers of JSON do.
 fn escaped(json: &str) -> String {
     let ascii = |c: char| {

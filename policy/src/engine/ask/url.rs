@@ -1,5 +1,7 @@
 //! Decides whether a user may be sent to a page.
 
+use std::net::Ipv6Addr;
+
 use detection::content::authority_note;
 use policy_core::subject::pattern::Pattern;
 
@@ -27,6 +29,13 @@ pub(super) fn may_open(url: &str, hosts: &[Pattern]) -> bool {
         _ => (place, None),
     };
     let numeric = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let in_brackets = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_address = in_brackets.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    // What else a browser takes for a part of a host, a shell that opens it might not.
+    let of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !is_address && !host.bytes().all(of_name) {
+        return false;
+    }
     if host.split('.').any(str::is_empty) || !port.is_none_or(numeric) {
         return false;
     }
@@ -70,6 +79,12 @@ mod tests {
             "https://login.example.com./",
             "https://.corp.example/",
             "https://a..corp.example/",
+            "https://evil.com|.corp.example",
+            "https://evil.com^.corp.example",
+            "https://evil.com`.corp.example",
+            "https://$(id).corp.example",
+            "https://a;b.corp.example",
+            "https://[a-z].corp.example",
             "https://login.example.com /",
             "https://id.example/",
             "https://lоgin.example.com/",
