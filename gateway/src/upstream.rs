@@ -64,6 +64,7 @@ use crate::audit::{Intent, ReadEntry};
 use crate::base::bounded::BoundedMap;
 use crate::base::gcra::Gcra;
 use crate::base::intake::ResponseAccounts;
+use crate::base::log_limit::LogLimit;
 use crate::base::share::{Holder, Share, ShareError, Shares};
 use crate::base::task::Tasks;
 use crate::config::overrides::Overrides;
@@ -164,6 +165,8 @@ pub struct Upstream {
     per_caller_credentials: bool,
     /// The generation of the channel for which the era was detected last.
     met: AtomicU64,
+    /// Limits the log lines about calls and subscriptions that failed: callers can cause any number.
+    failures: LogLimit,
     /// No `initialize` is tried: the server is configured as modern, or has refused it and speaks the modern era.
     modern_alone: AtomicBool,
     /// The server was found to speak the legacy era only, which is therefore tried first, also after a failure.
@@ -344,6 +347,7 @@ impl Upstream {
             known_by: BoundedMap::new(limits.sessions),
             per_caller_credentials,
             met: AtomicU64::new(0),
+            failures: LogLimit::new(1, 20),
             modern_alone: AtomicBool::new(server.protocol == ServerProtocol::Modern),
             is_legacy: AtomicBool::new(false),
             begins_late: AtomicBool::new(false),
@@ -1109,10 +1113,12 @@ impl Upstream {
                         .store(self.protocol == ServerProtocol::Modern, Ordering::Relaxed);
                 }
                 let error = crate::base::error_chain::ErrorChain(error);
-                tracing::warn!(
-                    event = "server.failed", server = %self.name, %error,
-                    "upstream failed"
-                );
+                if let Some(suppressed) = self.failures.allow(Instant::now().into_std()) {
+                    tracing::warn!(
+                        event = "server.failed", server = %self.name, %error, suppressed,
+                        "upstream failed"
+                    );
+                }
             }
         }
         result

@@ -374,9 +374,13 @@ impl FeedOpener {
             let server = &self.upstream.name;
             match first_failure.take() {
                 Some(first_failure) => {
-                    tracing::warn!(
-                        event = "subscription.failed", %server, %error, "subscription failed"
-                    );
+                    let allowed = self.upstream.failures.allow(Instant::now().into_std());
+                    if let Some(suppressed) = allowed {
+                        tracing::warn!(
+                            event = "subscription.failed", %server, %error, suppressed,
+                            "subscription failed"
+                        );
+                    }
                     first_failure();
                 }
                 None => tracing::debug!(%server, %error, "subscription failed again"),
