@@ -351,9 +351,7 @@ fn a_prohibition_is_compared_with_every_form() {
         assert!(forms(text).contains(&form.to_owned()), "{text}: {:?}", forms(text));
     }
     // In an expression of a template, `;` begins no path parameters.
-    for (text, other) in [("http://h.example/a{;b}", "http://h.example/a{")] {
-        assert!(!forms(text).contains(&other.to_owned()), "{text}: {:?}", forms(text));
-    }
+    assert!(!forms("http://h.example/a{;b}").contains(&"http://h.example/a{".to_owned()));
     assert!(forms("db://Customers/a").contains(&"db://customers/a".to_owned()));
 }
 
