@@ -332,6 +332,8 @@ fn a_prohibition_is_compared_with_every_form() {
     }
     assert!(forms("http://h.example/;a").contains(&"http://h.example/".to_owned()));
     assert!(forms("http://h.example/secret;a?q").contains(&"http://h.example/secret?q".to_owned()));
+    // Blanks are dropped alone as well.
+    assert!(forms("file:///srv/secret/%20").contains(&"file:///srv/secret/".to_owned()));
     // A query is kept while what stands before it is reduced.
     for (text, form) in [
         ("https://q.example/r/?id=1", "https://q.example/r?id=1"),
