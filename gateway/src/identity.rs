@@ -35,7 +35,6 @@ pub use bearer::ConnectionToken;
 use bearer::{TokenMemory, TokenValidator, looks_signed};
 pub use certificate::{ForwardedCertificate, is_named, told};
 pub use claims::Confirmation;
-pub(crate) use claims::SERVICE;
 pub use dpop::DpopError;
 pub use error::{ClaimError, TokenError};
 use issuer::KeyRing;

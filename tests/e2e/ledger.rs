@@ -117,6 +117,14 @@ fn only_a_start_after_a_crash_is_recorded_as_one() {
     session(&config, 0);
     assert!(!is_after_crash());
     assert!(verified(&["--key", &key], &[&file]).0);
+    // Somebody without a key has added a record behind the `stop`.
+    let text = fs::read_to_string(&file).unwrap();
+    let (last, _) = ChainLink::of(text.trim_end().rsplit('\n').next().unwrap().as_bytes()).unwrap();
+    let mut line = CALL.as_bytes().to_vec();
+    ChainLink::after(last.hash, last.seq + 1, &content_of(&line)).seal(&mut line);
+    append(&file, &line);
+    session(&config, 0);
+    assert!(is_after_crash());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use json::{JsonKind, Value};
 use policy_core::subject::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
-use policy_core::subject::principal::{Claims, Principal, ProofOfPossession};
+use policy_core::subject::principal::{Claims, Principal, ProofOfPossession, SERVICE};
 
 use super::{ClaimError, TokenError};
 use crate::config::settings::{ClaimPath, ImpliedScopes, IssuerSettings};
@@ -22,9 +22,6 @@ const MOST: usize = 512;
 const AUDIENCES: usize = 64;
 /// Claims that only ID tokens have (OpenID Connect Core 1.0, sections 2 and 3.1.3.6).
 const OF_ID_TOKENS: [&str; 4] = ["nonce", "at_hash", "c_hash", "s_hash"];
-/// Prefix of principals for clients that act in their own name. Names of issuers contain no colon, so no user of an
-/// issuer has such a name.
-pub(crate) const SERVICE: &str = "service:";
 
 /// What a verified token grants.
 #[derive(Clone, Debug)]

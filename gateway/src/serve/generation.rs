@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use policy_core::subject::name::RESERVED;
+use policy_core::subject::principal::SERVICE;
 use policy_core::subject::revoked::RevocationList;
 
 use crate::base::task::Tasks;
@@ -16,7 +17,6 @@ use crate::config::settings::selftest::SelftestSettings;
 use crate::config::settings::{AuthScheme, Program, ServerTransport, Settings, nearest};
 use crate::edge::admission::Admission;
 use crate::exchange::Gateway;
-use crate::identity::SERVICE;
 use crate::process::sandbox::SandboxPlan;
 
 /// Grace period for calls to programs of a former configuration whose sandboxes allow more than is allowed now.

@@ -192,7 +192,8 @@ impl HttpSseServer {
             return Err(Failure::Overload);
         }
         // Last, because a stream of a client that is away may end for it.
-        let stream_slot = gateway.stream_slot(holder, route.servers.len())?;
+        // The servers are counted with the stream of the session, which the bridge opens.
+        let stream_slot = gateway.stream_slot(holder, 0)?;
         let patience = Some(gateway.limits.write_timeout);
         let write = |message: Bytes| sse::encode(&message);
         let out = ClientOutput { queue: events, write, patience, on_reload: OnReload::Ends };

@@ -57,16 +57,6 @@ impl ItemPatterns {
         }
     }
 
-    /// Whether there is no pattern of any kind.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.tools.is_empty()
-            && self.prompts.is_empty()
-            && self.resources.is_empty()
-            && self.skills.is_empty()
-            && self.methods.is_empty()
-    }
-
     /// Whether these patterns match everything that `other` matches.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         ItemKind::RULED.into_iter().all(|kind| {

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use crate::subject::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 
+/// Prefix of principals for clients that act in their own name. Names of issuers contain no colon, so no user of an
+/// issuer has such a name.
+pub const SERVICE: &str = "service:";
+
 /// An authenticated caller.
 ///
 /// The anonymous caller of a loopback listener is a principal as well: it has an id and groups like any other, so no

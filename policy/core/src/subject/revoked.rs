@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::subject::name::ServerName;
-use crate::subject::principal::Principal;
+use crate::subject::principal::{Principal, SERVICE};
 use crate::subject::uri::{self, ResourceUri};
 
 /// The key of the reason for which everything is revoked.
@@ -140,7 +140,7 @@ impl RevocationList {
             || self.principals.contains(principal.id.as_str())
             || client.is_some_and(|client| self.clients.contains(client))
             // A client that calls in its own name stands in records as `service:ISSUER/CLIENT`.
-            || principal.id.as_str().starts_with("service:") && self.clients.contains(principal.id.as_str())
+            || principal.id.as_str().starts_with(SERVICE) && self.clients.contains(principal.id.as_str())
             || claims.token.as_ref().is_some_and(|token| self.tokens.contains(token))
             || claims.names.iter().any(|name| self.principals.contains(name))
     }
@@ -225,6 +225,16 @@ mod tests {
         assert!(!all.is_empty() && !all.is_within(&servers(&["up"])));
         let none = RevocationList::default();
         assert!(!none.has_principal(&ana) && !none.has_server(&up) && none.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_calls_in_its_own_name_is_revoked_under_the_name_in_its_records() {
+        let clients = ["service:corp/s9".into(), "ana".into()].into();
+        let revoked = RevocationList { clients, ..RevocationList::default() };
+        let caller = |id: &str| Principal::new(PrincipalId::parse(id).unwrap(), BTreeSet::new());
+        assert!(revoked.has_principal(&caller("service:corp/s9")));
+        assert!(!revoked.has_principal(&caller("service:corp/s8")));
+        assert!(!revoked.has_principal(&caller("ana")), "a user is no client");
     }
 
     #[test]

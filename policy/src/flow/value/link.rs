@@ -124,9 +124,10 @@ fn without_references(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         out.push_str(before);
-        let name = after.split(';').next().unwrap_or_default();
+        // Only so far: of many `&` without an end none is read to the end of the text.
+        let end = after.bytes().take(LONGEST_NAME + 1).position(|byte| byte == b';');
+        let name = end.and_then(|end| after.get(..end)).unwrap_or_default();
         let character = match name.strip_prefix('#') {
-            _ if name.len() == after.len() || name.len() > LONGEST_NAME => None,
             None => named_character(name),
             Some(number) => match number.strip_prefix(['x', 'X']) {
                 Some(hex) => u32::from_str_radix(hex, 16).ok().and_then(char::from_u32),
