@@ -25,6 +25,6 @@ fuzz_target!(|input: (u8, &[u8])| {
     let whole = bounded(bytes.len(), |_| events(&[bytes]));
     if let (Some(whole), Some(parts)) = (&whole, events(&[one, two])) {
         assert_eq!(*whole, parts);
-        assert!(whole.iter().all(|event| event.data.len() <= LIMIT));
+        assert!(whole.iter().all(|event| event.data.length() <= LIMIT));
     }
 });

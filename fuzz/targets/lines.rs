@@ -31,7 +31,7 @@ fn lines(output: &[u8], buffer: usize) -> (Vec<Bytes>, LineError) {
         let mut found = Vec::new();
         loop {
             match read_line(&mut input, LIMIT, &mut received).await {
-                Ok(line) => found.push(line),
+                Ok(line) => found.push(line.joined()),
                 Err(error) => return (found, error),
             }
         }

@@ -14,6 +14,7 @@ pub mod sha256;
 pub mod context_tokens;
 pub mod schema_keywords;
 pub mod fair;
+pub mod segments;
 pub mod bounded;
 pub mod expiring_cache;
 pub mod share;

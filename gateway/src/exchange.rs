@@ -78,6 +78,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::audit::{AuditError, Journal, Record};
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
+use crate::base::segments::Segments;
 use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::call_budget::CallBudget;
@@ -269,7 +270,7 @@ struct AuthenticatedRequest {
     holder: Holder,
     route: Arc<Route>,
     head: Parts,
-    body: Bytes,
+    body: Segments,
     admission: Arc<Admission>,
 }
 
@@ -390,9 +391,9 @@ impl Gateway {
         }
         let body = match head.method {
             Method::POST => self.body(body, &holder, slot).await?,
-            _ => Bytes::new(),
+            _ => Segments::empty(),
         };
-        record.bytes_in = body.len();
+        record.bytes_in = body.length();
         self.check_body_digest(admission, &caller, &head, &body)?;
         // Boxed, as what comes of it: the futures of the next steps hold it, and are copied when they begin.
         Ok(Box::new(AuthenticatedRequest {
@@ -613,9 +614,13 @@ impl Gateway {
         admission: &Admission,
         caller: &AuthenticatedCaller,
         head: &Parts,
-        body: &Bytes,
+        body: &Segments,
     ) -> Result<(), Failure> {
-        let digest = || digest::digest(&digest::SHA256, body);
+        let digest = || {
+            let mut digest = digest::Context::new(&digest::SHA256);
+            body.parts().for_each(|part| digest.update(part));
+            digest.finish()
+        };
         match &caller.body {
             Some(signed) if digest().as_ref() != signed => {
                 let resource = admission.resource(head.uri.path());
@@ -667,7 +672,7 @@ impl Gateway {
         mut body: B,
         holder: &Holder,
         slot: &mut InFlightSlot,
-    ) -> Result<Bytes, Failure>
+    ) -> Result<Segments, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -687,7 +692,7 @@ impl Gateway {
                 }
             }
             slot.body = Some(Arc::new(share));
-            Ok(pieces.whole())
+            Ok(pieces.take())
         };
         let collected = tokio::time::timeout(self.limits.request_timeout, collect).await;
         collected.unwrap_or(Err(HttpFailure::BodyTime.into()))

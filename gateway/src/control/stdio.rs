@@ -173,7 +173,7 @@ impl StdioServer {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let mut left = self.bridge.take(line, &self.credentials).await;
+            let mut left = self.bridge.take(line.into(), &self.credentials).await;
             while let Some(line) = left.take() {
                 if self.tasks.is_retired() {
                     break;

@@ -92,7 +92,7 @@ impl BatchSender {
 impl Gateway {
     /// Whether the body is a JSON array.
     pub(super) fn is_batch(&self, authenticated: &AuthenticatedRequest) -> bool {
-        let first = authenticated.body.iter().find(|byte| !byte.is_ascii_whitespace());
+        let first = authenticated.body.parts().flatten().find(|byte| !byte.is_ascii_whitespace());
         first == Some(&b'[')
     }
 
@@ -115,7 +115,7 @@ impl Gateway {
         };
         record.version = Some(session.version);
         let limit = self.limits.batch;
-        let messages = match wire::decode_batch(body, &JsonBounds::MESSAGE, limit) {
+        let messages = match wire::decode_any_batch(body, &JsonBounds::MESSAGE, limit).await {
             Ok(Some(messages)) => messages,
             Ok(None) => return self.refuse(&record, &Failure::Shape("not a batch")),
             Err(error) => return self.refuse(&record, &Failure::Decode(error)),

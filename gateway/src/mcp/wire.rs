@@ -17,6 +17,7 @@ use policy::engine::places::is_meta;
 use tokio::sync::Semaphore;
 
 use crate::base::intake::ResponseAccount;
+use crate::base::segments::Segments;
 use crate::base::share::ShareError;
 use crate::mcp::protocol;
 
@@ -358,12 +359,39 @@ async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static
 ///
 /// # Errors
 /// As [`decode`].
-pub async fn decode_any(text: Bytes, bounds: &'static JsonBounds) -> Result<Message, DecodeError> {
-    if text.len() <= LARGE {
-        return decode(text, bounds);
+pub async fn decode_any(
+    text: Segments,
+    bounds: &'static JsonBounds,
+) -> Result<Message, DecodeError> {
+    if text.length() <= LARGE {
+        return decode(text.joined(), bounds);
     }
     // Boxed, here and below, because it is rare, and the futures of all messages would have room for it.
-    Box::pin(read_apart(move || decode(text, bounds))).await.unwrap_or(Err(UNREAD))
+    Box::pin(read_apart(move || decode(text.joined(), bounds))).await.unwrap_or(Err(UNREAD))
+}
+
+/// Like [`decode_batch`], but on a blocking thread if the text is longer than [`LARGE`].
+///
+/// # Errors
+/// As [`decode_batch`].
+pub async fn decode_any_batch(
+    text: Segments,
+    bounds: &'static JsonBounds,
+    limit: usize,
+) -> Result<Option<Vec<Result<Message, DecodeError>>>, DecodeError> {
+    if text.length() <= LARGE {
+        return decode_batch(text.joined(), bounds, limit);
+    }
+    let read = Box::pin(read_apart(move || decode_batch(text.joined(), bounds, limit))).await;
+    read.unwrap_or(Err(UNREAD))
+}
+
+/// Puts the parts of `text` together, on a blocking thread if there is more than [`LARGE`] to copy.
+pub async fn joined_any(text: Segments) -> Option<Bytes> {
+    if text.parts().nth(1).is_none() || text.length() <= LARGE {
+        return Some(text.joined());
+    }
+    Box::pin(read_apart(move || text.joined())).await
 }
 
 /// Error if the thread that parses a message ended without a result.
@@ -416,13 +444,13 @@ pub enum FromServerError {
 /// # Errors
 /// As [`decode`], and if there is no room for the index.
 pub async fn decode_from_server(
-    text: Bytes,
+    text: Segments,
     index: ResponseAccount,
 ) -> Result<FromServer, FromServerError> {
-    if text.len() <= LARGE {
-        return without_marks(text, index);
+    if text.length() <= LARGE {
+        return without_marks(text.joined(), index);
     }
-    let read = Box::pin(read_apart(move || without_marks(text, index))).await;
+    let read = Box::pin(read_apart(move || without_marks(text.joined(), index))).await;
     read.unwrap_or(Err(FromServerError::Decode(UNREAD)))
 }
 

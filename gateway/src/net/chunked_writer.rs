@@ -141,7 +141,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::{ChunkedWriter, DISCARDED};
-    use crate::stream::body::Segments;
+    use crate::base::segments::Segments;
     use bytes::Bytes;
     use http_body::{Body, Frame};
     use std::io;

@@ -38,7 +38,7 @@ use crate::net::egress::{self, Egress};
 use crate::net::http2::client::{SharedHttp2, StreamSlot, is_unprocessed};
 use crate::net::http2::{self, ConnectionBounds};
 use crate::net::unbuffered::{HeadBounds, UnbufferedConnection, UnbufferedError};
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// Most bytes that a server sends before the head of its response is complete: interim responses (1xx) for the greatest
 /// part. RFC 9110, section 15.2, sets no bound; a server sends one or two, and one that processes a request for long

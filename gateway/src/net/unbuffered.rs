@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Ve
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use crate::net::chunked::{ChunkError, ChunkedDecoder};
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// Bytes that are read at once.
 const READ: usize = 8 * 1024;

@@ -9,12 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use json::{Fragment, JsonBounds, Value};
 use policy::engine::method::MethodSpec;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::base::segments::Segments;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::failure::PublicError;
 use crate::exchange::Gateway;
@@ -185,7 +186,7 @@ impl Bridge {
     /// # Errors
     /// The status of the response that the client would get.
     pub async fn admitted(&self, credentials: &HeaderMap) -> Result<(), StatusCode> {
-        let (head, _) = self.request(Method::POST, Bytes::new(), credentials).into_parts();
+        let (head, _) = self.request(Method::POST, Segments::empty(), credentials).into_parts();
         let greeted =
             self.gateway.greet(&self.admission, &self.peer, self.path.path(), &head).await;
         greeted.map(|_known| ()).map_err(|refused| refused.status())
@@ -232,7 +233,7 @@ impl Bridge {
             let mut decoder = sse::SseDecoder::new(usize::MAX);
             decoder.feed(&event, |event| messages.push(event)).ok()?;
             let message = messages.into_iter().find(sse::SseEvent::is_message)?;
-            self.closing.instead_of(message.data).map(self.out.write)
+            self.closing.instead_of(message.data.joined()).map(self.out.write)
         });
     }
 
@@ -260,8 +261,12 @@ impl Bridge {
 
     /// Takes a message that the client sent with these credentials, and returns when the next may be read. Returns the
     /// message if it was not taken because another configuration was put in force.
-    pub async fn take(self: &Arc<Self>, text: Bytes, credentials: &HeaderMap) -> Option<Bytes> {
-        let message = wire::decode(text.clone(), &JsonBounds::MESSAGE).ok();
+    pub async fn take(
+        self: &Arc<Self>,
+        text: Segments,
+        credentials: &HeaderMap,
+    ) -> Option<Segments> {
+        let message = wire::decode_any(text.clone(), &JsonBounds::MESSAGE).await.ok();
         let mut request = self.request(Method::POST, text.clone(), credentials);
         match message {
             Some(Message::Request(asked)) => {
@@ -319,7 +324,7 @@ impl Bridge {
             given_up.cancel();
         }
         if self.session().id.is_some() {
-            let request = self.request(Method::DELETE, Bytes::new(), credentials);
+            let request = self.request(Method::DELETE, Segments::empty(), credentials);
             drop(self.exchange(request).await);
         }
     }
@@ -327,10 +332,10 @@ impl Bridge {
     fn request(
         &self,
         method: Method,
-        text: Bytes,
+        text: Segments,
         credentials: &HeaderMap,
-    ) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(text));
+    ) -> Request<Segments> {
+        let mut request = Request::new(text);
         *request.method_mut() = method;
         *request.uri_mut() = self.path.clone();
         let session = self.session();
@@ -350,7 +355,7 @@ impl Bridge {
     }
 
     /// Adds the headers that must mirror a modern message: these transports carry it without headers.
-    fn describe(&self, request: &mut Request<Full<Bytes>>, asked: &str, params: Option<&Fragment>) {
+    fn describe(&self, request: &mut Request<Segments>, asked: &str, params: Option<&Fragment>) {
         let params = params.map(Fragment::value);
         let said = params.and_then(|params| params.get("_meta")?.get(meta::VERSION)?.as_str());
         let Some(version) = said.and_then(|version| HeaderValue::from_str(&version).ok()) else {
@@ -369,7 +374,7 @@ impl Bridge {
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Response<Body> {
+    async fn exchange(&self, request: Request<Segments>) -> Response<Body> {
         let (gateway, admission) = (Arc::clone(&self.gateway), Arc::clone(&self.admission));
         match gateway.enter(&self.peer) {
             // Boxed, because it is larger than everything else a message of this transport keeps.
@@ -381,7 +386,7 @@ impl Bridge {
     }
 
     /// Sends a message that expects no response; an error is still sent to the client.
-    async fn pass(&self, request: Request<Full<Bytes>>) {
+    async fn pass(&self, request: Request<Segments>) {
         let response = self.exchange(request).await;
         if response.status() != StatusCode::ACCEPTED {
             self.hand(response, None).await;
@@ -389,7 +394,7 @@ impl Bridge {
     }
 
     /// Sends a request and hands its response to the client.
-    async fn ask(&self, request: Request<Full<Bytes>>, id: Id, given_up: CancellationToken) {
+    async fn ask(&self, request: Request<Segments>, id: Id, given_up: CancellationToken) {
         let credentials = request.headers().clone();
         tokio::select! {
             () = self.answer(request, &id, &credentials) => {}
@@ -401,7 +406,7 @@ impl Bridge {
     }
 
     /// The cancellation token of a request, registered before the next message is read if the request is modern.
-    fn enter(&self, request: &Request<Full<Bytes>>, id: &Id) -> CancellationToken {
+    fn enter(&self, request: &Request<Segments>, id: &Id) -> CancellationToken {
         let given_up = CancellationToken::new();
         if request.headers().contains_key(&header::METHOD) {
             self.under_way().insert(id.clone(), given_up.clone());
@@ -409,7 +414,7 @@ impl Bridge {
         given_up
     }
 
-    async fn answer(&self, request: Request<Full<Bytes>>, id: &Id, credentials: &HeaderMap) {
+    async fn answer(&self, request: Request<Segments>, id: &Id, credentials: &HeaderMap) {
         let mut response = self.exchange(request).await;
         if let Some(session) = response.headers().get(&header::SESSION) {
             self.session().id = Some(session.clone());
@@ -429,7 +434,7 @@ impl Bridge {
                 }
                 return;
             }
-            let mut again = self.request(Method::GET, Bytes::new(), credentials);
+            let mut again = self.request(Method::GET, Segments::empty(), credentials);
             again.headers_mut().insert(&header::LAST_EVENT, last);
             response = self.exchange(again).await;
         }
@@ -440,7 +445,7 @@ impl Bridge {
     /// Hands the stream of the session to the client, and resumes it when it is interrupted.
     async fn listen(&self, credentials: &HeaderMap) {
         loop {
-            let mut request = self.request(Method::GET, Bytes::new(), credentials);
+            let mut request = self.request(Method::GET, Segments::empty(), credentials);
             if let Some(last) = self.session().last.take() {
                 request.headers_mut().insert(&header::LAST_EVENT, last);
             }
@@ -486,7 +491,7 @@ impl Bridge {
                 Some(_) | None => whole,
             };
             if !whole.is_empty() {
-                self.note(&whole);
+                self.note(&whole).await;
                 self.send(whole).await;
             }
             if status == StatusCode::UNAUTHORIZED {
@@ -507,9 +512,13 @@ impl Bridge {
                 if !is_message {
                     continue;
                 }
-                self.note(&event.data);
-                let done = awaited.is_some_and(|id| answers(&event.data, id));
-                self.send(event.data).await;
+                let data = wire::joined_any(event.data).await?;
+                self.note(&data).await;
+                let done = match awaited {
+                    Some(id) => answers(&data, id).await,
+                    None => false,
+                };
+                self.send(data).await;
                 if done {
                     return None;
                 }
@@ -519,12 +528,12 @@ impl Bridge {
     }
 
     /// Remembers the protocol version that the handshake agreed on.
-    fn note(&self, text: &Bytes) {
+    async fn note(&self, text: &Bytes) {
         if self.session().version.is_some() || self.session().id.is_none() {
             return;
         }
-        let Ok(Message::Response(response)) = wire::decode(text.clone(), &JsonBounds::ANSWER)
-        else {
+        let read = wire::decode_any(text.clone().into(), &JsonBounds::ANSWER).await;
+        let Ok(Message::Response(response)) = read else {
             return;
         };
         if let wire::ResponseOutcome::Result(result) = response.outcome {
@@ -610,8 +619,8 @@ fn addressed(answer: Bytes, id: &Id, status: StatusCode) -> Bytes {
 }
 
 /// Whether `text` is the response to request `id`.
-fn answers(text: &Bytes, id: &Id) -> bool {
-    match wire::decode(text.clone(), &JsonBounds::ANSWER) {
+async fn answers(text: &Bytes, id: &Id) -> bool {
+    match wire::decode_any(text.clone().into(), &JsonBounds::ANSWER).await {
         Ok(Message::Response(response)) => response.id.as_ref() == Some(id),
         Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => false,
     }

@@ -14,6 +14,7 @@ use policy_core::subject::principal::Principal;
 
 use crate::base::bounded::BoundedMap;
 use crate::base::random;
+use crate::base::segments::Segments;
 use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
@@ -219,7 +220,7 @@ impl HttpSseServer {
         gateway: &Arc<Gateway>,
         head: &Parts,
         principal: &Principal,
-        text: Bytes,
+        text: Segments,
     ) -> Result<Response<Body>, Failure> {
         let unknown = || Failure::Session(crate::session::SessionError::Unknown);
         let key = head.uri.query().and_then(|query| query.strip_prefix("session="));

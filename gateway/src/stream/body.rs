@@ -2,17 +2,17 @@
 //! The edge and the exchange build responses from it, and the listener and the bridge poll it.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::intake::ResponseAccount;
+use crate::base::segments::{SegmentBuffer, Segments};
 use crate::stream::queue::{self, ReadProgress};
 use crate::stream::replay::ReplayReader;
 use crate::stream::sse;
@@ -25,15 +25,11 @@ const QUIET: Duration = Duration::from_secs(15);
 /// previous one is written, so that bytes the client has not read stay in the body, where they are counted.
 pub(crate) const PIECE: usize = 64 * 1024;
 
-/// Largest part of a declared length for which memory is reserved before it has arrived: a few bytes must not reserve
-/// megabytes that no share counts.
-const UNARRIVED: usize = 256 * 1024;
-
 /// Collects a body that arrives in pieces, up to a limit. A body of a single piece is not copied.
 #[derive(Debug)]
 pub struct BodyCollector {
     first: Bytes,
-    more: BytesMut,
+    more: SegmentBuffer,
     expected: usize,
     limit: usize,
 }
@@ -52,7 +48,7 @@ impl BodyCollector {
         if expected > limit {
             return Err(BodyTooLong);
         }
-        Ok(Self { first: Bytes::new(), more: BytesMut::new(), expected, limit })
+        Ok(Self { first: Bytes::new(), more: SegmentBuffer::new(), expected, limit })
     }
 
     /// Adds a piece.
@@ -60,19 +56,18 @@ impl BodyCollector {
     /// # Errors
     /// If the body exceeds the limit with this piece.
     pub fn push(&mut self, piece: Bytes) -> Result<(), BodyTooLong> {
-        if self.first.len() + self.more.len() + piece.len() > self.limit {
+        if self.length() + piece.len() > self.limit {
             return Err(BodyTooLong);
         }
-        if self.first.is_empty() && self.more.is_empty() {
+        if self.length() == 0 {
             self.first = piece;
             return Ok(());
         }
         if self.more.is_empty() {
-            let arrived = self.first.len() + piece.len();
-            self.more.reserve(self.expected.min(UNARRIVED).max(arrived));
-            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+            self.more.expect(self.expected);
+            self.more.push(&std::mem::take(&mut self.first));
         }
-        self.more.extend_from_slice(&piece);
+        self.more.push(&piece);
         Ok(())
     }
 
@@ -82,76 +77,10 @@ impl BodyCollector {
         self.first.len() + self.more.len()
     }
 
-    /// Returns the whole body.
+    /// Takes the whole body out; the collector is empty then.
     #[must_use]
-    pub fn whole(self) -> Bytes {
-        if self.more.is_empty() { self.first } else { self.more.freeze() }
-    }
-}
-
-/// The text of an outgoing message as consecutive parts. Unchanged parts of a received message are shared with it, not
-/// copied.
-#[derive(Clone, Debug, Default)]
-pub struct Segments(VecDeque<Bytes>);
-
-impl Segments {
-    /// Inserts `parts` into `text`, each in front of the byte at its offset in `text`. The offsets are in ascending
-    /// order.
-    #[must_use]
-    pub fn woven(text: Vec<u8>, parts: Vec<(usize, Bytes)>) -> Self {
-        let mut rest = Bytes::from(text);
-        let (mut done, mut all) = (0, VecDeque::with_capacity(1 + 2 * parts.len()));
-        for (at, part) in parts {
-            all.push_back(rest.split_to(at.saturating_sub(done).min(rest.len())));
-            all.push_back(part);
-            done = at;
-        }
-        all.push_back(rest);
-        all.retain(|part| !part.is_empty());
-        Self(all)
-    }
-
-    /// Total length in bytes.
-    #[must_use]
-    pub fn length(&self) -> usize {
-        self.0.iter().map(Bytes::len).sum()
-    }
-
-    /// The parts in order; none of them is empty.
-    pub fn parts(&self) -> impl Iterator<Item = &Bytes> {
-        self.0.iter()
-    }
-
-    /// Removes and returns the first part; `None` when no part is left.
-    pub fn first(&mut self) -> Option<Bytes> {
-        self.0.pop_front()
-    }
-}
-
-impl<T: Into<Bytes>> From<T> for Segments {
-    fn from(text: T) -> Self {
-        let text = text.into();
-        Self(if text.is_empty() { VecDeque::new() } else { [text].into() })
-    }
-}
-
-impl http_body::Body for Segments {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.get_mut().first().map(|part| Ok(Frame::data(part))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.length() as u64)
+    pub fn take(&mut self) -> Segments {
+        if self.more.is_empty() { std::mem::take(&mut self.first).into() } else { self.more.take() }
     }
 }
 

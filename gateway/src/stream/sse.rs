@@ -7,8 +7,16 @@
 
 use bytes::Bytes;
 
+use crate::base::segments::{SegmentBuffer, Segments};
+
 /// Longest event id that is kept, in bytes. It also bounds event types and retry times.
 const ID: usize = 1024;
+/// Most bytes that are kept of a line that is not one of data: its field and, if it is not too long, its value.
+const LINE: usize = ID + 64;
+/// How a line of data begins.
+const DATA: &[u8] = b"data:";
+/// The byte order mark that a stream may begin with.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 /// The type of an event whose type is not UTF-8 or too long. No event names it, since an empty type is none.
 const UNREADABLE: &str = "";
 /// Longest reconnection time that a server can set, in milliseconds.
@@ -27,7 +35,7 @@ pub struct SseEvent {
     /// The `event` field: its type, if it names one. [`UNREADABLE`] stands for a type that is not kept.
     pub name: Option<Box<str>>,
     /// The `data` field; empty if the event has none.
-    pub data: Bytes,
+    pub data: Segments,
     /// The `id` field, if it is valid.
     pub id: Option<Box<str>>,
     /// The `retry` field: how long to wait before reconnecting, in milliseconds.
@@ -39,7 +47,7 @@ impl SseEvent {
     #[must_use]
     pub fn held(&self) -> usize {
         let text = |field: &Option<Box<str>>| field.as_ref().map_or(0, |text| text.len());
-        self.data.len() + text(&self.id) + text(&self.name)
+        self.data.length() + text(&self.id) + text(&self.name)
     }
 
     /// Whether the event carries a JSON-RPC message.
@@ -53,8 +61,14 @@ impl SseEvent {
 #[derive(Debug)]
 pub struct SseDecoder {
     limit: usize,
+    /// The current line, unless it is one of data: at most [`LINE`] bytes of it.
     line: Vec<u8>,
-    data: Vec<u8>,
+    /// The length of the current line.
+    length: usize,
+    kind: LineKind,
+    data: SegmentBuffer,
+    /// Where in `data` the value of the current line begins.
+    value: usize,
     event: SseEvent,
     has_data: bool,
     /// Lines that carried no data, since the last event with data or since they were last taken.
@@ -64,6 +78,17 @@ pub struct SseDecoder {
     started: bool,
 }
 
+/// What is known of the current line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineKind {
+    /// It does not begin with `data:`, as far as it has arrived.
+    Other,
+    /// It begins with `data:`. A space that follows belongs to the field, and not to its value.
+    DataBegun,
+    /// It is a line of data, and its value has begun.
+    Data,
+}
+
 impl SseDecoder {
     /// A decoder that fails on a line or an event of more than `limit` bytes.
     #[must_use]
@@ -71,8 +96,11 @@ impl SseDecoder {
         Self {
             limit,
             line: Vec::new(),
-            data: Vec::new(),
-            event: SseEvent { name: None, data: Bytes::new(), id: None, retry: None },
+            length: 0,
+            kind: LineKind::Other,
+            data: SegmentBuffer::new(),
+            value: 0,
+            event: SseEvent { name: None, data: Segments::empty(), id: None, retry: None },
             has_data: false,
             blank: 0,
             after_return: false,
@@ -97,7 +125,7 @@ impl SseDecoder {
         while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
             let (before, after) = rest.split_at(at);
             self.hold(before)?;
-            self.line_ends(&mut emit)?;
+            self.line_ends(&mut emit);
             rest = match after {
                 [b'\r', b'\n', rest @ ..] => rest,
                 [b'\r'] => {
@@ -119,34 +147,89 @@ impl SseDecoder {
 
     /// Bytes of the current line and of the incomplete event.
     #[must_use]
-    pub const fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
+    /// Takes in a part of the current line.
     fn hold(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
-        if self.line.len() + bytes.len() > self.limit {
+        self.length = self.length.saturating_add(bytes.len());
+        if self.length > self.limit {
             return Err(EventTooLong { limit: self.limit });
         }
-        self.line.extend_from_slice(bytes);
+        match self.kind {
+            LineKind::DataBegun | LineKind::Data => self.hold_data(bytes),
+            LineKind::Other => self.hold_other(bytes),
+        }
+    }
+
+    /// Takes in bytes of a line that did not begin with `data:` so far.
+    fn hold_other(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
+        let known = self.line.len();
+        let room = LINE.saturating_sub(known);
+        self.line.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        let line = self.other_line();
+        if !line.starts_with(DATA) {
+            return Ok(());
+        }
+        let value = (self.line.len() - line.len() + DATA.len()).saturating_sub(known);
+        self.line.clear();
+        self.kind = LineKind::DataBegun;
+        if std::mem::replace(&mut self.has_data, true) {
+            self.data.push(b"\n");
+        }
+        self.value = self.data.len();
+        self.hold_data(bytes.get(value..).unwrap_or_default())
+    }
+
+    /// The current line without the byte order mark that a stream may begin with.
+    fn other_line(&self) -> &[u8] {
+        let line = &*self.line;
+        if self.started { line } else { line.strip_prefix(BOM).unwrap_or(line) }
+    }
+
+    /// Takes in bytes behind `data:`.
+    fn hold_data(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
+        let Some(first) = bytes.first() else { return Ok(()) };
+        let begins = std::mem::replace(&mut self.kind, LineKind::Data) == LineKind::DataBegun;
+        let value = if begins && *first == b' ' { bytes.get(1..).unwrap_or_default() } else { bytes };
+        if self.data.len() + value.len() > self.limit {
+            return Err(EventTooLong { limit: self.limit });
+        }
+        self.data.push(value);
         Ok(())
     }
 
-    fn line_ends(&mut self, emit: &mut impl FnMut(SseEvent)) -> Result<(), EventTooLong> {
-        let line = std::mem::take(&mut self.line);
-        let first = !std::mem::replace(&mut self.started, true);
-        let line =
-            if first { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&line) } else { &line };
+    /// Takes in the end of the current line.
+    fn line_ends(&mut self, emit: &mut impl FnMut(SseEvent)) {
+        self.length = 0;
+        let kind = std::mem::replace(&mut self.kind, LineKind::Other);
+        if kind == LineKind::Other {
+            let line = std::mem::take(&mut self.line);
+            let first = !std::mem::replace(&mut self.started, true);
+            let bare = if first { line.strip_prefix(BOM) } else { None };
+            self.other_line_ends(bare.unwrap_or(&line), emit);
+            self.line = line;
+            self.line.clear();
+        } else {
+            self.started = true;
+            self.blank += usize::from(self.data.len() == self.value);
+        }
+    }
+
+    /// Takes in a line that does not begin with `data:`.
+    fn other_line_ends(&mut self, line: &[u8], emit: &mut impl FnMut(SseEvent)) {
         self.blank += 1;
         if line.is_empty() {
             let mut event = std::mem::take(&mut self.event);
             if std::mem::take(&mut self.has_data) || event.id.is_some() || event.retry.is_some() {
-                event.data = std::mem::take(&mut self.data).into();
+                event.data = self.data.take();
                 if !event.data.is_empty() {
                     self.blank = 0;
                 }
                 emit(event);
             }
-            return Ok(());
+            return;
         }
         let (field, value) = match memchr::memchr(b':', line) {
             Some(at) => {
@@ -158,11 +241,11 @@ impl SseDecoder {
         };
         let text = || std::str::from_utf8(value).ok().filter(|text| text.len() <= ID);
         match field {
+            // Data without a colon: an empty line of it.
             b"data" => {
-                if !value.is_empty() {
-                    self.blank = self.blank.saturating_sub(1);
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.data.push(b"\n");
                 }
-                self.data(value)?;
             }
             // An empty type is that of an event without one.
             b"event" if value.is_empty() => self.event.name = None,
@@ -174,19 +257,6 @@ impl SseDecoder {
             }
             _ => {}
         }
-        Ok(())
-    }
-
-    fn data(&mut self, value: &[u8]) -> Result<(), EventTooLong> {
-        if self.data.len() + value.len() >= self.limit {
-            return Err(EventTooLong { limit: self.limit });
-        }
-        if self.has_data {
-            self.data.push(b'\n');
-        }
-        self.has_data = true;
-        self.data.extend_from_slice(value);
-        Ok(())
     }
 }
 
@@ -227,7 +297,7 @@ mod tests {
         let mut decoder = SseDecoder::new(1000);
         let mut events = Vec::new();
         for chunk in chunks {
-            decoder.feed(chunk, |event| events.push(event.data)).unwrap();
+            decoder.feed(chunk, |event| events.push(event.data.joined())).unwrap();
         }
         events
     }
@@ -295,7 +365,7 @@ mod tests {
             let mut messages = Vec::new();
             for part in [whole.slice(..at), super::BROKEN_OFF, super::encode(b"{}")] {
                 let emit = |event: super::SseEvent| {
-                    messages.extend(event.is_message().then_some(event.data))
+                    messages.extend(event.is_message().then(|| event.data.joined()))
                 };
                 decoder.feed(&part, emit).unwrap();
             }

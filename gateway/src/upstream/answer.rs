@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use json::{Fragment, Value};
@@ -25,6 +24,7 @@ use super::streamable_http::HttpAnswer;
 use super::{MISDIRECTED, OnBehalfOf, Transport, Upstream, UpstreamError};
 use crate::base::gcra::{EventRate, Gcra};
 use crate::base::intake::ResponseAccount;
+use crate::base::segments::Segments;
 use crate::base::share::{Holder, Share};
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{self, Id, Message, Notification, ResponseOutcome};
@@ -104,7 +104,7 @@ pub(super) struct IncomingMessages {
 #[derive(Debug)]
 pub(super) enum Incoming {
     /// The HTTP answer, and text of it that has arrived and was not parsed yet.
-    Http(Box<HttpAnswer>, Option<Bytes>),
+    Http(Box<HttpAnswer>, Option<Segments>),
     Channel(ChannelAnswer),
 }
 
@@ -199,7 +199,7 @@ impl IncomingMessages {
         &mut self,
         deadline: Instant,
         patience: Duration,
-    ) -> Result<Option<Bytes>, UpstreamError> {
+    ) -> Result<Option<Segments>, UpstreamError> {
         let text = match &mut self.incoming {
             Incoming::Http(answer, _) if answer.is_json() => answer.next(deadline, patience).await,
             Incoming::Http(..) | Incoming::Channel(_) => Ok(None),
@@ -213,7 +213,7 @@ impl IncomingMessages {
     }
 
     /// Parses the text that [`Self::text`] returned.
-    pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
+    pub(super) async fn read(&mut self, text: Segments) -> Result<Message, UpstreamError> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => answer.read(text).await,
             Incoming::Channel(_) => Err(UpstreamError::Incomplete),

@@ -21,7 +21,7 @@ use crate::config::settings::Limits;
 use crate::mcp::protocol::method;
 use crate::mcp::wire::Message;
 use crate::metrics::ServerMetrics;
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// A channel holds at most `max(limits.inFlight, REQUESTS) * REQUESTS_OF_EACH` pending requests.
 const REQUESTS: usize = 64;

@@ -23,7 +23,7 @@ use crate::base::intake::ResponseAccount;
 use crate::base::task::Tasks;
 use crate::config::settings::Limits;
 use crate::net::connection::{ConnectTarget, ServerConnection, ServerResponseBody};
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 use crate::stream::sse;
 
 /// How long to wait for room to read the rest of an event.
@@ -139,7 +139,9 @@ impl HttpSseClient {
         if first.name.as_deref() != Some("endpoint") {
             return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
         }
-        let endpoint = std::str::from_utf8(&first.data).ok().and_then(|text| self.endpoint(text));
+        let told = first.data.parts().next();
+        let endpoint = told.and_then(|told| std::str::from_utf8(told).ok());
+        let endpoint = endpoint.and_then(|text| self.endpoint(text));
         let outside = UpstreamError::Protocol("the server names an endpoint of another server");
         Ok((stream, endpoint.ok_or(outside)?))
     }
@@ -220,7 +222,7 @@ impl EventStream {
             }
         }
         let next = self.waiting.pop_front();
-        self.fair.took(next.as_ref().map_or(0, |event| event.data.len()));
+        self.fair.took(next.as_ref().map_or(0, |event| event.data.length()));
         Ok(next)
     }
 }

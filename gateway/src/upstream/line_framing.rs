@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
 use crate::base::intake::ResponseAccount;
+use crate::base::segments::{SegmentBuffer, Segments};
 
 /// How long to wait for room to read the rest of a line.
 pub(super) const ROOM: Duration = Duration::from_secs(5);
@@ -31,12 +31,12 @@ pub async fn read_line(
     input: &mut (impl AsyncBufRead + Unpin),
     limit: usize,
     received: &mut ResponseAccount,
-) -> Result<Bytes, LineError> {
-    let mut text = Vec::new();
+) -> Result<Segments, LineError> {
+    let mut text = SegmentBuffer::new();
     loop {
         let buffer = input.fill_buf().await.map_err(|_closed| LineError::Closed)?;
         if buffer.is_empty() {
-            return if text.is_empty() { Err(LineError::Closed) } else { Ok(text.into()) };
+            return if text.is_empty() { Err(LineError::Closed) } else { Ok(text.take()) };
         }
         let end = memchr::memchr(b'\n', buffer);
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
@@ -45,11 +45,11 @@ pub async fn read_line(
         }
         let room = received.waits(text.len() + part.len(), ROOM).await;
         room.map_err(|_full| LineError::NoRoom)?;
-        text.extend_from_slice(part);
+        text.push(part);
         let used = part.len() + usize::from(end.is_some());
         input.consume(used);
         if end.is_some() {
-            return Ok(text.into());
+            return Ok(text.take());
         }
     }
 }

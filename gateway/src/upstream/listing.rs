@@ -19,6 +19,7 @@ use super::error::UpstreamError;
 use crate::base::intake::ResponseAccount;
 use crate::base::masking;
 use crate::base::offload::{Offload, OffloadHolder};
+use crate::base::segments::Segments;
 use crate::base::sha256::sha256;
 use crate::base::share::Share;
 use crate::config::overrides::{DefinitionEdits, Overrides};
@@ -402,13 +403,17 @@ impl Listing {
     /// for the id.
     ///
     /// An answer that was parsed strictly once need not be parsed again.
-    pub(super) fn is_repeated_by(&self, text: &[u8], id: i64) -> bool {
+    pub(super) fn is_repeated_by(&self, text: &Segments, id: i64) -> bool {
         let Some((source, place)) = &self.source else { return false };
-        let same = |range: Range<usize>| text.get(range.clone()) == source.get(range);
-        text.len() == source.len()
+        let id = itoa::Buffer::new().format(id).to_owned();
+        let same = |range: Range<usize>| {
+            source.get(range.clone()).is_some_and(|known| text.has_at(range.start, known))
+        };
+        text.length() == source.len()
+            && id.len() == place.len()
+            && text.has_at(place.start, id.as_bytes())
             && same(0..place.start)
             && same(place.end..source.len())
-            && text.get(place.clone()) == Some(itoa::Buffer::new().format(id).as_bytes())
     }
 
     /// A rendered view with this naming for which `fits` holds.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::base::intake::ResponseAccount;
 use crate::base::log_limit::LogLimit;
+use crate::base::segments::Segments;
 use crate::mcp::wire::{self, FromServer, FromServerError, RemovedMarks};
 
 /// Limits the log lines about reserved keys, for all servers together: a server may send any number of them.
@@ -18,7 +18,7 @@ static MARKED: LogLimit = LogLimit::new(1, 5);
 /// # Errors
 /// If it is not one valid message, or there is no room for it.
 pub(super) async fn read(
-    text: Bytes,
+    text: Segments,
     server: &str,
     index: ResponseAccount,
 ) -> Result<FromServer, FromServerError> {
@@ -43,7 +43,7 @@ pub(super) async fn read(
 /// # Errors
 /// Those of [`read`].
 pub(super) async fn read_patiently(
-    text: Bytes,
+    text: Segments,
     server: &str,
     received: &ResponseAccount,
     patience: Duration,
@@ -67,12 +67,11 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use bytes::Bytes;
-
     use super::{FromServerError, read_patiently};
     use crate::base::intake::ResponseAccounts;
+    use crate::base::segments::Segments;
 
-    fn dense() -> Bytes {
+    fn dense() -> Segments {
         let items = "{},".repeat(10_000);
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":[{items}{{}}]}}}}"#).into()
     }

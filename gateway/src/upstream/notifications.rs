@@ -23,7 +23,7 @@ use crate::base::log_limit::LogLimit;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification, Object, Request, ResponseOutcome};
 use crate::session::UpstreamSession;
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// Limits the log lines about notifications that a listener has missed: a server can send any number.
 static MISSED: LogLimit = LogLimit::new(1, 5);

@@ -24,7 +24,7 @@ use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, header, meta, method};
 use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::UpstreamSession;
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// A message to an upstream server.
 #[derive(Debug)]

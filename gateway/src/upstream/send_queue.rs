@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::share::{Holder, Share, ShareError, Shares};
 use crate::metrics::ServerMetrics;
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// Overhead in bytes of a queued message. It bounds the number of short messages.
 const BESIDE: usize = 256;

@@ -282,8 +282,8 @@ impl OutputReader {
                     return;
                 }
             };
-            fair.took(text.len());
-            if text.iter().all(u8::is_ascii_whitespace) {
+            fair.took(text.length());
+            if text.parts().flatten().all(u8::is_ascii_whitespace) {
                 if let Err(error) = blanks.count(1, Instant::now()) {
                     tracing::warn!(
                         event = "program.stopped", server = %name, %error,
@@ -311,7 +311,9 @@ impl OutputReader {
                 }
                 Err(error) => {
                     garbage += 1;
-                    server_log.strays(&text, &given);
+                    if let Some(begin) = text.parts().next() {
+                        server_log.strays(begin, &given);
+                    }
                     // A valid message in between resets the count.
                     log_stray(&name, &server_log, &error);
                     if garbage > GARBAGE {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::streamable_http::HttpAnswer;
 use super::{OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError, request};
 use crate::base::log_limit::LogLimit;
+use crate::base::segments::Segments;
 use crate::mcp::protocol::Era;
 use crate::mcp::wire::Message;
 use crate::net::connection::ConnectionError;
@@ -94,7 +95,7 @@ pub(super) struct SessionStream {
     /// The id of the last event received.
     last: Option<Box<str>>,
     /// Text of an event that was not parsed yet.
-    unread: Option<bytes::Bytes>,
+    unread: Option<Segments>,
     /// How many times in a row it was lost without a message.
     attempts: u32,
     /// When it was last opened.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT, VIA,
@@ -31,7 +30,8 @@ use crate::net::connection::{
     ConnectTarget, ConnectionError, ServerConnection, ServerResponseBody,
 };
 use crate::net::http2::client::{SharedHttp2, StreamSlot};
-use crate::stream::body::{BodyCollector, Segments};
+use crate::base::segments::Segments;
+use crate::stream::body::BodyCollector;
 use crate::stream::sse;
 
 /// The maximum number of idle connections to one server that each worker keeps.
@@ -507,7 +507,7 @@ impl HttpAnswer {
         &mut self,
         deadline: Instant,
         patience: Duration,
-    ) -> Result<Option<Bytes>, UpstreamError> {
+    ) -> Result<Option<Segments>, UpstreamError> {
         let wait = ReadPatience { deadline, patience };
         match &self.content {
             AnswerContent::Over => Ok(None),
@@ -517,7 +517,7 @@ impl HttpAnswer {
     }
 
     /// Reads the single message of the answer.
-    async fn next_json(&mut self, wait: ReadPatience) -> Result<Option<Bytes>, UpstreamError> {
+    async fn next_json(&mut self, wait: ReadPatience) -> Result<Option<Segments>, UpstreamError> {
         let (Some(link), AnswerContent::Json(pieces)) = (&mut self.link, &mut self.content) else {
             return Ok(None);
         };
@@ -530,15 +530,14 @@ impl HttpAnswer {
                 self.received.holds(pieces.length()).map_err(UpstreamError::Memory)?;
             }
         }
-        let none = BodyCollector::expecting(0, self.limit).map_err(too_long)?;
-        let text = std::mem::replace(pieces, none).whole();
+        let text = pieces.take();
         self.content = AnswerContent::Over;
         self.release().await;
         Ok(Some(text))
     }
 
     /// Reads the next message of the SSE stream.
-    async fn next_event(&mut self, wait: ReadPatience) -> Result<Option<Bytes>, UpstreamError> {
+    async fn next_event(&mut self, wait: ReadPatience) -> Result<Option<Segments>, UpstreamError> {
         let (Some(link), AnswerContent::Events(decoder, waiting)) =
             (&mut self.link, &mut self.content)
         else {
@@ -585,7 +584,7 @@ impl HttpAnswer {
             }
             event.data
         });
-        self.fair.took(next.as_ref().map_or(0, Bytes::len));
+        self.fair.took(next.as_ref().map_or(0, Segments::length));
         Ok(next)
     }
 
@@ -606,7 +605,7 @@ impl HttpAnswer {
     }
 
     /// Parses the text of a message. The memory of the index over its values counts against the budget of the answer.
-    pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
+    pub(super) async fn read(&mut self, text: Segments) -> Result<Message, UpstreamError> {
         let read = message::read(text, &self.server, self.received.beside()).await;
         let read = read.inspect_err(|error| {
             if let FromServerError::Memory { .. } = error {

@@ -22,7 +22,7 @@ use super::frames::{FrameMonitor, MonitoredStream};
 use super::upkeep::{ConnectionTimers, ConnectionUse, ExpiredTimer};
 use super::{ConnectionBounds, FRAME, Http2Error, IncomingBody, PeerLimit, WINDOW};
 use crate::base::task::Tasks;
-use crate::stream::body::Segments;
+use crate::base::segments::Segments;
 
 /// A connection with open requests that has received nothing for this time takes no new ones: it may
 /// be dead, and a new request should not wait until that is certain.
@@ -220,7 +220,7 @@ impl StreamSlot {
 
 /// Sends a body within the flow-control window. If the server stops reading, its response tells why.
 async fn upload(mut body: Segments, mut stream: SendStream<Bytes>) {
-    while let Some(mut segment) = body.first() {
+    while let Some(mut segment) = body.take_first() {
         while !segment.is_empty() {
             stream.reserve_capacity(segment.len());
             if stream.capacity() == 0 {
