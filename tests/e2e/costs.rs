@@ -165,6 +165,32 @@ fn hostile_markup_and_long_texts_are_answered_and_others_do_not_wait_for_them() 
     }
 }
 
+#[test]
+fn a_message_of_a_few_kilobytes_does_not_wait_for_the_inspection_of_a_long_one() {
+    for era in ERAS {
+        let (server, written) = gathering(era, vec![text(&repeated("![][", MIB))], &tool("big"));
+        let gateway = start(&server, "", "");
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let long = ana.call_bytes(&json!(1), &json!({ "name": "big", "arguments": {} }));
+        let ended = &AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let long = scope.spawn(|| {
+                let answer = read(&mut begun(&gateway, &long));
+                ended.store(1, Ordering::Release);
+                answer
+            });
+            written.recv_timeout(LONG).unwrap();
+            eventually("the inspection", || {
+                (gateway.metric_now("portcullis_inspections_in_flight") > 0).then_some(())
+            });
+            let words = repeated("Plain words, and a number 17.\n", 8 * 1024);
+            assert_eq!(answered(&bob.call("small", &json!({ "text": words }))), "done");
+            assert_eq!(ended.load(Ordering::Acquire), 0, "{era:?}: a bystander had to wait");
+            assert!(long.join().is_ok());
+        });
+    }
+}
+
 /// What a server says in a call before it answers: these messages, with the token that progress has.
 fn telling(era: Era, messages: Vec<Value>) -> (Server, Receiver<()>) {
     let (written, seen) = channel();

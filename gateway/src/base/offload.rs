@@ -2,9 +2,11 @@
 //!
 //! A peer chooses what is inspected, so the cost of inspection must not delay other callers. There are few such
 //! threads, they run at a lower priority than the workers, each holder has a bounded share of the bytes they work on,
-//! and holders take turns. A computation that no caller waits for any more ends at the next unit of work it spends
+//! and holders take turns. Messages of each [`SizeClass`] have threads of their own, which pass the processor to each other:
+//! a short message does not wait for the end of the inspection of a long one. A computation that no caller waits for any more ends at the next unit of work it spends
 //! ([`WorkBudget`]). The process does not wait for these threads when it ends.
 
+mod processors;
 mod turns;
 
 use std::fmt;
@@ -18,6 +20,7 @@ use policy_core::base::work::{CancelFlag, WorkBudget, WorkLimits};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use self::processors::{Processors, pass_on};
 use self::turns::FairQueue;
 
 use crate::base::share::{ShareError, Shares};
@@ -26,7 +29,7 @@ use crate::base::share::{ShareError, Shares};
 pub const BYTES: usize = 256 * 1024 * 1024;
 /// Maximum number of those bytes that one holder may have.
 pub const BYTES_OF_ONE: usize = BYTES / 4;
-/// Maximum number of queued messages.
+/// Maximum number of queued messages of each size class.
 const MAX_QUEUED: usize = 4096;
 /// Maximum time to wait for a result, including the time in the queue.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,6 +55,49 @@ pub enum OffloadError {
 
 type Job = Box<dyn FnOnce() + Send>;
 type JobQueue = Arc<FairQueue<OffloadHolder, Job>>;
+
+/// Classes of messages by their length, which bounds the cost of inspecting them. Messages wait for those of their own
+/// class alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SizeClass {
+    /// Up to [`Self::SHORT`] bytes.
+    Short,
+    /// Up to [`Self::MEDIUM`] bytes.
+    Medium,
+    /// Longer ones.
+    Long,
+}
+
+impl SizeClass {
+    /// Length of a short message, which takes some ten milliseconds of a processor at most.
+    const SHORT: usize = 32 * 1024;
+    /// Length of a medium message, which takes some tenths of a second at most.
+    const MEDIUM: usize = 512 * 1024;
+
+    const ALL: [Self; 3] = [Self::Short, Self::Medium, Self::Long];
+
+    const fn of(bytes: usize) -> Self {
+        match bytes {
+            0..=Self::SHORT => Self::Short,
+            ..=Self::MEDIUM => Self::Medium,
+            _ => Self::Long,
+        }
+    }
+}
+
+/// The queues of the size classes.
+struct JobQueues([JobQueue; SizeClass::ALL.len()]);
+
+impl JobQueues {
+    fn of(&self, class: SizeClass) -> &JobQueue {
+        let [short, medium, long] = &self.0;
+        match class {
+            SizeClass::Short => short,
+            SizeClass::Medium => medium,
+            SizeClass::Long => long,
+        }
+    }
+}
 
 /// The holder that a computation is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +154,7 @@ impl Drop for InFlightJob {
 
 /// The pool of threads, started when the first message needs it.
 pub struct Offload {
-    queue: OnceLock<Option<JobQueue>>,
+    queues: OnceLock<Option<JobQueues>>,
     shares: Arc<Shares<OffloadHolder>>,
     counts: Arc<OffloadCounts>,
 }
@@ -116,7 +162,7 @@ pub struct Offload {
 impl Default for Offload {
     fn default() -> Self {
         let shares = Shares::new(BYTES, BYTES_OF_ONE);
-        Self { queue: OnceLock::new(), shares, counts: Arc::default() }
+        Self { queues: OnceLock::new(), shares, counts: Arc::default() }
     }
 }
 
@@ -156,8 +202,8 @@ impl Offload {
         };
         let share = self.shares.take(&cause, bytes);
         let share = share.map_err(|none| refused(OffloadError::Share(none)))?;
-        let queue = self.queue.get_or_init(start).as_ref();
-        let queue = queue.ok_or_else(|| refused(OffloadError::Full))?;
+        let queues = self.queues.get_or_init(start).as_ref();
+        let queues = queues.ok_or_else(|| refused(OffloadError::Full))?;
         let (done, result) = oneshot::channel();
         let waiting = CancelOnDrop(CancelFlag::default());
         let cancel = waiting.0.clone();
@@ -168,12 +214,11 @@ impl Offload {
             if cancel.is_cancelled() {
                 return;
             }
-            let budget =
-                WorkBudget::of(bytes, most).with_cancel(cancel).with_pause(thread::yield_now);
+            let budget = WorkBudget::of(bytes, most).with_cancel(cancel).with_pause(pass_on);
             // An error means that the caller no longer waits for the result.
             drop(done.send(work(&budget)));
         };
-        if !queue.push(cause, Box::new(job)) {
+        if !queues.of(SizeClass::of(bytes)).push(cause, Box::new(job)) {
             return Err(refused(OffloadError::Full));
         }
         self.counts.offloaded.fetch_add(1, Ordering::Relaxed);
@@ -193,23 +238,41 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Starts half as many threads as there are processors; `None` if no thread can be started.
-fn start() -> Option<JobQueue> {
-    let queue: JobQueue = Arc::new(FairQueue::new(MAX_QUEUED));
+/// Starts threads for each size class; `None` if one of the classes would have none. Half as many of them compute at a
+/// time as there are processors.
+fn start() -> Option<JobQueues> {
     let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
-    let mut started = 0;
-    for n in 0..count {
-        let queue = Arc::clone(&queue);
-        let thread = thread::Builder::new().name(format!("inspect-{n}"));
-        match thread.spawn(move || serve(&queue)) {
-            Ok(_detached) => started += 1,
-            Err(error) => tracing::error!(
-                event = "inspection.thread_failed", %error,
-                "an inspection thread could not be started"
-            ),
-        }
+    let processors = Arc::new(Processors::new(count));
+    let queues = JobQueues(SizeClass::ALL.map(|_| Arc::new(FairQueue::new(MAX_QUEUED))));
+    let is_served = |class| {
+        // Not `any`, which would start the first one alone.
+        let started = (0..count).filter(|n| start_one(class, *n, &queues, &processors));
+        started.count() > 0
+    };
+    SizeClass::ALL.into_iter().all(is_served).then_some(queues)
+}
+
+/// Starts a thread for messages of a size class; returns whether that was possible.
+fn start_one(
+    class: SizeClass,
+    number: usize,
+    queues: &JobQueues,
+    processors: &Arc<Processors>,
+) -> bool {
+    let (queue, processors) = (Arc::clone(queues.of(class)), Arc::clone(processors));
+    let name = match class {
+        SizeClass::Short => format!("inspect-s{number}"),
+        SizeClass::Medium => format!("inspect-m{number}"),
+        SizeClass::Long => format!("inspect-l{number}"),
+    };
+    let thread = thread::Builder::new().name(name).spawn(move || serve(&queue, &processors));
+    if let Err(error) = &thread {
+        tracing::error!(
+            event = "inspection.thread_failed", %error,
+            "an inspection thread could not be started"
+        );
     }
-    (started > 0).then_some(queue)
+    thread.is_ok()
 }
 
 /// Lowers the priority of the current thread below that of the workers.
@@ -223,10 +286,11 @@ pub fn lower_priority() {
     }
 }
 
-fn serve(queue: &FairQueue<OffloadHolder, Job>) -> ! {
+fn serve(queue: &FairQueue<OffloadHolder, Job>, processors: &Arc<Processors>) -> ! {
     lower_priority();
     loop {
         let job = queue.pop();
+        let _processor = processors.take();
         // A panic drops the sender of the result, and the waiting caller then withholds the message.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!(
@@ -239,8 +303,11 @@ fn serve(queue: &FairQueue<OffloadHolder, Job>) -> ! {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt as _;
+    use futures_util::stream::FuturesUnordered;
+    use policy_core::base::work::{CancelFlag, USUAL_MOST, WorkLimits};
+
     use super::{BYTES_OF_ONE, Offload, OffloadError, OffloadHolder};
-    use policy_core::base::work::USUAL_MOST;
 
     fn caller(name: &str) -> OffloadHolder {
         OffloadHolder::Caller(name.into())
@@ -276,6 +343,32 @@ mod tests {
         let (long, ()) = tokio::join!(long, others);
         assert!(long.is_ok());
         assert!(offload.run(caller("bob"), 1, USUAL_MOST, |_| ()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_short_message_does_not_wait_for_the_end_of_a_long_one() {
+        let offload = Offload::default();
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut long = FuturesUnordered::new();
+        let done = CancelFlag::default();
+        let endless = WorkLimits { most: u64::MAX, each_byte: u64::MAX };
+        for n in 0..count {
+            let done = done.clone();
+            long.push(offload.run(caller(&n.to_string()), 1 << 20, endless, move |budget| {
+                while !done.is_cancelled() && budget.spend(1 << 12) {}
+            }));
+        }
+        for bytes in [1, 1 << 16] {
+            tokio::select! {
+                biased;
+                _never = long.next() => panic!("it computes until it is told to end"),
+                short = offload.run(caller("bob"), bytes, USUAL_MOST, |_| ()) => short.unwrap(),
+            }
+        }
+        done.cancel();
+        while let Some(ended) = long.next().await {
+            ended.unwrap();
+        }
     }
 
     #[tokio::test]

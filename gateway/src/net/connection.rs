@@ -32,13 +32,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::base::fair::ReadBudget;
+use crate::base::segments::Segments;
 use crate::base::task::Tasks;
 use crate::crypto::x509::LeafCertificate;
 use crate::net::egress::{self, Egress};
 use crate::net::http2::client::{SharedHttp2, StreamSlot, is_unprocessed};
 use crate::net::http2::{self, ConnectionBounds};
 use crate::net::unbuffered::{HeadBounds, UnbufferedConnection, UnbufferedError};
-use crate::base::segments::Segments;
 
 /// Most bytes that a server sends before the head of its response is complete: interim responses (1xx) for the greatest
 /// part. RFC 9110, section 15.2, sets no bound; a server sends one or two, and one that processes a request for long

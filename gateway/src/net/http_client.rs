@@ -215,7 +215,11 @@ impl Endpoint {
                 pieces.push(piece).map_err(long)?;
             }
         }
-        Ok(FetchedResponse { status: head.status, headers: head.headers, body: pieces.take().joined() })
+        Ok(FetchedResponse {
+            status: head.status,
+            headers: head.headers,
+            body: pieces.take().joined(),
+        })
     }
 }
 

@@ -16,8 +16,8 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
-use crate::net::chunked::{ChunkError, ChunkedDecoder};
 use crate::base::segments::Segments;
+use crate::net::chunked::{ChunkError, ChunkedDecoder};
 
 /// Bytes that are read at once.
 const READ: usize = 8 * 1024;

@@ -192,7 +192,8 @@ impl SseDecoder {
     fn hold_data(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
         let Some(first) = bytes.first() else { return Ok(()) };
         let begins = std::mem::replace(&mut self.kind, LineKind::Data) == LineKind::DataBegun;
-        let value = if begins && *first == b' ' { bytes.get(1..).unwrap_or_default() } else { bytes };
+        let value =
+            if begins && *first == b' ' { bytes.get(1..).unwrap_or_default() } else { bytes };
         if self.data.len() + value.len() > self.limit {
             return Err(EventTooLong { limit: self.limit });
         }

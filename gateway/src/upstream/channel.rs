@@ -16,12 +16,12 @@ use super::request::Outgoing;
 use super::send_queue::{Awaited, Draft, NotQueued, QueuedMessage, SendQueue};
 use super::server_log::ServerLog;
 use crate::base::intake::{ResponseAccount, ResponseAccounts};
+use crate::base::segments::Segments;
 use crate::base::share::Share;
 use crate::config::settings::Limits;
 use crate::mcp::protocol::method;
 use crate::mcp::wire::Message;
 use crate::metrics::ServerMetrics;
-use crate::base::segments::Segments;
 
 /// A channel holds at most `max(limits.inFlight, REQUESTS) * REQUESTS_OF_EACH` pending requests.
 const REQUESTS: usize = 64;

@@ -20,10 +20,10 @@ use super::error::UpstreamError;
 use super::message;
 use crate::base::fair::{BlankLines, ReadBudget};
 use crate::base::intake::ResponseAccount;
+use crate::base::segments::Segments;
 use crate::base::task::Tasks;
 use crate::config::settings::Limits;
 use crate::net::connection::{ConnectTarget, ServerConnection, ServerResponseBody};
-use crate::base::segments::Segments;
 use crate::stream::sse;
 
 /// How long to wait for room to read the rest of an event.

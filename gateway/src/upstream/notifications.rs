@@ -20,10 +20,10 @@ use super::subscription::{NotificationFilter, SUBSCRIBABLE_LISTS, changed, list_
 use super::{MISDIRECTED, OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::base::log_limit::LogLimit;
+use crate::base::segments::Segments;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification, Object, Request, ResponseOutcome};
 use crate::session::UpstreamSession;
-use crate::base::segments::Segments;
 
 /// Limits the log lines about notifications that a listener has missed: a server can send any number.
 static MISSED: LogLimit = LogLimit::new(1, 5);

@@ -19,12 +19,12 @@ use super::cleared::InputResponses;
 use super::on_behalf_of::{OnBehalfOf, SubjectToken};
 use super::reply::ServerReply;
 use super::retry::RetryCount;
+use crate::base::segments::Segments;
 use crate::base::share::{Holder, Share};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, header, meta, method};
 use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::UpstreamSession;
-use crate::base::segments::Segments;
 
 /// A message to an upstream server.
 #[derive(Debug)]

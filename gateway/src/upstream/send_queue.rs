@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::base::segments::Segments;
 use crate::base::share::{Holder, Share, ShareError, Shares};
 use crate::metrics::ServerMetrics;
-use crate::base::segments::Segments;
 
 /// Overhead in bytes of a queued message. It bounds the number of short messages.
 const BESIDE: usize = 256;

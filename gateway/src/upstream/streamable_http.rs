@@ -22,6 +22,7 @@ use super::message;
 use super::request::Outgoing;
 use crate::base::fair::{BlankLines, ReadBudget};
 use crate::base::intake::{ResponseAccount, ResponseAccounts};
+use crate::base::segments::Segments;
 use crate::base::task;
 use crate::config::settings::Limits;
 use crate::mcp::protocol::{Era, header};
@@ -30,7 +31,6 @@ use crate::net::connection::{
     ConnectTarget, ConnectionError, ServerConnection, ServerResponseBody,
 };
 use crate::net::http2::client::{SharedHttp2, StreamSlot};
-use crate::base::segments::Segments;
 use crate::stream::body::BodyCollector;
 use crate::stream::sse;
 

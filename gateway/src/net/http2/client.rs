@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use super::frames::{FrameMonitor, MonitoredStream};
 use super::upkeep::{ConnectionTimers, ConnectionUse, ExpiredTimer};
 use super::{ConnectionBounds, FRAME, Http2Error, IncomingBody, PeerLimit, WINDOW};
-use crate::base::task::Tasks;
 use crate::base::segments::Segments;
+use crate::base::task::Tasks;
 
 /// A connection with open requests that has received nothing for this time takes no new ones: it may
 /// be dead, and a new request should not wait until that is certain.
