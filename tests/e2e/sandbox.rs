@@ -654,6 +654,29 @@ fn a_gateway_that_can_open_no_file_is_not_ready() {
 }
 
 #[test]
+fn the_gateway_opens_as_many_files_as_it_may_and_a_program_as_many_as_are_usual() {
+    for era in ERAS {
+        for sandbox in ["", "mode: off"] {
+            let folder = Folder::new();
+            let at = |name: &str| folder.path().join(name);
+            let (file, audit) = (at("gateway.yaml"), at("audit.jsonl"));
+            boxed(sandbox).write(&file, &audit);
+            let mut command = Command::new("sh");
+            command.args(["-c", "ulimit -S -n 300; exec \"$0\" run -c \"$1\""]);
+            command.arg(binary()).arg(&file);
+            let gateway = Gateway::spawn(command, folder, audit);
+            let limits = fs::read_to_string(format!("/proc/{}/limits", gateway.id())).unwrap();
+            let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+            let most = line.split_whitespace().nth(4).unwrap();
+            assert_eq!(line.split_whitespace().nth(3), Some(most), "as many as it may");
+            let (failed, text) = Tried::of(&gateway, era).to("open files", "");
+            assert!(!failed, "{text}");
+            assert_eq!(text, format!("300 of {most}"), "{sandbox}");
+        }
+    }
+}
+
+#[test]
 fn a_strict_program_changes_no_mode_owner_or_attribute_by_path() {
     for era in ERAS {
         let folder = Folder::new();

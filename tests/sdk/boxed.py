@@ -254,6 +254,9 @@ def attempt(what, arg):
     if what == "signal":
         os.kill(gateway(), signal.SIGHUP)
         return "signalled"
+    if what == "open files":
+        import resource
+        return "%d of %d" % resource.getrlimit(resource.RLIMIT_NOFILE)
     if what == "starve":
         # The parent can open nothing more, soon after it has passed the answer on.
         import resource

@@ -9,7 +9,7 @@ use crate::base::clock::{Clock as _, SystemClock};
 use crate::base::error_chain::ErrorChain;
 use crate::config::settings::selftest::ATTACKER;
 use crate::control::demo_server::{self, DemoTools};
-use crate::process::sandbox::{self, Confinement};
+use crate::process::sandbox::{self, StartTerms};
 
 /// Prepares this process to start programs, and runs a helper if the gateway has started this process as one. `main`
 /// returns the exit code then. An application that does not call this cannot use servers that are programs, nor the
@@ -37,14 +37,14 @@ pub fn begin(
 
 /// Applies the sandbox to this process, and replaces it with the program that follows on the command line.
 fn become_program(mut line: impl Iterator<Item = OsString>, say: impl Fn(&str)) -> ExitCode {
-    let confinement = line.next().and_then(|text| Confinement::read(text.to_str()?));
+    let terms = line.next().and_then(|text| StartTerms::read(text.to_str()?));
     let command = line.nth(1).and_then(|command| command.into_string().ok());
-    let (Some(confinement), Some(command)) = (confinement, command) else {
+    let (Some(terms), Some(command)) = (terms, command) else {
         say("error: this verb is for the gateway itself");
         return ExitCode::FAILURE;
     };
     let rest: Vec<_> = line.collect();
-    let Err(error) = confinement.become_program(&command, &rest, &say);
+    let Err(error) = terms.become_program(&command, &rest, &say);
     say(&format!("error: {}", ErrorChain(&error)));
     ExitCode::from(sandbox::REFUSED)
 }

@@ -28,7 +28,7 @@ use crate::control::watchdog::{END, StopTrigger, Watchdog};
 use crate::edge::admission::Admission;
 use crate::edge::tls::{self, Acceptor};
 use crate::exchange::SWEEP;
-use crate::process::sandbox;
+use crate::process::{open_files, sandbox};
 use crate::serve::McpService;
 use crate::serve::generation::CurrentGeneration;
 use crate::serve::http_sse::HttpSseServer;
@@ -160,6 +160,15 @@ fn assemble(
     sockets: BoundSockets,
 ) -> Result<RunningGateway, StartError> {
     let BoundSockets { listeners, ops: ops_listener } = sockets;
+    // The limits of an application are its own.
+    if serves != ServedClients::OfApplication
+        && let Err(error) = open_files::raise()
+    {
+        tracing::warn!(
+            event = "process.limit_not_raised", %error,
+            "the limit of open files could not be raised"
+        );
+    }
     let environment = lasting.environment(&lasting.tasks);
     let ops_door = settings.ops.as_ref().map(Admission::of_operator);
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());

@@ -52,6 +52,7 @@ use serde::{Deserialize, Serialize};
 use self::around::{AccessRules, PathAccess, UserPrivilege, is_of_the_system};
 pub use self::closed::{DenialAdvice, DeniedPath, DeniedPathFinder};
 use crate::base::error_chain::ErrorChain;
+use crate::process::open_files;
 
 /// The verb of the command line with which the gateway process becomes a program.
 pub const VERB: &str = "__sandbox";
@@ -691,7 +692,7 @@ impl SandboxPlan {
     }
 }
 
-/// The rights with which a program is started. Passed as JSON to the process that starts it.
+/// The rights with which a program is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Confinement {
     /// The rights of the gateway.
@@ -707,6 +708,25 @@ impl Confinement {
         plan.map_or(Self::None, |plan| Self::Plan(Box::new(plan.clone())))
     }
 
+    /// The arguments after a verb that start `command` in this confinement.
+    fn line(self, command: &OsStr, args: &[String]) -> io::Result<Vec<OsString>> {
+        let terms = StartTerms { confinement: self, open_files: open_files::given() };
+        let own = serde_json::to_string(&terms).map_err(io::Error::other)?;
+        let mut line: Vec<OsString> = vec![own.into(), "--".into(), command.into()];
+        line.extend(args.iter().map(OsString::from));
+        Ok(line)
+    }
+}
+
+/// What a process of the gateway has to know to become a program. Passed to it as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StartTerms {
+    confinement: Confinement,
+    /// The limit of open files that the gateway was given, if it has raised it for itself.
+    open_files: Option<u64>,
+}
+
+impl StartTerms {
     /// Parses what another process of the gateway has passed on the command line.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
@@ -727,21 +747,16 @@ impl Confinement {
     ) -> Result<Infallible, SandboxError> {
         setsid().map_err(SandboxError::Session)?;
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(SandboxError::Session)?;
-        match self {
-            Self::Plan(plan) => plan.become_program(command, args, complain),
-            Self::None => {
+        if let Some(Err(error)) = self.open_files.map(open_files::lower) {
+            complain(&format!("the limit of open files stays that of the gateway: {error}"));
+        }
+        match &self.confinement {
+            Confinement::Plan(plan) => plan.become_program(command, args, complain),
+            Confinement::None => {
                 let error = Command::new(command).args(args).exec();
                 Err(SandboxError::Start(command.to_owned(), error))
             }
         }
-    }
-
-    /// The arguments after a verb that start `command` in this confinement.
-    fn line(&self, command: &OsStr, args: &[String]) -> io::Result<Vec<OsString>> {
-        let own = serde_json::to_string(self).map_err(io::Error::other)?;
-        let mut line: Vec<OsString> = vec![own.into(), "--".into(), command.into()];
-        line.extend(args.iter().map(OsString::from));
-        Ok(line)
     }
 }
 
