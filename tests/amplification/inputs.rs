@@ -471,9 +471,15 @@ pub(crate) fn uris() -> Vec<Recipe> {
             format!("http://{}b/", repeated(label, bytes))
         }));
     }
+    all.push(recipe("a URI with many forms", |bytes| {
+        format!("file://Host/C:/a;x/{}/%20/?q;a/%20/", "a".repeat(bytes.min(LONG_URI)))
+    }));
     all.extend(texts());
     all
 }
+
+/// Bytes of a segment of a URI that is not too long.
+const LONG_URI: usize = 1900;
 
 /// Conditions of rules.
 pub(crate) fn conditions() -> Vec<Recipe> {

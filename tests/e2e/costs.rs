@@ -191,6 +191,25 @@ fn a_message_of_a_few_kilobytes_does_not_wait_for_the_inspection_of_a_long_one()
     }
 }
 
+#[test]
+fn resources_whose_uris_have_many_forms_take_no_more_memory_than_others() {
+    let rules = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], resources: ['*']}\n\
+        - {id: shut, effect: forbid, principals: ['*'], servers: ['*'], resources: ['file:///shut/*']}";
+    for era in ERAS {
+        let folder = "a".repeat(1900);
+        let uri = |n: usize| format!("file://Host/C:/{n};x/{folder}/%20/?q;a/%20/");
+        let resources: Vec<_> =
+            (0..1800).map(|n| json!({ "uri": uri(n), "name": n.to_string() })).collect();
+        let offers = json!({ "resources": resources, "ttlMs": 0, "cacheScope": "public" });
+        let server = Server::offering(era, offers, |_| json!({}));
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let listed = gateway.client(era, ANA).ask("resources/list", json!({}));
+        assert_eq!(listed.listed("resources", "uri").len(), 1800);
+        let peak = peak(&gateway);
+        assert!(peak < MEMORY / 2, "{era:?}: {peak} KiB");
+    }
+}
+
 /// What a server says in a call before it answers: these messages, with the token that progress has.
 fn telling(era: Era, messages: Vec<Value>) -> (Server, Receiver<()>) {
     let (written, seen) = channel();

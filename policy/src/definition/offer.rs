@@ -316,8 +316,10 @@ pub struct Catalog {
     kind: ItemKind,
     offers: Vec<CatalogItem>,
     by_name: BTreeMap<ItemName, usize>,
-    /// Resources and skills by every form of their URI that servers may treat as the same resource.
+    /// Resources and skills by the canonical form of their URI.
     by_uri: BTreeMap<Box<str>, usize>,
+    /// Resources by the form that their URI shares with those that servers may treat as the same resource.
+    by_related_uri: BTreeMap<Box<str>, usize>,
     /// Skills by the canonical URI of each of their files: the files of a nested skill are also those of the skill around it.
     by_file: BTreeMap<Box<str>, Vec<usize>>,
 }
@@ -372,12 +374,10 @@ impl Catalog {
                 None => drop(by_uri.insert(uri.into(), at)),
             }
         }
-        // Exact URIs take precedence over related forms, so these come second.
+        let mut by_related_uri = BTreeMap::new();
         for (at, offer) in offers.iter().enumerate().filter(|_| kind == ItemKind::Resource) {
             let Ok(uri) = offer.rule_name() else { continue };
-            for form in uri::related(uri) {
-                by_uri.entry(form.into()).or_insert(at);
-            }
+            by_related_uri.entry(uri::reduced(uri).into()).or_insert(at);
         }
         let mut by_file: BTreeMap<Box<str>, Vec<usize>> = BTreeMap::new();
         for (at, offer) in offers.iter().enumerate() {
@@ -392,7 +392,7 @@ impl Catalog {
                 offer.findings.push(Finding::duplicate_name());
             }
         }
-        Self { server, kind, offers, by_name, by_uri, by_file }
+        Self { server, kind, offers, by_name, by_uri, by_related_uri, by_file }
     }
 
     /// The server that offers the items.
@@ -464,20 +464,12 @@ impl Catalog {
             return None;
         }
         let asked = ResourceUri::parse(name).ok()?;
-        let at = |form: &str| self.offers.get(*self.by_uri.get(form)?);
-        if let Some(offer) = at(asked.as_str()) {
-            let same = offer.rule_name() == Ok(asked.as_str());
-            return Some(if same {
-                CatalogMatch::Listed(offer)
-            } else {
-                CatalogMatch::Beside(offer)
-            });
+        if let Some(at) = self.by_uri.get(asked.as_str()) {
+            return self.offers.get(*at).map(CatalogMatch::Listed);
         }
-        // A form of the URI of a skill would be another skill.
-        if self.kind == ItemKind::Skill {
-            return None;
-        }
-        uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(CatalogMatch::Beside)
+        // A form of the URI of a skill would be another skill, so skills have none here.
+        let at = self.by_related_uri.get(&*uri::reduced(asked.as_str()))?;
+        self.offers.get(*at).map(CatalogMatch::Beside)
     }
 }
 

@@ -260,7 +260,7 @@ impl ServerUnlistedResources {
                 }
                 (ItemKind::Resource, Some(ApprovalState::Revoked)) => {
                     let Ok(uri) = ResourceUri::listed(name) else { continue };
-                    revoked.extend(uri::related(uri.as_str()).into_iter().map(|form| form.into()));
+                    revoked.insert(uri::reduced(uri.as_str()).into());
                 }
                 (
                     ItemKind::Tool
@@ -356,9 +356,8 @@ impl Pins {
         let Ok(uri) = ResourceUri::listed(name) else { return Some(PinViolation::NotApproved) };
         let made = self.made();
         let made = made.servers.get(server);
-        let is_revoked = |made: &ServerUnlistedResources| {
-            uri::related(uri.as_str()).iter().any(|form| made.revoked.contains(&**form))
-        };
+        let is_revoked =
+            |made: &ServerUnlistedResources| made.revoked.contains(&*uri::reduced(uri.as_str()));
         if made.is_some_and(is_revoked) {
             return Some(PinViolation::Revoked);
         }
@@ -533,17 +532,14 @@ impl Pins {
     /// precedence over a revocation of another.
     fn of_resource(&self, server: &str, name: &str) -> Option<ApprovalState> {
         let locked = self.lock.servers.get(server);
-        let names = ResourceUri::parse(name).ok();
-        let names: Vec<_> = names
-            .as_ref()
-            .map(|uri| uri::related(uri.as_str()).into_iter().map(String::from).collect())
-            .unwrap_or_default();
-        let own: Box<str> = name.into();
+        let parsed = ResourceUri::parse(name).ok();
+        let form = parsed.as_ref().map(|uri| uri::reduced(uri.as_str()));
         let is = |known: &str| {
-            let form = |uri: &str| names.iter().any(|name| name == uri);
-            *known == *own
-                || ResourceUri::listed(known)
-                    .is_ok_and(|known| uri::related(known.as_str()).iter().any(|uri| form(uri)))
+            let known_form = || {
+                let known = ResourceUri::listed(known).ok()?;
+                Some(uri::reduced(known.as_str()).into_owned())
+            };
+            *known == *name || form.is_some() && form.as_deref() == known_form().as_deref()
         };
         let offers = locked.into_iter().flat_map(|locked| &locked.offers);
         let own = offers.filter(|((kind, known), _)| *kind == ItemKind::Resource && is(known));

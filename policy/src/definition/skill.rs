@@ -194,11 +194,9 @@ fn files(list: Value<'_>, directory: &str) -> Result<BTreeMap<Box<str>, SkillFil
             return Err(ManifestError::Bytes);
         }
         // A server may return the same file for every related form of its URI.
-        let related = uri::related(uri.as_str());
-        if related.iter().any(|form| forms.contains(&**form)) {
+        if !forms.insert(Box::<str>::from(uri::reduced(uri.as_str()))) {
             return Err(ManifestError::Twice);
         }
-        forms.extend(related.into_iter().map(|form| Box::<str>::from(&*form)));
         files.insert(uri.as_str().into(), SkillFile { listed: (*listed).into(), digest, size });
     }
     Ok(files)

@@ -125,7 +125,7 @@ impl Rule {
         is_uri
             && self.says == RuleEffect::Forbid
             && !patterns.is_empty()
-            && uri::related(name).iter().any(|form| any(form))
+            && uri::related(name).any(|form| any(&form))
     }
 
     /// Whether this rule applies to everything that `other` applies to, apart from conditions and credentials.
@@ -325,8 +325,7 @@ impl RuleSet {
         if matches!(kind, ItemKind::Resource | ItemKind::Template | ItemKind::Skill) {
             // A `forbid` also matches every form that servers may treat as the same URI; the first form is the name
             // itself.
-            let forms = uri::related(name);
-            return self.index.about(principal, kind, forms.iter().map(|form| &**form));
+            return self.index.about(principal, kind, uri::related(name));
         }
         self.index.about(principal, kind, [name])
     }

@@ -27,7 +27,7 @@ use policy_core::subject::kind::ReadOnlyHint;
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::scope;
 use policy_core::subject::template::UriTemplate;
-use policy_core::subject::uri::{ResourceUri, related};
+use policy_core::subject::uri::{ResourceUri, reduced, related};
 use tokio::io::{BufReader, copy, join, sink};
 
 use super::{Place, document, server};
@@ -200,7 +200,8 @@ fn uris() -> Place {
             meter.measure(text.len(), |_| parse(text).is_ok());
         }
         if let Ok(uri) = ResourceUri::parse(text) {
-            meter.measure(text.len(), |_| related(uri.as_str()).len());
+            meter.measure(text.len(), |_| related(uri.as_str()).count());
+            meter.measure(text.len(), |_| reduced(uri.as_str()).into_owned());
             let template = UriTemplate::read("http://a.example/{+a}{b}{/c*}").unwrap();
             meter.measure(text.len(), |_| template.matches(&uri));
         }

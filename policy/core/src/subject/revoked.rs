@@ -158,9 +158,7 @@ impl RevocationList {
         for entry in &self.tools {
             let Some((server, name)) = entry.split_once('/') else { continue };
             let Ok(uri) = ResourceUri::listed(name) else { continue };
-            for form in uri::related(uri.as_str()) {
-                self.resources.insert(format!("{server}/{form}").into());
-            }
+            self.resources.insert(format!("{server}/{}", uri::reduced(uri.as_str())).into());
         }
         self
     }
@@ -183,8 +181,7 @@ impl RevocationList {
             return false;
         }
         let Ok(uri) = ResourceUri::listed(name) else { return false };
-        let revoked = |form: &str| self.resources.contains(entry(form).as_str());
-        uri::related(uri.as_str()).iter().any(|form| revoked(form))
+        self.resources.contains(entry(&uri::reduced(uri.as_str())).as_str())
     }
 
     /// Whether anything of `server` can be revoked. It is asked several times for each call, and formats nothing.

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::iter;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use unicode_normalization::{UnicodeNormalization as _, is_nfc};
@@ -145,37 +146,89 @@ impl ResourceUri {
     }
 }
 
-/// The forms in which a canonical URI is compared with what is forbidden, revoked or locked: many servers return
-/// the same resource with and without a query, path parameters, a slash or blanks at the end, with another case of
-/// the authority or of a drive letter, and for `file:` with any authority.
-pub fn related(canonical: &str) -> Vec<Cow<'_, str>> {
-    let folded = folded(canonical);
-    let mut forms = vec![Cow::Borrowed(canonical)];
-    let mut add = |form: Cow<'_, str>| {
-        if !forms.contains(&form) {
-            forms.push(Cow::Owned(form.into_owned()));
-        }
-    };
-    let hostless =
-        folded.strip_prefix("file://").and_then(|rest| rest.find('/').map(|at| (rest, at)));
-    let hostless = hostless.and_then(|(rest, at)| rest.get(at..));
-    let hostless = hostless.map(|path| Cow::Owned(format!("file://{path}")));
-    let mut whole: Vec<Cow<'_, str>> =
-        [Some(Cow::Borrowed(&*folded)), hostless].into_iter().flatten().collect();
-    let drives: Vec<_> = whole.iter().filter_map(|form| with_other_drive(form)).collect();
-    whole.extend(drives.into_iter().map(Cow::Owned));
-    let reduced: Vec<Cow<'_, str>> =
-        whole.iter().filter_map(|form| without_parameters(form)).map(Cow::Owned).collect();
-    for form in whole.iter().chain(&reduced) {
-        let (path, query) = form.split_at(without_query(form).len());
-        let queries = queries(query);
-        for path in paths(path) {
-            add(Cow::Borrowed(path));
-            queries.iter().for_each(|query| add(Cow::Owned(format!("{path}{query}"))));
-        }
-        add(Cow::Borrowed(&**form));
+/// The forms in which a canonical URI is compared with the patterns of prohibitions, the URI itself first: many servers
+/// return the same resource with and without a query, path parameters, a slash or blanks at the end, with another case
+/// of the authority or of a drive letter, and for `file:` with any authority. A form may occur twice.
+///
+/// A hostile URI has some two hundred forms, so they are made one at a time.
+pub fn related(canonical: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    let mut whole = vec![folded(canonical)];
+    add_to(&mut whole, without_authority(&folded(canonical)));
+    for n in 0..whole.len() {
+        let other = whole.get(n).and_then(|form| with_other_drive(form));
+        add_to(&mut whole, other);
     }
-    forms
+    for n in 0..whole.len() {
+        let reduced = whole.get(n).and_then(|form| without_parameters(form));
+        add_to(&mut whole, reduced);
+    }
+    iter::once(Cow::Borrowed(canonical)).chain(whole.into_iter().flat_map(shortened))
+}
+
+/// Adds a form that is not there yet.
+fn add_to(forms: &mut Vec<Cow<'_, str>>, form: Option<String>) {
+    if let Some(form) = form.filter(|form| !forms.iter().any(|known| **known == **form)) {
+        forms.push(Cow::Owned(form));
+    }
+}
+
+/// A form, and what is left of it without its query, or without slashes and blanks at the end of its path and of its
+/// query.
+fn shortened<'a>(form: Cow<'a, str>) -> impl Iterator<Item = Cow<'a, str>> {
+    let (path, query) = form.split_at(without_query(&form).len());
+    let (begin, queries) = (path.len(), queries(query).map(str::len));
+    let mut parts = Vec::with_capacity(4);
+    for path in paths(path).map(str::len) {
+        for query in queries {
+            if !parts.contains(&(path, query)) {
+                parts.push((path, query));
+            }
+        }
+    }
+    parts.into_iter().map(move |(path, query)| {
+        let (path, query) = (form.get(..path), form.get(begin..begin + query));
+        Cow::Owned([path.unwrap_or_default(), query.unwrap_or_default()].concat())
+    })
+}
+
+/// The form that [`related`] URIs share: if two URIs have any form in common, this is the same for both. By it a resource is found among listed, revoked and locked ones, however its URI is written.
+pub fn reduced(canonical: &str) -> Cow<'_, str> {
+    let mut form = folded(without_query(canonical));
+    for less in
+        [with_root, without_authority, with_small_drive, without_parameters, with_small_drive]
+    {
+        if let Some(next) = less(&form) {
+            form = Cow::Owned(next);
+        }
+    }
+    let length = without_any_ends(&form).len();
+    match form {
+        Cow::Borrowed(form) => Cow::Borrowed(form.get(..length).unwrap_or(form)),
+        Cow::Owned(mut form) => {
+            form.truncate(length);
+            Cow::Owned(form)
+        }
+    }
+}
+
+/// The text of a `file:` URI without its authority.
+fn without_authority(folded: &str) -> Option<String> {
+    let rest = folded.strip_prefix("file://")?;
+    let path = rest.get(rest.find('/')?..)?;
+    (path.len() < rest.len()).then(|| format!("file://{path}"))
+}
+
+/// The text of a `file:` URI with the slash of its root, if it has an authority and nothing behind it.
+fn with_root(folded: &str) -> Option<String> {
+    let rest = folded.strip_prefix("file://")?;
+    let (authority, after) = split_at_any(rest, &['/', '?'], BraceUse::Expression);
+    (!after.starts_with('/')).then(|| format!("file://{authority}/{after}"))
+}
+
+/// The text with its drive letter in lower case, if it has one in upper case.
+fn with_small_drive(text: &str) -> Option<String> {
+    let letter = text.strip_prefix("file:///").and_then(|rest| rest.chars().next());
+    letter.filter(char::is_ascii_uppercase).and_then(|_| with_other_drive(text))
 }
 
 /// A text before its query, without slashes and blanks at its end, or some of them.
@@ -184,19 +237,10 @@ fn paths(path: &str) -> [&str; 5] {
     [without_ends(path), without_slash(ends), ends, without_slash(path), path]
 }
 
-/// A query with its `?`, and without slashes and blanks at its end and without parameters behind `;`; none if it is empty.
-fn queries(query: &str) -> Vec<&str> {
-    if query.is_empty() {
-        return Vec::new();
-    }
+/// A query with its `?`, without slashes and blanks at its end, without parameters behind `;`, without both, and no query.
+fn queries(query: &str) -> [&str; 5] {
     let (before, _parameters) = split_at_any(query, &[';'], BraceUse::Expression);
-    let mut forms = vec![query];
-    for form in [without_ends(query), before, without_ends(before)] {
-        if !forms.contains(&form) {
-            forms.push(form);
-        }
-    }
-    forms
+    [query, without_ends(query), before, without_ends(before), ""]
 }
 
 /// The text with its drive letter in the other case, if it has one: no system distinguishes them.
@@ -217,7 +261,8 @@ fn with_other_drive(text: &str) -> Option<String> {
 /// The text with its authority in lower case.
 pub(crate) fn folded(text: &str) -> Cow<'_, str> {
     let Some((before, rest)) = text.split_once("://") else { return Cow::Borrowed(text) };
-    let (authority, after) = split_at_any(rest, &['/', '?'], BraceUse::Expression);
+    let (authority, _) = split_at_any(rest, &['/', '?'], BraceUse::Expression);
+    let (authority, after) = rest.split_at(without_query(authority).len());
     if authority.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(format!("{before}://{}{after}", authority.to_ascii_lowercase()))
     } else {
@@ -268,6 +313,18 @@ fn without_ends(text: &str) -> &str {
     let mut rest = text;
     loop {
         let next = without_slash(without_blanks(rest));
+        if next.len() == rest.len() {
+            return rest;
+        }
+        rest = next;
+    }
+}
+
+/// The text without any slash and blank at its end, the slashes before an authority included.
+fn without_any_ends(text: &str) -> &str {
+    let mut rest = text;
+    loop {
+        let next = without_blanks(rest).trim_end_matches('/');
         if next.len() == rest.len() {
             return rest;
         }
@@ -772,7 +829,7 @@ fn character(c: char, out: &mut String, plain: &mut String) -> Result<(), UriErr
         return Err(UriError::Hidden);
     }
     // A reader that applies compatibility normalisation would find a separator here.
-    if !c.is_ascii() && std::iter::once(c).nfkc().any(|c| matches!(c, '/' | '\\' | '%')) {
+    if !c.is_ascii() && iter::once(c).nfkc().any(|c| matches!(c, '/' | '\\' | '%')) {
         return Err(UriError::Form);
     }
     let mut bytes = [0; 4];

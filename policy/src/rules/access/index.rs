@@ -68,15 +68,15 @@ impl RuleIndex {
     }
 
     /// The rules that can apply to any of these names of `kind` and to `principal`; in order.
-    pub(super) fn about<'a>(
+    pub(super) fn about(
         &self,
         principal: &Principal,
         kind: ItemKind,
-        names: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item: AsRef<str>>,
     ) -> Cow<'_, [usize]> {
         let mut named = Vec::with_capacity(4);
         for name in names {
-            self.names(kind).find(name, &mut named);
+            self.names(kind).find(name.as_ref(), &mut named);
         }
         shorter(named, self.callers.selecting(principal))
     }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{ResourceUri, UriError, pattern, related};
+use super::{ResourceUri, UriError, pattern, reduced, related};
 
 fn of(text: &str) -> Result<String, UriError> {
     ResourceUri::parse(text).map(|uri| uri.as_str().to_owned())
@@ -278,7 +278,7 @@ fn a_server_may_list_what_is_only_unusual() {
 
 #[test]
 fn a_prohibition_is_compared_with_every_form() {
-    let forms = |text: &str| related(text).into_iter().map(String::from).collect::<Vec<_>>();
+    let forms = |text: &str| related(text).map(String::from).collect::<Vec<_>>();
     for text in [
         "file:///srv/secret?x",
         "file:///srv/secret/",
@@ -352,6 +352,17 @@ fn a_prohibition_is_compared_with_every_form() {
     ] {
         assert!(forms(text).contains(&form.to_owned()), "{text}: {:?}", forms(text));
     }
+    for (text, other, are_same) in [
+        ("file:///srv/secret", "file://Other/srv/secret;x/%20?q", true),
+        ("file:///C:/secret", "file://host/c:/secret/", true),
+        ("file:///C:;x/secret", "file:///c:/secret", true),
+        ("https://q.example/r?id=1", "https://q.example/r/;x", true),
+        ("db://Customers/a", "db://customers/a", true),
+        ("db://customers/A", "db://customers/a", false),
+        ("https://q.example/r", "https://q.example/r2", false),
+    ] {
+        assert_eq!(reduced(text) == reduced(other), are_same, "{text} {other}");
+    }
     // In an expression of a template, `;` begins no path parameters.
     assert!(!forms("http://h.example/a{;b}").contains(&"http://h.example/a{".to_owned()));
     assert!(forms("db://Customers/a").contains(&"db://customers/a".to_owned()));
@@ -418,8 +429,21 @@ proptest! {
     }
 
     #[test]
+    fn related_uris_have_the_same_reduced_form(
+        text in "(file|db|https|urn)(:|://[aB]{0,2}(;x)?/)((C:|a|;x|;|%20|%C2%A0|/|%3F|\\?)/?){0,7}",
+    ) {
+        if let Ok(uri) = ResourceUri::parse(&text) {
+            let shared = reduced(uri.as_str());
+            for form in related(uri.as_str()) {
+                prop_assert_eq!(reduced(&form), &*shared, "{} of {}", form, uri.as_str());
+            }
+        }
+    }
+
+    #[test]
     fn no_text_makes_it_panic(text in "\\PC{0,64}") {
         drop((ResourceUri::parse(&text), ResourceUri::template(&text), pattern(&text)));
-        prop_assert!(!related(&text).is_empty());
+        prop_assert!(related(&text).next().is_some());
+        drop(reduced(&text));
     }
 }
