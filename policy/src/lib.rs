@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod spelling;
 pub mod definition;
 pub mod flow;
 pub mod rules;

@@ -668,10 +668,13 @@ fn names_and_answers_that_nobody_asked_for_are_compared_like_arguments() {
         is_refused(&ana, "send", &json!({ "to": "new@n.example", SECRET: 1 }), "flow-confidential");
         let named = json!({ "to": "new@n.example", "eve@evil.example": 1 });
         is_refused(&ana, "send", &named, "flow-value");
-        // Servers that read names without case take this one for a target as well.
+        // Servers that read names in several spellings take these for targets as well.
         passes(&ana, "contacts", &json!({}));
-        let twice = json!({ "to": "bob@corp.example", "TO": "new@n.example", "body": SECRET });
-        is_refused(&ana, "send", &twice, "flow-confidential");
+        for spelling in ["TO", "to ", "to[]", "to.0", "%74o", "\u{ff54}o"] {
+            let mut twice = json!({ "to": "bob@corp.example", "body": SECRET });
+            twice[spelling] = "new@n.example".into();
+            is_refused(&ana, "send", &twice, "flow-confidential");
+        }
         if era == Era::Legacy {
             continue;
         }

@@ -62,6 +62,14 @@ fn the_list_and_the_calls_follow_the_rules() {
         let failed = ana.call("argued", &json!({ "n": "six" }));
         assert_eq!(failed.denial().unwrap()["reason"], "condition-error");
 
+        // A server may read these as the argument that the rule reads.
+        for spelling in ["N", "n ", "n[]", "n.0", "%6E", "\u{ff4e}"] {
+            let mut twice = json!({ "n": 5 });
+            twice[spelling] = 6.into();
+            let refused = ana.call("argued", &twice);
+            assert_eq!(refused.denial().unwrap()["reason"], "condition-error", "{spelling}");
+        }
+
         let reached: Vec<_> =
             server.tool_calls().iter().map(|call| call.tool().to_owned()).collect();
         assert_eq!(reached, ["read_file", "argued"], "{era:?}");

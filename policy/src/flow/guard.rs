@@ -17,6 +17,7 @@ use super::value::{
     self, Scalar, ValueExtent, ValueKey, ValueKind, ValueReading, ValueVisitor, link,
 };
 use crate::definition::offer::ItemKind;
+use crate::spelling;
 
 /// What flow control does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -201,6 +202,11 @@ pub struct ToolFlowLabels {
     pub tool: Box<str>,
     /// Its labels.
     pub labels: GivenLabels,
+}
+
+/// Whether the argument `name` is one of these targets, or a server may take it for one.
+fn is_target(targets: &[Box<str>], name: &str) -> bool {
+    targets.iter().any(|target| **target == *name || spelling::is_taken_for(name, target))
 }
 
 /// Whether a text under `targets` can be the name of an argument at the top level.
@@ -522,9 +528,7 @@ impl FlowPolicy {
     ) {
         let FlowOfCall { key, memory, tool } = flow;
         for (name, value) in arguments.members() {
-            let is_target = tool
-                .targets
-                .is_some_and(|targets| targets.iter().any(|t| t.eq_ignore_ascii_case(&name)));
+            let is_target = tool.targets.is_some_and(|targets| is_target(targets, &name));
             let is_asked = violation.clause != FlowClause::Confidential
                 && violation.at == format!("/{}", json::pointer::escaped(&name));
             if is_target || is_asked {
@@ -675,10 +679,8 @@ impl<'a> SentValues<'a> {
     ) -> impl Iterator<Item = (Cow<'a, str>, ArgumentRole, SentPart<'a>)> {
         let role = move |name: &str| match targets {
             None => ArgumentRole::Undeclared,
-            // Many servers read the names of members without case.
-            Some(targets) if targets.iter().any(|target| target.eq_ignore_ascii_case(name)) => {
-                ArgumentRole::Target
-            }
+            // Servers read the names of members in several spellings.
+            Some(targets) if is_target(targets, name) => ArgumentRole::Target,
             Some(_) => ArgumentRole::Other,
         };
         let uri = (self.operation == SentOperation::Resource)

@@ -29,6 +29,7 @@ use crate::definition::offer::ItemKind as Sort;
 use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
 use crate::flow::guard::FlowFacts;
 use crate::rules::decision::{ConditionFault, ConditionRemedy};
+use crate::spelling;
 use result_type::ResultType;
 
 /// Longest expression, in bytes.
@@ -134,6 +135,8 @@ pub struct Condition {
     patterns: Arc<BTreeMap<String, Regex>>,
     /// The names of members that the expression itself writes.
     members: BTreeSet<Arc<str>>,
+    /// The places in the arguments that the expression reads.
+    paths: BTreeSet<Vec<Arc<str>>>,
 }
 
 /// The value of an expression.
@@ -161,6 +164,9 @@ pub enum EvaluationError {
         "the arguments are longer than {LOOP_INPUT} bytes, which is too long for `all`, `exists` and the like"
     )]
     TooLong,
+    /// A server may read another member of the arguments as this one, which the expression reads.
+    #[error("the arguments have a member that could be read as `{0}`")]
+    Respelt(Arc<str>),
     /// The value is not a boolean.
     #[error("its value is neither true nor false")]
     NotBoolean,
@@ -241,7 +247,7 @@ impl Condition {
         let reads_flow = reads_origin || references.has_variable("flow");
         let mut shape = ShapeCheck::default();
         shape.of(program.expression(), None)?;
-        let ShapeCheck { patterns, members, loops } = shape;
+        let ShapeCheck { patterns, members, paths, loops } = shape;
         let result = ResultType::of(program.expression());
         if let ResultType::Other(what) = result {
             return Err(ConditionError::NotBoolean(what));
@@ -257,6 +263,7 @@ impl Condition {
             loops,
             patterns,
             members,
+            paths,
         })
     }
 
@@ -290,6 +297,7 @@ impl Condition {
             EvaluationError::Missing(name) => self.members.get(name.as_str()).cloned(),
             EvaluationError::Budget
             | EvaluationError::TooLong
+            | EvaluationError::Respelt(_)
             | EvaluationError::NotBoolean
             | EvaluationError::Other(_) => None,
         };
@@ -310,22 +318,7 @@ impl Condition {
             let arguments = match subject.arguments {
                 KnownArguments::Unknown => return Ok(ConditionOutcome::Depends),
                 KnownArguments::None => map([]),
-                KnownArguments::Given(value, _)
-                    if self.loops.count > 0 && value.span().len() > LOOP_INPUT =>
-                {
-                    return Err(EvaluationError::TooLong);
-                }
-                KnownArguments::Given(value, budget) => {
-                    let read = value.span().len().saturating_mul(READ);
-                    let turns = if self.loops.count > 0 { values(value) } else { 0 };
-                    // An iteration that reads the arguments may scan all of them.
-                    let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
-                    let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
-                    if !budget.spend(read.saturating_add(turns)) {
-                        return Err(EvaluationError::Budget);
-                    }
-                    from_json(value)
-                }
+                KnownArguments::Given(value, budget) => self.arguments(value, budget)?,
             };
             context.add_variable_from_value("arguments", arguments);
         }
@@ -365,6 +358,30 @@ impl Condition {
             Ok(_) => Err(EvaluationError::NotBoolean),
             Err(ExecutionError::NoSuchKey(name)) => Err(EvaluationError::Missing(name)),
             Err(error) => Err(EvaluationError::Other(error)),
+        }
+    }
+
+    /// The arguments as the expression reads them. Reading them is charged to `budget`.
+    ///
+    /// # Errors
+    /// If they cost or are too much, or a server could read another member as one that the expression reads.
+    fn arguments(&self, value: Value<'_>, budget: &WorkBudget) -> Result<Cel, EvaluationError> {
+        let length = value.span().len();
+        if self.loops.count > 0 && length > LOOP_INPUT {
+            return Err(EvaluationError::TooLong);
+        }
+        let read = length.saturating_mul(READ);
+        let turns = if self.loops.count > 0 { values(value) } else { 0 };
+        // An iteration that reads the arguments may scan all of them.
+        let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
+        let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
+        let names = length.saturating_mul(self.paths.len());
+        if !budget.spend(read.saturating_add(turns).saturating_add(names)) {
+            return Err(EvaluationError::Budget);
+        }
+        match self.paths.iter().find_map(|path| respelt(value, path)) {
+            Some(name) => Err(EvaluationError::Respelt(name)),
+            None => Ok(from_json(value)),
         }
     }
 }
@@ -415,6 +432,8 @@ fn matches(
 struct ShapeCheck {
     patterns: BTreeMap<String, Regex>,
     members: BTreeSet<Arc<str>>,
+    /// The places in the arguments that the expression reads.
+    paths: BTreeSet<Vec<Arc<str>>>,
     loops: Loops,
 }
 
@@ -435,6 +454,7 @@ impl ShapeCheck {
         expression: &IdedExpr,
         scope: Option<&LoopScope<'_>>,
     ) -> Result<usize, ConditionError> {
+        self.paths.extend(argument_path(expression).filter(|path| !path.is_empty()));
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(0),
             Expr::Ident(name) => {
@@ -503,6 +523,39 @@ impl ShapeCheck {
             }
         }
     }
+}
+
+/// The place in the arguments that an expression names: `arguments.a['b']`. Empty for the arguments themselves, and `None`
+/// for anything else.
+///
+/// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
+fn argument_path(expression: &IdedExpr) -> Option<Vec<Arc<str>>> {
+    let (around, name) = match &expression.expr {
+        Expr::Ident(name) => return (name == "arguments").then(Vec::new),
+        Expr::Select(select) => (&*select.operand, select.field.as_str().into()),
+        Expr::Call(call) => (call.args.first()?, member_of(call)?),
+        Expr::Unspecified
+        | Expr::Literal(_)
+        | Expr::List(_)
+        | Expr::Map(_)
+        | Expr::Struct(_)
+        | Expr::Comprehension(_) => return None,
+    };
+    let mut path = argument_path(around)?;
+    path.push(name);
+    Some(path)
+}
+
+/// The first name of `path` for which a server may take another member at its place.
+fn respelt(arguments: Value<'_>, path: &[Arc<str>]) -> Option<Arc<str>> {
+    let mut value = arguments;
+    for name in path {
+        if value.members().any(|(member, _)| spelling::is_taken_for(&member, name)) {
+            return Some(Arc::clone(name));
+        }
+        value = value.get(name)?;
+    }
+    None
 }
 
 /// The name in `x['name']`.

@@ -24,7 +24,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
-use unicode_security::confusable_detection::skeleton;
+
+use crate::spelling::{bare, is_dash, is_expanded, is_respelt, is_variant};
 
 pub use aim::{UnmatchedConstraint, UnmatchedName};
 
@@ -487,31 +488,6 @@ impl Constraint {
     }
 }
 
-/// Whether `name` differs from `meant` but could be read as it: in another case, with blanks, in compatibility forms,
-/// with confusable letters, or with the suffix of an element (CVE-2026-27896). `__proto__` could be read as anything:
-/// JavaScript reads the members of its value as those of the object around it.
-fn is_variant(name: &str, meant: &str) -> bool {
-    if name == "__proto__" {
-        return meant != name;
-    }
-    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-    if name == meant {
-        return false;
-    }
-    if plain(name) && plain(meant) {
-        return name.eq_ignore_ascii_case(meant) || bare(name).eq_ignore_ascii_case(meant);
-    }
-    let fold = |text: &str| -> String {
-        let shown = text.nfkc().filter(|c| Hidden::of(*c).is_none());
-        let lower = shown.flat_map(char::to_lowercase).nfkc();
-        lower.filter(|c| !c.is_whitespace()).collect()
-    };
-    let look = |text: &str| skeleton(text).collect::<String>().to_lowercase();
-    let (name, meant) = (fold(name), fold(meant));
-    let meant = look(&meant);
-    look(&name) == meant || look(bare(&name)) == meant
-}
-
 /// How many times as long a text may become when its compatibility characters are written out (UAX 15, NFKC), in bytes. One
 /// character becomes eleven times as long (U+FDFA), and every reading of such a text would be.
 const EXPANSION: usize = 3;
@@ -530,68 +506,10 @@ fn is_expanding(text: &str) -> bool {
         && (text.chars().any(is_long) || text.nfkd().map(char::len_utf8).sum::<usize>() > most)
 }
 
-/// Whether `name` is `meant` in another spelling: in another case, with other separators between its words or without any,
-/// with percent escapes. `file_path`, `filePath`, `file-path`, `file.path` and `file%5Fpath` are spellings of one name;
-/// serializers read and write names in the spelling of their language.
-fn is_respelt(name: &str, meant: &str) -> bool {
-    // Most names differ in their first letter.
-    let first =
-        |text: &str| text.bytes().find(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
-    if name == meant
-        || name.is_ascii() && meant.is_ascii() && !name.contains('%') && first(name) != first(meant)
-    {
-        return false;
-    }
-    let letters = letters(name);
-    !letters.is_empty() && letters == self::letters(meant)
-}
-
-/// The characters of a name in lower case, without those that separate its words. A first `_` separates none: `_id` is
-/// another name than `id`.
-fn letters(name: &str) -> String {
-    let separates = |c: char| c.is_whitespace() || matches!(c, '_' | '-' | '.' | '/' | '\\' | ':');
-    let decoded = String::from_utf8_lossy(&coding::percent(name).0).into_owned();
-    let shown = decoded.nfkc().filter(|c| Hidden::of(*c).is_none());
-    let lower = shown.flat_map(char::to_lowercase).nfkc().enumerate();
-    let is_kept = |(at, c): &(usize, char)| *at == 0 && *c == '_' || !separates(*c) && !is_dash(*c);
-    lower.filter(is_kept).map(|(_, c)| c).collect()
-}
-
 /// Whether a member leads to the prototype of the object that it is in, whose members a JavaScript server then reads as
 /// those of every object: `{"constructor":{"prototype":{..}}}` does, where it is merged into an object.
 fn is_prototype(name: &str, member: Value<'_>, meant: &str) -> bool {
     name == "constructor" && meant != name && member.get("prototype").is_some()
-}
-
-/// Strips element syntax that libraries parse (`a[]`, `a[0]`, `a.0`), and surrounding marks that they drop (`a.`,
-/// `/a`).
-fn bare(name: &str) -> &str {
-    // `_id`, `$filter` and `@type` are distinct names.
-    let mark = |c: char| !c.is_alphanumeric() && !matches!(c, '_' | '$' | '@');
-    let whole = name.trim_matches(mark);
-    let whole = whole.split_once('[').map_or(whole, |(whole, _)| whole);
-    let numbered = whole.rsplit_once('.').filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit()));
-    numbered.map_or(whole, |(whole, _)| whole).trim_end_matches(mark)
-}
-
-/// Whether some libraries expand `name` into nested members (`a.b`, `a[b]`, `a/b`), or truncate it at a NUL, and the
-/// result lies at `path`, above it or below it.
-fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
-    let parts = |c: char| matches!(c, '.' | '[' | ']' | '/' | '\0');
-    let folded: Cow<'_, str> =
-        if name.is_ascii() { name.into() } else { name.nfkc().collect::<String>().into() };
-    if !folded.contains(parts) || path.first().is_some_and(|part| **part == *name) {
-        return false;
-    }
-    let expanded = folded.split(parts).filter(|part| !part.is_empty());
-    let is_meant = |(one, meant): (&str, &str)| {
-        meant == "*" || one == meant || is_variant(one, meant) || is_respelt(one, meant)
-    };
-    let parts: Vec<_> = expanded.collect();
-    let leads_to_prototype = parts.windows(2).any(|pair| *pair == ["constructor", "prototype"]);
-    leads_to_prototype
-        || !parts.is_empty()
-            && parts.iter().copied().zip(path.iter().map(|part| &**part)).all(is_meant)
 }
 
 fn forbids(forbidden: ForbiddenContent, text: &str) -> Result<(), Cow<'static, str>> {
@@ -632,33 +550,6 @@ fn forms(forbidden: ForbiddenContent, text: &str) -> Vec<Cow<'_, str>> {
     let composed = text.nfkc().filter(kept).collect::<String>();
     let decomposed = text.nfkd().filter(kept).collect::<String>();
     vec![text.into(), composed.into(), decomposed.into()]
-}
-
-/// Whether `c` is a dash: general category `Pd` (Unicode 17), or a symbol that looks like one.
-const fn is_dash(c: char) -> bool {
-    let punctuation = matches!(
-        c,
-        '-' | '\u{58a}' | '\u{5be}' | '\u{1400}' | '\u{1806}' | '\u{2010}'
-            ..='\u{2015}'
-                | '\u{2e17}'
-                | '\u{2e1a}'
-                | '\u{2e3a}'
-                | '\u{2e3b}'
-                | '\u{2e40}'
-                | '\u{2e5d}'
-                | '\u{301c}'
-                | '\u{3030}'
-                | '\u{30a0}'
-                | '\u{fe31}'
-                | '\u{fe32}'
-                | '\u{fe58}'
-                | '\u{fe63}'
-                | '\u{ff0d}'
-                | '\u{10d6e}'
-                | '\u{10ead}'
-    );
-    // A modifier letter, a bullet, and minus signs.
-    punctuation || matches!(c, '\u{2d7}' | '\u{2043}' | '\u{2212}' | '\u{2796}')
 }
 
 /// Whether some software ends a line at `c` (Unicode Standard Annex 14).
