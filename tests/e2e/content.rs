@@ -678,6 +678,12 @@ fn a_number_of_a_card_or_a_person_is_not_on_record_where_it_stands_in_a_name_a_u
     }
 }
 
+/// Digits in another script, whose zero this is.
+fn in_script(digits: &str, zero: char) -> String {
+    let digit = |byte: u8| char::from_u32(u32::from(zero) + u32::from(byte - b'0')).unwrap();
+    digits.bytes().map(digit).collect()
+}
+
 #[test]
 fn a_card_number_beside_other_numbers_is_found() {
     for era in ERAS {
@@ -698,6 +704,9 @@ fn a_card_number_beside_other_numbers_is_found() {
             format!("{card} {card} {card}"),
             CARD.replace(' ', "\u{a0}"),
             CARD.replace(' ', "/"),
+            in_script(&card, '\u{ff10}'),
+            in_script(&card, '\u{660}'),
+            in_script(&card, '\u{966}'),
         ] {
             assert!(withheld(&text), "{era:?} {text}");
         }

@@ -58,6 +58,9 @@ fn arguments_that_readers_take_for_others_reach_no_server() {
         for (arguments, why) in [
             (r#"{"a":1e400}"#, "too large for a double"),
             (r#"{"a":{"b":[-1e400]}}"#, "too large for a double"),
+            // A card number for readers with doubles.
+            (r#"{"a":4539148803436467.0000000000001}"#, "more digits behind the point"),
+            (r#"{"a":[4539148803436466.99999]}"#, "more digits behind the point"),
             (r#"{"__proto__":{"a":1}}"#, "`__proto__`"),
         ] {
             let answer = call(arguments).json();

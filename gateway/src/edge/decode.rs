@@ -348,8 +348,10 @@ fn used(
         let plain = verb == RequestOperation::Other;
         return if plain { Ok(ask) } else { Err(Failure::Params("`params` is missing")) };
     };
-    if !wire::has_finite_numbers(params.value()) {
-        return Err(Failure::Params("`params` has a number that is too large for a double"));
+    if !wire::has_common_numbers(params.value()) {
+        return Err(Failure::Params(
+            "`params` has a number that is too large for a double, or has more digits behind the point than a double",
+        ));
     }
     let document = params.document();
     let spec = MethodSpec::of(verb);

@@ -302,17 +302,22 @@ fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeE
     }
 }
 
-/// Whether every number in `value` is finite as a double. Of others some readers make infinity, some an error, and the
-/// SDK for Python 1.x makes `null`, which servers take for an argument that was left out.
+/// Whether all readers make the same kind of number of every number in `value`. Of one that is not finite as a double some
+/// readers make infinity, some an error, and the SDK for Python 1.x makes `null`, which servers take for an argument that
+/// was left out. Of one whose fraction a double has no room for, such as `5.00000000000000000001`, most make an integer.
 ///
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
 #[must_use]
-pub fn has_finite_numbers(value: Value<'_>) -> bool {
+pub fn has_common_numbers(value: Value<'_>) -> bool {
     match value.kind() {
         // Without an exponent, a number within the bounds of a document is finite: a double has up to 309 digits.
-        JsonKind::Number => !value.raw().contains(['e', 'E']) || value.as_f64().is_some(),
-        JsonKind::Array => value.items().all(has_finite_numbers),
-        JsonKind::Object => value.members().all(|(_, member)| has_finite_numbers(member)),
+        JsonKind::Number => {
+            let raw = value.raw();
+            let is_finite = !raw.contains(['e', 'E']) || value.as_f64().is_some();
+            is_finite && json::rounded_to_integer(raw).is_none()
+        }
+        JsonKind::Array => value.items().all(has_common_numbers),
+        JsonKind::Object => value.members().all(|(_, member)| has_common_numbers(member)),
         JsonKind::Null | JsonKind::Boolean | JsonKind::Plain | JsonKind::Escaped => true,
     }
 }
@@ -339,10 +344,10 @@ pub const ERROR: [&str; 3] = ["code", "message", "data"];
 /// that thread.
 pub const LARGE: usize = 64 * 1024;
 
-/// Permits to parse [`LARGE`] texts: one for each processor, and at least two. More would not finish sooner, and each
-/// thread would keep the memory of its longest text.
+/// Permits to parse [`LARGE`] texts: one for two processors, and at least one. A thread that parses gives way to nobody until
+/// its time slice is over, so as many as there are processors would delay the workers.
 static TURNS: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, usize::from).max(2)));
+    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from).div_ceil(2)));
 
 /// Runs `read` on a blocking thread as soon as a permit is free; `None` if the thread ended without a result.
 async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {

@@ -8,4 +8,5 @@
 
 pub mod compiled;
 pub mod work;
+pub mod digits;
 pub mod hidden;

@@ -117,6 +117,21 @@ fn number(spelled: &str) -> Option<String> {
     Some(if value < 0.0 { format!("-{text}") } else { text })
 }
 
+/// The digits of the integer that readers with doubles make of a number whose fraction is too small for a double, without
+/// its sign: `4.0000000000000000001` is 4 for them. `None` for every other number, also for one that is too small for a double:
+/// all readers make 0 of it.
+#[must_use]
+pub fn rounded_to_integer(spelled: &str) -> Option<String> {
+    if !spelled.contains(['.', 'e', 'E']) {
+        return None;
+    }
+    let (digits, first) = decimal(spelled)?;
+    let has_fraction = i64::try_from(digits.len()).ok()? > first.saturating_add(1);
+    let value: f64 = spelled.parse().ok()?;
+    let is_integer = value.is_finite() && value.fract() == 0.0 && value != 0.0;
+    (has_fraction && is_integer).then(|| format!("{:.0}", value.abs()))
+}
+
 /// The magnitude of a spelled number: its significant digits without zeros around them, and the power of
 /// ten of the first. Zero has no digits.
 fn decimal(spelled: &str) -> Option<(String, i64)> {
@@ -137,7 +152,31 @@ fn decimal(spelled: &str) -> Option<(String, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{InexactNumber, number, write_canonical};
+    use super::{InexactNumber, number, rounded_to_integer, write_canonical};
+
+    #[test]
+    fn a_fraction_that_a_double_has_no_room_for_is_seen() {
+        for (spelled, read) in [
+            ("5", None),
+            ("9007199254740993", None),
+            ("5.0", None),
+            ("-0.0e9", None),
+            ("1.5e3", None),
+            ("0.1", None),
+            ("0.10000000000000000555", None),
+            ("4503599627370495.5", None),
+            ("5.00000000000000000000001", Some("5")),
+            ("-4.99999999999999999999999", Some("5")),
+            ("4556737586899855.0000000000001", Some("4556737586899855")),
+            ("4556737586899854.9", Some("4556737586899855")),
+            ("4.5567375868998550000000000001e15", Some("4556737586899855")),
+            ("1e-400", None),
+            ("1e999", None),
+        ] {
+            assert_eq!(rounded_to_integer(spelled).as_deref(), read, "{spelled}");
+        }
+    }
+
     use crate::{Document, JsonBounds};
     use bytes::Bytes;
     use proptest::prelude::*;

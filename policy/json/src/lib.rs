@@ -28,7 +28,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use canonical::{InexactNumber, by_units, write_canonical, write_canonical_string};
+pub use canonical::{
+    InexactNumber, by_units, rounded_to_integer, write_canonical, write_canonical_string,
+};
 pub use parse::{JsonBounds, JsonError};
 pub use write::{write_ascii, write_items, write_members, write_name, write_plain, write_string};
 

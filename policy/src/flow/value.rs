@@ -1,13 +1,14 @@
 //! The values of a message, in the form in which they are compared: keyed hashes of tokens and of runs of words.
 //!
 //! A token is what stands between spaces, quotes and brackets: a word, a number, an address. It is compared in lower
-//! case, in Unicode normalisation form KC, without invisible characters, and a URL without its scheme. The addresses
+//! case, in Unicode normalisation form KC, with ASCII digits, without invisible characters, and a URL without its scheme. The addresses
 //! inside a token are values too. No text is kept.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher as _, RandomState};
 
 use json::{JsonKind, Value};
+use policy_core::base::digits::with_ascii_digit;
 use policy_core::base::hidden::is_plain_ascii;
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -397,7 +398,7 @@ fn normal(text: &str) -> Cow<'_, str> {
         };
     }
     let seen = text.nfkc().filter(|c| policy_core::base::hidden::Hidden::of(*c).is_none());
-    Cow::Owned(seen.flat_map(char::to_lowercase).collect())
+    Cow::Owned(seen.flat_map(char::to_lowercase).map(with_ascii_digit).collect())
 }
 
 /// Whether a character ends a token.
@@ -436,6 +437,10 @@ fn decimal(raw: &str) -> Cow<'_, str> {
         return Cow::Borrowed(raw);
     }
     let (sign, number) = raw.strip_prefix('-').map_or(("", raw), |number| ("-", number));
+    // A fraction that a double has no room for says nothing to most readers.
+    if let Some(rounded) = json::rounded_to_integer(raw) {
+        return Cow::Owned(format!("{sign}{rounded}"));
+    }
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let Some(exponent) = exponent.parse::<i32>().ok().filter(|e| e.abs() <= 64) else {

@@ -240,6 +240,8 @@ fn arguments_that_readers_take_for_others_are_refused() {
         (r#"{"__proto__":{"a":1}}"#, true),
         (r#"{"__pro\u0074o__":1}"#, true),
         (r#"{"a":1.7976931348623157e308,"b":1e-400,"c":1E5}"#, false),
+        (r#"{"a":4.9999999999999999999}"#, true),
+        (r#"{"a":0.1,"b":0.30000000000000004,"c":4503599627370495.5,"d":5.000}"#, false),
         (r#"{"a":{"__proto__":1},"prototype":1}"#, false),
     ] {
         for (method, name) in [("tools/call", "add"), ("prompts/get", "p")] {

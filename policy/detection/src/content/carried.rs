@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use policy_core::base::digits::with_ascii_digit;
 use policy_core::base::work::WorkBudget;
 
 /// Most values of one server that are kept for one caller; the oldest is dropped first.
@@ -48,7 +49,7 @@ pub struct TrackerVersion {
 }
 
 /// The form in which values are compared: letters and digits in lower case, with full-width ASCII characters
-/// (U+FF01 to U+FF5E) folded, and without separators.
+/// (U+FF01 to U+FF5E) and the digits of other scripts folded, and without separators.
 #[derive(Debug, Default)]
 pub(super) struct ComparableText {
     /// The letters and digits in UTF-8.
@@ -95,7 +96,7 @@ impl ComparableText {
     fn add(&mut self, c: char, from: usize, end: usize) {
         let plain = match c {
             '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
-            other => other,
+            other => with_ascii_digit(other),
         };
         if !plain.is_alphanumeric() {
             return;

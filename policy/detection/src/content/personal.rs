@@ -11,6 +11,8 @@ mod kinds;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use policy_core::base::digits::decimal_digit;
+
 pub use self::kinds::{
     PERSONAL_NAMES, PersonalKind, PersonalNames, identity_words, kind_of_pattern,
 };
@@ -33,7 +35,7 @@ const DOMAIN: usize = 255;
 pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
-    let wide = || text.chars().filter(|c| cards::digit(*c).is_some()).count();
+    let wide = || text.chars().filter(|c| decimal_digit(*c).is_some()).count();
     if digits >= cards::FEWEST || !text.is_ascii() && wide() >= cards::FEWEST {
         cards::find(text, out);
     }

@@ -553,9 +553,12 @@ fn number(lens: &StringScan<'_>, raw: &str) -> Option<FoundValue> {
     (lens.of(found.class) != Handling::Off).then_some(found)
 }
 
-/// The digits of an integer, without its sign: `-12.0` and `1.2e1` are read as `12`. `None` for a number that is not
-/// an integer, or whose exponent is too large.
+/// The digits of an integer, without its sign: `-12.0` and `1.2e1` are read as `12`, and so is `12.00000000000000000001`,
+/// of which a double keeps no more. `None` for a number that is not an integer, or whose exponent is too large.
 fn whole(raw: &str) -> Option<Cow<'_, str>> {
+    if let Some(rounded) = json::rounded_to_integer(raw) {
+        return Some(Cow::Owned(rounded));
+    }
     let plain = raw.strip_prefix('-').unwrap_or(raw);
     if plain.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Cow::Borrowed(plain));

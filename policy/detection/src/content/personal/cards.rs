@@ -5,6 +5,8 @@
 //! print, with the same separator between them, where the digits do not continue in groups of the same length: in a
 //! table of four-digit numbers every tenth row of four would have a valid check digit.
 
+use policy_core::base::digits::decimal_digit;
+
 use super::examples;
 use super::numbers::is_card;
 use crate::secrets::found::FoundValue;
@@ -42,12 +44,12 @@ pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
     // The last character, and the one before it.
     let (mut last, mut before) = (' ', ' ');
     while let Some((from, c)) = chars.next() {
-        if digit(c).is_none() {
+        if decimal_digit(c).is_none() {
             (before, last) = (last, c);
             continue;
         }
         let (mut end, mut length) = (from + c.len_utf8(), 1);
-        while let Some((at, next)) = chars.next_if(|(_, next)| digit(*next).is_some()) {
+        while let Some((at, next)) = chars.next_if(|(_, next)| decimal_digit(*next).is_some()) {
             end = at + next.len_utf8();
             length += 1;
         }
@@ -68,16 +70,6 @@ pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
         (before, last) = ('0', '0');
     }
     look(text, &groups, out);
-}
-
-/// The value of a digit, also of a full-width one.
-pub(super) fn digit(c: char) -> Option<u8> {
-    let value = match c {
-        '0'..='9' => u32::from(c) - u32::from('0'),
-        '\u{ff10}'..='\u{ff19}' => u32::from(c) - 0xff10,
-        _ => return None,
-    };
-    u8::try_from(value).ok()
 }
 
 /// Whether a character may separate groups of digits.
@@ -108,7 +100,7 @@ fn look(text: &str, groups: &[DigitGroup], out: &mut Vec<FoundValue>) {
 
 /// Tests a number in one piece, which may have leading zeros.
 fn single(text: &str, group: &DigitGroup, out: &mut Vec<FoundValue>) {
-    let all = text.get(group.from..group.end).unwrap_or_default().chars().filter_map(digit);
+    let all = text.get(group.from..group.end).unwrap_or_default().chars().filter_map(decimal_digit);
     let digits: Vec<u8> = all.skip_while(|digit| *digit == 0).take(MOST + 1).collect();
     if digits.len() >= FEWEST && is_card(&digits) {
         out.push(examples::card(&digits, group.from, group.end));
@@ -135,13 +127,13 @@ fn printed(
     let is_number = |window: &[DigitGroup]| {
         let (from, end) = (window.first().map(|one| one.from), window.last().map(|one| one.end));
         let all = text.get(from.unwrap_or_default()..end.unwrap_or_default()).unwrap_or_default();
-        let digits: Vec<u8> = all.chars().filter_map(digit).collect();
+        let digits: Vec<u8> = all.chars().filter_map(decimal_digit).collect();
         is_card(&digits)
     };
     let mut add = |window: &[DigitGroup]| {
         if let (Some(first), Some(last)) = (window.first(), window.last()) {
             let all = text.get(first.from..last.end).unwrap_or_default();
-            let digits: Vec<u8> = all.chars().filter_map(digit).collect();
+            let digits: Vec<u8> = all.chars().filter_map(decimal_digit).collect();
             out.push(examples::card(&digits, first.from, last.end));
         }
     };
