@@ -1,8 +1,9 @@
 //! The gateways that a request has passed, in the `Via` header (RFC 9110, section 7.6.3), so that a gateway notices that
 //! it is behind itself (control C16).
 //!
-//! Only entries of these gateways count: `1.1 portcullis-` and an id that each process makes up. Everything else in the
-//! header is left out of what servers get, like all headers of clients.
+//! Only entries of these gateways count: `1.1 portcullis-` and an id that each process makes up. A caller can write such
+//! entries too, so a server learns how many there were and not what they say: otherwise the header would carry what no
+//! inspection has seen. Everything else in the header is left out, like all headers of clients.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use crate::base::random;
 const NAME: &str = "portcullis-";
 /// Digits of an id.
 const DIGITS: usize = 16;
+/// Stands for the id of each gateway that a request passed before.
+const PASSED: &str = "0000000000000000";
 
 /// The id of a gateway process, which says nothing about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub struct GatewayId {
 /// Why a request is not taken any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// It has passed this gateway before.
+    /// The gateway that sent it is this one.
     Loop,
     /// It has passed too many gateways.
     TooLong,
@@ -53,13 +56,14 @@ impl GatewayId {
     /// The path of a request that came with these headers, and that this gateway sends on.
     ///
     /// # Errors
-    /// If the request has passed this gateway before, or more than `most` others.
+    /// If the request comes from this gateway, or has passed more than `most` others. One that leads back to this gateway by
+    /// way of others has passed too many in the end.
     pub fn follow(&self, headers: &HeaderMap, most: usize) -> Result<HeaderValue, PathError> {
         if !headers.contains_key(VIA) {
             return Ok(self.path());
         }
         let values = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok());
-        let mut passed: Vec<&str> =
+        let passed: Vec<&str> =
             values.flat_map(|value| value.split(',')).filter_map(gateway).collect();
         if passed.contains(&&*self.id) {
             return Err(PathError::Loop);
@@ -67,8 +71,8 @@ impl GatewayId {
         if passed.len() > most {
             return Err(PathError::TooLong);
         }
-        passed.push(&self.id);
-        Ok(path(&passed))
+        let before = std::iter::repeat_n(PASSED, passed.len());
+        Ok(path(&before.chain([&*self.id]).collect::<Vec<_>>()))
     }
 }
 
@@ -107,8 +111,11 @@ mod tests {
             assert_eq!(path.to_str().unwrap().split(", ").count(), n + 1, "others are left out");
             assert!(path.to_str().unwrap().ends_with(gateway.path().to_str().unwrap()));
             headers.insert(VIA, path);
-            for passed in gateways.iter().take(n + 1) {
-                assert_eq!(passed.follow(&headers, 9), Err(PathError::Loop));
+            assert_eq!(gateway.follow(&headers, 9), Err(PathError::Loop));
+            for passed in gateways.iter().take(n) {
+                let path = passed.follow(&headers, 9).unwrap();
+                let told = path.to_str().unwrap();
+                assert!(!gateways.iter().any(|one| one != passed && told.contains(&*one.id)));
             }
         }
         assert_ne!(gateways[0], gateways[1]);
