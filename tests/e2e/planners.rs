@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
-use e2e::client::{Answer, Client, until};
+use e2e::client::{Answer, Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Call, Server, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, PATIENCE, eventually};
@@ -402,6 +402,15 @@ fn a_declared_value_passes_and_nothing_else() {
             assert!(failed && told.contains(said) && !told.contains("evil"), "{value}: {told}");
         }
         assert!(through(&planner, "take", &amount).1, "nothing was passed");
+        // Another spelling of a value would tell more than its schema lets through.
+        let arguments = json!({ "name": "amount", "value": 42.25 });
+        let tool = "portcullis_channel_pass";
+        let params = json!({ "name": tool, "arguments": arguments });
+        let body = reader.message(&1.into(), "tools/call", params).replace("42.25", "42.250e0");
+        let passed = raw(gateway.address, &reader.bytes("tools/call", Some(tool), &body));
+        assert!(passed.text().contains("was passed"), "{passed:?}");
+        let (told, failed) = through(&planner, "take", &amount);
+        assert!(!failed && told == "42.25", "{told}");
         for (name, value) in [
             ("amount", json!(42.5)),
             ("payee", json!("eve@evil.example")),

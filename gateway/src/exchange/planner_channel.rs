@@ -194,13 +194,18 @@ impl Gateway {
         value: Option<Value<'_>>,
     ) -> ChannelResult {
         let name = declared.name();
-        let Some(value) = value.filter(|value| declared.accepts(*value)) else {
+        // In canonical form: another spelling of the same value would tell more than the schema lets through.
+        let mut written = Vec::new();
+        let value = value.filter(|value| declared.accepts(*value));
+        let value = value.filter(|value| json::write_canonical(&mut written, *value).is_ok());
+        let canonical = value.and_then(|_| String::from_utf8(written).ok());
+        let Some(canonical) = canonical else {
             let wanted = declared.description();
             let text = format!("Nothing was passed: the value of `{name}` has to be: {wanted}.");
             return ChannelResult::refused(text);
         };
         let caller = owner(&arrived.caller.principal);
-        self.channel_store.pass(&caller, name, value.raw(), self.clock.instant());
+        self.channel_store.pass(&caller, name, &canonical, self.clock.instant());
         ChannelResult {
             text: format!("The value of `{name}` was passed to the trusted planner."),
             taken: None,
