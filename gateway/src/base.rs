@@ -6,6 +6,7 @@ pub mod heartbeat;
 pub mod error_chain;
 pub mod gcra;
 pub mod log_limit;
+pub mod log_queue;
 pub mod secret;
 pub mod masking;
 pub mod printable;

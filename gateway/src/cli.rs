@@ -48,6 +48,7 @@ use clap_complete::Shell;
 use gateway::audit::lines::Colours;
 use gateway::base::clock::{Clock as _, SystemClock};
 use gateway::base::error_chain::ErrorChain;
+use gateway::base::log_queue;
 use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
@@ -266,6 +267,12 @@ enum FindingsFormat {
 
 /// Parses the command line and runs the verb. Returns the exit code of the process.
 pub(crate) fn run() -> ExitCode {
+    let code = run_verb();
+    log_queue::flush();
+    code
+}
+
+fn run_verb() -> ExitCode {
     // Before anything is read, and before a child process exists that could read the memory of this one.
     match helper::begin(env::args_os().skip(1), say) {
         Ok(Some(code)) => return code,
@@ -354,7 +361,7 @@ fn say(text: &str) {
 /// Writes `text` to standard error as it is, with its colours. The text must be printable already.
 fn say_styled(text: &str) {
     // There is nowhere left to report a failure of standard error.
-    drop(writeln!(io::stderr(), "{text}"));
+    log_queue::say(text);
 }
 
 fn complain(text: &str) -> ExitCode {
@@ -1021,7 +1028,7 @@ fn log(usual: &str, log: settings::LogSettings) {
     // bounded in number.
     let usual = format!("{usual},h2=error");
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
-    let writer = || hints::HintWriter(io::stderr());
+    let writer = || hints::HintWriter(log_queue::writer());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A subscriber that is set already, as in a test, is kept.
     if log.is_human(&io::stderr()) {

@@ -23,6 +23,11 @@ struct Console {
 
 impl Console {
     fn start(server: &str, key: Option<&str>) -> Self {
+        Self::saying(Stdio::null(), server, key)
+    }
+
+    /// With this standard error.
+    fn saying(stderr: Stdio, server: &str, key: Option<&str>) -> Self {
         let folder = Folder::new();
         let hash = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
         let yaml = format!(
@@ -44,7 +49,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
         if let Some(key) = key {
             command.env("PORTCULLIS_API_KEY", key);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let (sender, lines) = std::sync::mpsc::channel();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -142,6 +147,34 @@ fn over_standard_input_a_credential_is_needed_too() {
     let mut without = Console::start(&server, None);
     drop(without.input.take());
     assert!(!without.child.wait().unwrap().success(), "nobody is anonymous here");
+}
+
+#[test]
+fn a_log_that_nobody_reads_or_that_has_no_room_stops_nothing() {
+    for era in ERAS {
+        let server = Server::echo(era, &["work"]);
+        // What a pipe holds by default: the next byte waits for a reader.
+        let (reader, mut unread) = std::io::pipe().unwrap();
+        unread.write_all(&[b'\n'; 65_536]).unwrap();
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        for stderr in [Stdio::from(unread), Stdio::from(full)] {
+            let up = format!("{{name: up, url: '{}'}}", server.url());
+            let mut console = Console::saying(stderr, &up, Some(ANA));
+            if era == Era::Legacy {
+                let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+                console.ask(era, 0, "initialize", params);
+                console.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+            }
+            let arguments = json!({ "name": "work", "arguments": { "text": "hi" } });
+            let called = console.ask(era, 2, "tools/call", arguments);
+            assert_eq!(called["result"]["content"][0]["text"], "hi");
+            // It ends with its input.
+            drop(console.input.take());
+            let code = e2e::eventually("the end", || console.child.try_wait().unwrap());
+            assert!(code.success(), "{era:?} {code}");
+        }
+        drop(reader);
+    }
 }
 
 #[test]

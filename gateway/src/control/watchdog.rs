@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::Journal;
 use crate::base::error_chain::ErrorChain;
+use crate::base::log_queue;
 
 /// Exit code of the process if work had to be abandoned.
 pub const ABANDONED: u8 = 9;
@@ -115,6 +116,7 @@ fn end(journal: Arc<Journal>) {
             "the `stop` record was not written before the time limit"
         ),
     }
+    log_queue::flush();
     std::process::exit(ABANDONED.into());
 }
 
