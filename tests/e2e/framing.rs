@@ -413,6 +413,38 @@ fn after_trailers_that_end_in_two_ways_nothing_is_answered() {
 /// A proxy in front may have taken the other of the two lengths: the request is answered, is on record, and
 /// is the last of its connection.
 #[test]
+fn a_head_that_is_no_http_is_refused_and_recorded() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let good =
+            String::from_utf8(ana.call_bytes(&json!(1), &json!({ "name": "read" }))).unwrap();
+        let (head, _) = good.split_once("\r\n\r\n").unwrap();
+        let head: Vec<_> = head.lines().filter(|l| !l.starts_with("content-length")).collect();
+        for (n, field) in [
+            "Content-Length: 1\r\nContent-Length: 2",
+            "Content-Length: 1, 1",
+            "Transfer-Encoding: identity",
+            "Content-Length: 1\r\nx-odd: a\0",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let bytes = format!("{}\r\n{field}\r\n\r\nx", head.join("\r\n"));
+            assert_eq!(raw(gateway.address, bytes.as_bytes()).status, 400, "{field:?}");
+            let seen = e2e::eventually("the record", || {
+                let found = gateway.records();
+                let refused = found.iter().filter(|record| record["reason"] == "malformed-request");
+                Some(refused.count()).filter(|count| *count > n)
+            });
+            assert_eq!(seen, n + 1, "{field:?}");
+        }
+        assert!(server.tool_calls().is_empty());
+    }
+}
+
+#[test]
 fn a_body_whose_length_is_told_in_two_ways_is_refused_and_recorded() {
     for era in ERAS {
         let server = Server::echo(era, &["read"]);

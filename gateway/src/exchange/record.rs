@@ -11,7 +11,7 @@ use crate::audit::{LostRecord, OpenRecord, Record, RecordStart};
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
-use crate::edge::failure::Failure;
+use crate::edge::failure::{Failure, HttpFailure};
 use crate::identity::AuthenticatedCaller;
 use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::mcp::wire::Id;
@@ -78,6 +78,13 @@ impl Gateway {
         self.journal.log_lost(&failure, LostRecord::Exchange);
         let public = failure.public(record.version.map(ProtocolVersion::era));
         encode::error(&public, record.rpc_id.as_ref())
+    }
+
+    /// Records a request whose head could not be read, and which the HTTP library has refused with 400. Nothing is known of it
+    /// but its address.
+    pub fn record_unreadable(&self, admission: &Admission, address: SocketAddr) {
+        let record = self.blank(Arc::clone(&admission.name), address);
+        drop(self.refuse(&record, &HttpFailure::Head.into()));
     }
 
     /// Closes the record and returns the response, or an error if the record cannot be written.

@@ -202,7 +202,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let tasks = service.tasks().clone();
-    let address = peer.address;
+    let (address, recorder) = (peer.address, service.clone());
     let (framing, hand_over) = (Arc::new(FramingCounts::default()), Arc::<HandOver>::default());
     let stream = FramedStream::new(stream, Arc::clone(&framing));
     let stream = FlushedStream::new(stream, Arc::clone(&hand_over));
@@ -243,6 +243,12 @@ where
         return hand_over.writer(connection.into_parts().io.into_inner());
     };
     if let Err(error) = ended {
+        if error.is_parse()
+            && !error.is_parse_too_large()
+            && let Some((now, admission)) = recorder.now()
+        {
+            now.gateway.record_unreadable(&admission, address);
+        }
         let error = crate::base::error_chain::ErrorChain(&error);
         tracing::debug!(peer = %address, %error, "connection ended early");
     }

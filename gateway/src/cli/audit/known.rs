@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 127] = [
+const REASONS: [&str; 128] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -93,6 +93,7 @@ const REASONS: [&str; 127] = [
     "caller-limit-streams",
     "caller-limit-subscriptions",
     "ambiguous-framing",
+    "malformed-request",
     "rate-limited",
     "budget-exceeded",
     "repeated-call",

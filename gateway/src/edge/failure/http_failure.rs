@@ -23,6 +23,9 @@ pub enum HttpFailure {
     /// The length of the body is given twice, or in a way that is not understood.
     #[error("the request is framed ambiguously")]
     Framing,
+    /// The head of the request is not valid HTTP/1.1, so that nothing else is known of the request.
+    #[error("the head of the request cannot be read")]
+    Head,
     /// The content type is not JSON, or the body is compressed.
     #[error("the content type or encoding is not accepted")]
     MediaType,
@@ -56,6 +59,7 @@ impl HttpFailure {
             Self::Upgrade => "upgrade-not-supported",
             Self::Verb => "http-method",
             Self::Framing => "ambiguous-framing",
+            Self::Head => "malformed-request",
             Self::MediaType => "media-type",
             Self::Accept => "not-acceptable",
             Self::Loop => "gateway-loop",
@@ -69,7 +73,11 @@ impl HttpFailure {
     /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
     pub(super) const fn comes_before_the_body(&self) -> bool {
         match self {
-            Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing => false,
+            Self::BodyLength(_)
+            | Self::BodyTime
+            | Self::BodyBroken(_)
+            | Self::Framing
+            | Self::Head => false,
             Self::Host
             | Self::Origin
             | Self::Upgrade
@@ -95,6 +103,7 @@ impl HttpFailure {
             Self::Framing => {
                 shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
             }
+            Self::Head => shape("the head of the request is not valid HTTP/1.1"),
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "send `Content-Type: application/json` in UTF-8, not compressed",
