@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use e2e::client::Client;
 use e2e::gateway::{ANA, Config};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
@@ -187,6 +188,34 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
         let metrics = gateway.metrics();
         assert!(metrics.contains("portcullis_list_servers_missing_total 1"), "{metrics}");
         assert_eq!(ana.call("one__read", &json!({})).json()["result"]["content"][0]["text"], "one");
+        drop(hold);
+    }
+}
+
+#[test]
+fn a_server_that_answers_nothing_does_not_hold_up_the_handshake_of_the_others() {
+    for era in ERAS {
+        let one = server(Era::Modern, "one", &["read"]);
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = std::sync::Mutex::new(held);
+        // Until the test is over.
+        let silent = Server::start(move |_, _| held.lock().unwrap().recv().is_ok());
+        let config =
+            Config { limits: "listTimeout: 300ms".into(), ..config(&one, &silent, "always") };
+        let gateway = config.start();
+        let caller = Client::silent(
+            gateway.address,
+            "/mcp",
+            era,
+            &[("authorization", &format!("Bearer {ANA}"))],
+        );
+        let told = match era {
+            Era::Modern => caller.ask("server/discover", json!({})),
+            Era::Legacy => caller.hello(),
+        };
+        assert_eq!(told.code(), 0, "{told:?}");
+        assert!(told.json()["result"]["capabilities"]["tools"].is_object(), "{told:?}");
+        assert_eq!(gateway.client(era, ANA).call("one__read", &json!({})).text(), "one");
         drop(hold);
     }
 }

@@ -183,10 +183,10 @@ fn a_proof_can_be_asked_to_have_a_nonce() {
 }
 
 #[test]
-fn a_key_has_a_share_of_the_room_for_proofs_which_replays_do_not_use_up() {
+fn a_caller_has_a_share_of_the_room_for_proofs_which_replays_do_not_use_up() {
     for era in ERAS {
         let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
-        // One key has a sixteenth of it.
+        // One caller has a sixteenth of it.
         let gateway = believing(&server, &issuer.item("corp", "")).limits("proofs: 320").start();
         let with = |key: &Key, id: &str| {
             let token = bound(&issuer, &json!({ "jkt": key.thumbprint() }));
@@ -206,7 +206,13 @@ fn a_key_has_a_share_of_the_room_for_proofs_which_replays_do_not_use_up() {
         let (token, proof) = with(&one, "20");
         assert_eq!(dpop(&gateway, era, &token, &proof).status, 503);
         assert_eq!(gateway.last()["reason"], "token-unavailable");
+        // Another key of the same caller has no share of its own, and another caller has.
         let (token, proof) = with(&other, "0");
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 503);
+        let mut claims = issuer.claims("bob");
+        claims["cnf"] = json!({ "jkt": other.thumbprint() });
+        let token = issuer.token(&claims);
+        let proof = other.proof(&said(&token, "1"));
         assert_eq!(dpop(&gateway, era, &token, &proof).status, 200);
     }
 }

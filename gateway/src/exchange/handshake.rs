@@ -43,6 +43,19 @@ const INSTRUCTIONS: u64 = 8 << 20;
 /// Stands in for the id of a request; every request has an id by the time it is answered.
 const NO_ID: Id = Id::Number(0);
 
+/// What a server answers within `patience`, if there is such a limit.
+async fn in_time<T>(
+    patience: Option<Duration>,
+    asked: impl Future<Output = Result<T, UpstreamError>>,
+) -> Result<T, UpstreamError> {
+    match patience {
+        None => asked.await,
+        Some(patience) => {
+            timeout(patience, asked).await.unwrap_or(Err(UpstreamError::Timeout(patience)))
+        }
+    }
+}
+
 impl Gateway {
     /// `server/discover`: the information of the servers that the caller may use.
     pub(super) async fn discover(
@@ -58,7 +71,11 @@ impl Gateway {
         let (servers, on_record) = (self.granted(&arrived), &entry);
         let asked = servers.map(|(server_index, server, permit)| {
             let on_behalf = arrived.on_behalf(server_index);
-            async move { (server, server.server_info(permit, on_record, &on_behalf).await) }
+            let patience = self.handshake_patience(&arrived);
+            async move {
+                let asked = server.server_info(permit, on_record, &on_behalf);
+                (server, in_time(patience, asked).await)
+            }
         });
         let started = self.clock.instant();
         let asked = join_all(asked).await.into_iter();
@@ -104,8 +121,10 @@ impl Gateway {
                 client: server.introduced(client.clone()),
                 ..arrived.on_behalf(server_index)
             };
+            let patience = self.handshake_patience(&arrived);
             async move {
-                (server_index, server, server.open(permit, on_record, version, &on_behalf).await)
+                let opened = server.open(permit, on_record, version, &on_behalf);
+                (server_index, server, in_time(patience, opened).await)
             }
         });
         let started = self.clock.instant();
@@ -173,6 +192,12 @@ impl Gateway {
         // The session has ended for the client even if a server does not answer in time.
         drop(timeout(FAREWELL, all_ended.recv()).await);
         self.shown(entry, ExchangeEnd::answered(), None, encode::empty(StatusCode::OK))
+    }
+
+    /// How long a handshake waits for each server: a slow one must not delay the others for long. `None` without a limit of its
+    /// own, where there is no other.
+    fn handshake_patience(&self, arrived: &DecodedRequest) -> Option<Duration> {
+        (arrived.route.servers.len() > 1).then_some(self.limits.list_timeout)
     }
 
     /// The servers of the route that the caller may use, with their indexes and permits. Of any other server the caller

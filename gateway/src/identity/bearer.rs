@@ -420,7 +420,8 @@ impl TokenValidator {
         let proof = asked.proof.ok_or(TokenError::Proof)?;
         let url = format!("{}{}", resource.public, asked.path);
         let (method, nonce) = (asked.method, resource.nonce);
-        let about = ProofContext { method, url: &url, token, key, nonce };
+        let principal = good.principal.id.as_str();
+        let about = ProofContext { method, url: &url, token, key, principal, nonce };
         let at = ProofTime { now, instant: self.clock.instant() };
         self.memory.proofs.accept(proof, about, at).map_err(|error| match error {
             DpopError::Nonce => TokenError::Nonce,

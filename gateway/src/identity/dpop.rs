@@ -19,7 +19,7 @@ use crate::crypto::sealer::Sealer;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Lifetime of a nonce.
 const NONCE: Duration = Duration::from_secs(300);
-/// The share of one key in the room for proofs is one in this number.
+/// The share of one caller in the room for proofs is one in this number.
 const SHARES: usize = 16;
 /// Maximum length of the id of a proof, in bytes.
 const ID: usize = 256;
@@ -61,6 +61,8 @@ pub(super) struct ProofContext<'a> {
     pub(super) token: &'a str,
     /// The thumbprint of the key that the token is bound to.
     pub(super) key: &'a str,
+    /// The id of the token's principal, which may have tokens for any number of keys.
+    pub(super) principal: &'a str,
     pub(super) nonce: bool,
 }
 
@@ -87,7 +89,7 @@ struct UsedProof {
 pub(super) struct DpopVerifier {
     /// The used proofs, by the digest of the key and id of each.
     used: BoundedMap<[u8; 32], UsedProof>,
-    /// Number of proofs of each key, and since when, so that no key takes all the room.
+    /// Number of proofs of each caller, and since when, so that none takes all the room.
     shares: BoundedMap<[u8; 32], Option<(usize, SystemTime)>>,
     share: usize,
     sealer: Arc<Sealer>,
@@ -147,12 +149,12 @@ impl DpopVerifier {
         };
         let name = format!("{}\0{id}", key.thumbprint());
         let entry = sha256(name.as_bytes());
-        // This check precedes the count, so that the holder of a stolen proof cannot use up the share of its key.
+        // This check precedes the count, so that the holder of a stolen proof cannot use up the share of its caller.
         if self.used.contains(&entry) {
             return Err(DpopError::Used);
         }
         // The proof would be valid until it is too old, so it is remembered until then.
-        if !self.has_share(key.thumbprint(), now) {
+        if !self.has_share(about.principal, now) {
             return Err(DpopError::Full);
         }
         let used = UsedProof { valid: made + WINDOW, until: at.instant + WINDOW * 2 };
@@ -163,9 +165,9 @@ impl DpopVerifier {
         }
     }
 
-    /// Counts a proof of the key with this thumbprint; returns whether the key is within its share.
-    fn has_share(&self, thumbprint: &str, now: SystemTime) -> bool {
-        let name = sha256(thumbprint.as_bytes());
+    /// Counts a proof of a caller; returns whether the caller is within its share.
+    fn has_share(&self, principal: &str, now: SystemTime) -> bool {
+        let name = sha256(principal.as_bytes());
         let counted = self.shares.update(name, |share| match share {
             Some((count, since)) if now <= since + WINDOW * 2 => Some((count + 1, since)),
             Some(_) | None => Some((1, now)),
@@ -284,7 +286,8 @@ mod tests {
 
         fn about(&self, nonce: bool) -> ProofContext<'_> {
             let Self { method, thumbprint: key, .. } = self;
-            ProofContext { method, url: URL, token: TOKEN, key, nonce }
+            // Each has tokens of its own principal here.
+            ProofContext { method, url: URL, token: TOKEN, key, principal: key, nonce }
         }
     }
 

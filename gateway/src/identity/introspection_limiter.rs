@@ -21,6 +21,10 @@ const QUESTIONS: usize = 48;
 const RESERVED: usize = 16;
 /// Maximum number of concurrent requests for one address, and about one token.
 const EACH: usize = 16;
+/// Maximum number of requests of one address that hold a permit or wait for one, and of all addresses: each also takes room
+/// that known callers need.
+const WAITING_EACH: usize = 128;
+const WAITING: usize = 2 * WAITING_EACH;
 /// Maximum time to wait for a permit.
 const ROOM: Duration = Duration::from_secs(2);
 
@@ -45,6 +49,8 @@ impl IntrospectionHolder {
 pub(super) struct IntrospectionLimiter {
     /// The permits of each asker that holds or awaits one: no more than there are requests.
     lanes: Mutex<HashMap<IntrospectionHolder, HolderLane>>,
+    /// Room to hold or await a permit for an unknown token.
+    waiting: Semaphore,
     /// Permits for unknown tokens.
     new: Semaphore,
     /// Permits for all tokens.
@@ -72,6 +78,7 @@ struct LaneGuard<'a> {
 #[must_use = "a place that is dropped is given back"]
 pub(super) struct IntrospectionSlot<'a> {
     _of_asker: OwnedSemaphorePermit,
+    _waiting: Option<SemaphorePermit<'a>>,
     _lane: LaneGuard<'a>,
     _new: Option<SemaphorePermit<'a>>,
     _all: SemaphorePermit<'a>,
@@ -81,34 +88,48 @@ impl IntrospectionLimiter {
     pub(super) fn new() -> Self {
         Self {
             lanes: Mutex::default(),
+            waiting: Semaphore::new(WAITING),
             new: Semaphore::new(QUESTIONS - RESERVED),
             all: Semaphore::new(QUESTIONS),
         }
     }
 
-    /// Waits for a permit for a bounded time.
+    /// Waits for a permit for a bounded time; `None` as well if too many wait already.
     pub(super) async fn place(&self, asker: IntrospectionHolder) -> Option<IntrospectionSlot<'_>> {
         timeout(ROOM, self.turn(asker)).await.ok().flatten()
     }
 
     async fn turn(&self, asker: IntrospectionHolder) -> Option<IntrospectionSlot<'_>> {
         // The asker's own share comes first, so that a request that waits for it holds no common permit.
-        let lane = self.enter(asker);
+        let lane = self.enter(asker)?;
+        let waiting = match asker {
+            IntrospectionHolder::Address(_) => Some(self.waiting.try_acquire().ok()?),
+            IntrospectionHolder::Token(_) => None,
+        };
         let of_asker = Arc::clone(&lane.places).acquire_owned().await.ok()?;
         let new = match asker {
             IntrospectionHolder::Address(_) => Some(self.new.acquire().await.ok()?),
             IntrospectionHolder::Token(_) => None,
         };
         let all = self.all.acquire().await.ok()?;
-        Some(IntrospectionSlot { _of_asker: of_asker, _lane: lane, _new: new, _all: all })
+        Some(IntrospectionSlot {
+            _of_asker: of_asker,
+            _waiting: waiting,
+            _lane: lane,
+            _new: new,
+            _all: all,
+        })
     }
 
-    fn enter(&self, asker: IntrospectionHolder) -> LaneGuard<'_> {
+    fn enter(&self, asker: IntrospectionHolder) -> Option<LaneGuard<'_>> {
         let mut lanes = self.lanes();
         let new = || HolderLane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
         let lane = lanes.entry(asker).or_insert_with(new);
+        if lane.users >= WAITING_EACH {
+            return None;
+        }
         lane.users += 1;
-        LaneGuard { questions: self, asker, places: Arc::clone(&lane.places) }
+        Some(LaneGuard { questions: self, asker, places: Arc::clone(&lane.places) })
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<IntrospectionHolder, HolderLane>> {
@@ -133,6 +154,7 @@ impl Drop for LaneGuard<'_> {
 mod tests {
     use super::{
         EACH, IntrospectionHolder, IntrospectionLimiter, IntrospectionSlot, QUESTIONS, RESERVED,
+        WAITING, WAITING_EACH,
     };
     use futures_util::FutureExt as _;
     use std::net::IpAddr;
@@ -162,6 +184,27 @@ mod tests {
         held.clear();
         assert!(now(&questions, addresses[2]).is_some());
         assert!(questions.lanes().is_empty(), "nothing is kept of those who do not ask");
+    }
+
+    #[test]
+    fn so_many_wait_and_the_others_are_refused_at_once() {
+        let questions = IntrospectionLimiter::new();
+        let waiting = |n: u8| {
+            let at = IntrospectionHolder::at(Some(IpAddr::from([192, 0, 2, n])));
+            let mut turn = Box::pin(questions.turn(at));
+            let came = turn.as_mut().now_or_never();
+            (turn, came)
+        };
+        let mut held = Vec::new();
+        for address in 0..2 {
+            held.extend((0..WAITING_EACH).map(|_| waiting(address)));
+            assert!(matches!(waiting(address).1, Some(None)), "the address has its share");
+        }
+        assert_eq!(held.len(), WAITING);
+        assert!(matches!(waiting(9).1, Some(None)), "all room to wait is taken");
+        assert!(now(&questions, IntrospectionHolder::Token([1; 32])).is_some());
+        held.clear();
+        assert!(matches!(waiting(9).1, Some(Some(_))));
     }
 
     #[test]
