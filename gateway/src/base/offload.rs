@@ -64,7 +64,7 @@ enum SizeClass {
     Short,
     /// Up to [`Self::MEDIUM`] bytes.
     Medium,
-    /// Longer ones.
+    /// Those that are longer.
     Long,
 }
 
@@ -77,10 +77,12 @@ impl SizeClass {
     const ALL: [Self; 3] = [Self::Short, Self::Medium, Self::Long];
 
     const fn of(bytes: usize) -> Self {
-        match bytes {
-            0..=Self::SHORT => Self::Short,
-            ..=Self::MEDIUM => Self::Medium,
-            _ => Self::Long,
+        if bytes <= Self::SHORT {
+            Self::Short
+        } else if bytes <= Self::MEDIUM {
+            Self::Medium
+        } else {
+            Self::Long
         }
     }
 }

@@ -154,7 +154,7 @@ pub struct SegmentBuffer {
 }
 
 impl SegmentBuffer {
-    /// An empty text.
+    /// A text of which nothing has arrived.
     #[must_use]
     pub const fn new() -> Self {
         Self { full: VecDeque::new(), last: Vec::new() }
@@ -179,7 +179,7 @@ impl SegmentBuffer {
         }
     }
 
-    /// Adds `bytes`.
+    /// Adds `bytes` at the end.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.last.len() == BLOCK {

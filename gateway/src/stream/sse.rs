@@ -175,11 +175,16 @@ impl SseDecoder {
         let value = (self.line.len() - line.len() + DATA.len()).saturating_sub(known);
         self.line.clear();
         self.kind = LineKind::DataBegun;
+        self.begin_data();
+        self.value = self.data.len();
+        self.hold_data(bytes.get(value..).unwrap_or_default())
+    }
+
+    /// Begins a line of data: it stands on a line of its own in the data of the event.
+    fn begin_data(&mut self) {
         if std::mem::replace(&mut self.has_data, true) {
             self.data.push(b"\n");
         }
-        self.value = self.data.len();
-        self.hold_data(bytes.get(value..).unwrap_or_default())
     }
 
     /// The current line without the byte order mark that a stream may begin with.
@@ -243,11 +248,7 @@ impl SseDecoder {
         let text = || std::str::from_utf8(value).ok().filter(|text| text.len() <= ID);
         match field {
             // Data without a colon: an empty line of it.
-            b"data" => {
-                if std::mem::replace(&mut self.has_data, true) {
-                    self.data.push(b"\n");
-                }
-            }
+            b"data" => self.begin_data(),
             // An empty type is that of an event without one.
             b"event" if value.is_empty() => self.event.name = None,
             b"event" => self.event.name = Some(text().unwrap_or(UNREADABLE).into()),
