@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Most bytes of lines that wait.
 const BYTES: usize = 4 * 1024 * 1024;
+/// Time between two attempts to write to a descriptor that does not block and has no room.
+const FULL: Duration = Duration::from_millis(5);
 /// Longest time that the end of the process waits for the lines that are not written yet.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -130,7 +132,7 @@ fn start() -> io::Result<Arc<LogQueue>> {
         loop {
             let (line, dropped) = lines.next();
             // If standard error fails, there is nowhere to report it.
-            drop(out.write_all(&line));
+            drop(write_whole(&mut out, &line));
             if dropped > 0 {
                 tracing::warn!(
                     event = "log.lines_dropped",
@@ -143,11 +145,55 @@ fn start() -> io::Result<Arc<LogQueue>> {
     Ok(queue)
 }
 
+/// Writes all of `line`, also where the descriptor does not block: another process that has it may have set that.
+fn write_whole(out: &mut impl io::Write, line: &[u8]) -> io::Result<()> {
+    let mut rest = line;
+    while !rest.is_empty() {
+        match out.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::park_timeout(FULL),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::time::Duration;
 
-    use super::{BYTES, LogQueue};
+    use super::{BYTES, LogQueue, write_whole};
+
+    /// Takes three bytes at a time, and none every other time.
+    struct Reluctant(Vec<u8>, u32);
+
+    impl io::Write for Reluctant {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 += 1;
+            if self.1 % 2 == 1 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let taken = bytes.len().min(3);
+            self.0.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_does_not_block_loses_no_part_of_a_line() {
+        let mut out = Reluctant(Vec::new(), 0);
+        write_whole(&mut out, b"one line\n").unwrap();
+        assert_eq!(out.0, b"one line\n");
+        let mut full: &mut [u8] = &mut [];
+        assert_eq!(write_whole(&mut full, b"a").unwrap_err().kind(), io::ErrorKind::WriteZero);
+    }
 
     #[test]
     fn lines_without_room_are_counted_and_nothing_waits_for_a_reader() {

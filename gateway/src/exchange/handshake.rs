@@ -40,6 +40,8 @@ type HandshakeReply<'a> = (&'a Arc<Upstream>, Result<(Arc<ServerInfo>, bool), Up
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Budget for inspecting a server's instructions, in work units: enough for about 80 KiB.
 const INSTRUCTIONS: u64 = 8 << 20;
+/// How many times as long as for a list a handshake waits for a server: a server that begins slowly has to be reached once.
+const LISTS: u32 = 3;
 /// Stands in for the id of a request; every request has an id by the time it is answered.
 const NO_ID: Id = Id::Number(0);
 
@@ -197,7 +199,7 @@ impl Gateway {
     /// How long a handshake waits for each server: a slow one must not delay the others for long. `None` without a limit of its
     /// own, where there is no other.
     fn handshake_patience(&self, arrived: &DecodedRequest) -> Option<Duration> {
-        (arrived.route.servers.len() > 1).then_some(self.limits.list_timeout)
+        (arrived.route.servers.len() > 1).then_some(self.limits.list_timeout * LISTS)
     }
 
     /// The servers of the route that the caller may use, with their indexes and permits. Of any other server the caller

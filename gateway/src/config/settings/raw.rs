@@ -712,8 +712,8 @@ pub(super) struct RawLimits {
     pub(super) ended_sessions: Option<usize>,
     /// The part of `endedSessions` that one caller may take. Default half of `endedSessions`.
     pub(super) ended_sessions_per_caller: Option<usize>,
-    /// Time limit for each server of a route with several servers to list what it offers, or to answer a handshake; those that
-    /// are late are left out. Default `10s`.
+    /// Time limit for the servers of a route to list what they offer; a handshake has three times as long. Those that are late
+    /// are left out. Default `10s`.
     pub(super) list_timeout: Option<String>,
     /// Time limit for a client to answer an elicitation or sampling request of a server. Default `10m`.
     pub(super) input_timeout: Option<String>,
