@@ -8,9 +8,7 @@
 //! does not accept output loses lines and delays nothing.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -21,6 +19,7 @@ use json::Value;
 use policy_core::subject::name::RESERVED;
 
 use super::{Observer, Record};
+use crate::base::log_queue;
 use crate::base::printable::in_a_line;
 use crate::config::settings::selftest::PATH;
 use crate::metrics::outcome::ExchangeEnd;
@@ -63,9 +62,7 @@ impl TerminalLines {
     pub fn start(colours: Colours) -> io::Result<Self> {
         let (to, from) = sync_channel(LINE_QUEUE);
         let thread = thread::Builder::new().name("lines".to_owned());
-        // Not `io::stderr()` itself, whose lock would let a blocked terminal hold other threads as well.
-        let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-        thread.spawn(move || write(&from, out, colours))?;
+        thread.spawn(move || write(&from, colours))?;
         Ok(Self { to, lost: AtomicU64::new(0) })
     }
 
@@ -91,7 +88,9 @@ impl Observer for TerminalLines {
     }
 }
 
-fn write(from: &Receiver<Vec<u8>>, mut out: File, colours: Colours) {
+fn write(from: &Receiver<Vec<u8>>, colours: Colours) {
+    // By way of the queue of the log, so that no line stands within another.
+    let mut out = log_queue::writer();
     while let Ok(record) = from.recv() {
         if let Some(line) = line(&record, colours) {
             // If standard error fails, there is nowhere to report it.

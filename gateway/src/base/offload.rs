@@ -3,8 +3,8 @@
 //! A peer chooses what is inspected, so the cost of inspection must not delay other callers. There are few such
 //! threads, they run at a lower priority than the workers, each holder has a bounded share of the bytes they work on,
 //! and holders take turns. Messages of each [`SizeClass`] have threads of their own, which pass the processor to each other:
-//! a short message does not wait for the end of the inspection of a long one. A computation that no caller waits for any more ends at the next unit of work it spends
-//! ([`WorkBudget`]). The process does not wait for these threads when it ends.
+//! a short message does not wait for the end of the inspection of a long one. A computation that no caller waits for any
+//! more ends at the next unit of work it spends ([`WorkBudget`]). The process does not wait for these threads when it ends.
 
 mod processors;
 mod turns;

@@ -21,8 +21,8 @@ const QUESTIONS: usize = 48;
 const RESERVED: usize = 16;
 /// Maximum number of concurrent requests for one address, and about one token.
 const EACH: usize = 16;
-/// Maximum number of requests of one address that hold a permit or wait for one, and of all addresses: each also takes room
-/// that known callers need.
+/// Maximum number of requests with unknown tokens that hold a permit or wait for one: of one address, and of all. Each also
+/// takes room that known callers need.
 const WAITING_EACH: usize = 128;
 const WAITING: usize = 2 * WAITING_EACH;
 /// Maximum time to wait for a permit.
@@ -125,7 +125,8 @@ impl IntrospectionLimiter {
         let mut lanes = self.lanes();
         let new = || HolderLane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
         let lane = lanes.entry(asker).or_insert_with(new);
-        if lane.users >= WAITING_EACH {
+        // Requests with a known token are those of a known caller.
+        if matches!(asker, IntrospectionHolder::Address(_)) && lane.users >= WAITING_EACH {
             return None;
         }
         lane.users += 1;
@@ -202,7 +203,13 @@ mod tests {
         }
         assert_eq!(held.len(), WAITING);
         assert!(matches!(waiting(9).1, Some(None)), "all room to wait is taken");
-        assert!(now(&questions, IntrospectionHolder::Token([1; 32])).is_some());
+        let known = IntrospectionHolder::Token([1; 32]);
+        let mut turns: Vec<_> =
+            (0..=WAITING_EACH).map(|_| Box::pin(questions.turn(known))).collect();
+        for turn in &mut turns {
+            assert!(!matches!(turn.as_mut().now_or_never(), Some(None)), "a known token waits");
+        }
+        drop(turns);
         held.clear();
         assert!(matches!(waiting(9).1, Some(Some(_))));
     }
