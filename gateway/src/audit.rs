@@ -28,6 +28,7 @@ use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -39,10 +40,11 @@ use aws_lc_rs::{hmac, rand};
 use json::hex;
 use tokio::sync::Notify;
 
+use crate::base::caller_counters::CallerKey;
 use crate::base::clock::Clock;
 use crate::base::log_limit::LogLimit;
 use crate::base::task::Tasks;
-use crate::config::settings::{self, SpoolOverflow};
+use crate::config::settings::{self, Rotation, SpoolOverflow};
 use crate::metrics::Metrics;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 
@@ -64,8 +66,10 @@ pub use record::{
     ApprovalEvent, CERTIFICATE, DefinitionSubject, FOREIGN, NAMES, OAUTH, Record, RecordId,
     RecordStart, RecordedDecision, RecordedSearch, UNSEEN, WithheldItem, written,
 };
+pub use refusals::OVER_SHARE;
 pub use sink::{AuditSink, Rendering, write_to_stdout};
 pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
+use watch::{FileSpace, VolumeReserve};
 
 /// Prefix of argument digests.
 const DIGEST: &[u8] = b"hmac-sha256:";
@@ -86,7 +90,9 @@ const MAX_PROBE_BYTES: usize = 64 * 1024;
 /// Room in bytes that a request waits for in a blocking spool: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 /// Typical size of a call's record, used to ask whether the sinks would accept calls at all.
-const CALL: RequiredRoom = RequiredRoom { usual: 1024, once: 0 };
+const CALL: RequiredRoom = RequiredRoom { usual: 1024, once: 0, caller: None };
+/// Age below which a file of the log is young: that it is removed is told.
+const YOUNG_FILE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Limits log lines about records that were not written: a failing sink causes one for each request.
 static LOST: LogLimit = LogLimit::new(1, 10);
 
@@ -159,6 +165,9 @@ pub enum AuditError {
         #[source]
         cause: io::Error,
     },
+    /// The records of the caller take its share of a spool already.
+    #[error("the records of the caller take its share of what they are written to")]
+    Share,
     /// Checkpoints cannot be signed or written.
     #[error("checkpoints cannot be made: {0}")]
     Checkpoint(Box<str>),
@@ -200,9 +209,9 @@ pub struct Journal {
     failing: AtomicBool,
     /// Length of the longest record that failed since then, in bytes; at most [`MAX_PROBE_BYTES`].
     lacking: AtomicUsize,
-    /// A volume is almost full: the remaining space is reserved for records of calls.
-    scarce: AtomicBool,
-    /// Counts refused requests of unauthenticated callers.
+    /// What is left on the volumes of the files.
+    reserve: VolumeReserve,
+    /// Counts refused requests of unauthenticated callers, and of callers that leave too many records.
     refusals: RefusalCounters,
     /// Counts refused requests that upstream servers send outside of calls.
     server_refusals: RefusalCounters,
@@ -368,7 +377,7 @@ impl Journal {
             ids: RecordIds { process: seed.process, counter: AtomicU64::new(0) },
             failing: AtomicBool::new(false),
             lacking: AtomicUsize::new(0),
-            scarce: AtomicBool::new(false),
+            reserve: VolumeReserve::new(),
             refusals: RefusalCounters::new(refusals),
             server_refusals: RefusalCounters::new(of_servers(refusals)),
             turned: Notify::new(),
@@ -466,6 +475,16 @@ impl Journal {
         }
     }
 
+    /// Whether the caller may leave further records: they take no more than its share of each spool that calls need, and
+    /// of a volume that is almost full. Waits for its share of blocking spools.
+    pub async fn has_share(&self, caller: CallerKey) -> bool {
+        for spool in &self.waited {
+            spool.vacant_for(caller, CALL.usual).await;
+        }
+        self.reserve.has_share(caller)
+            && self.needed.iter().all(|spool| spool.has_share(caller, CALL.usual))
+    }
+
     /// Opens the audit record of an exchange. Nothing is written before the exchange ends, so the proof suffices for
     /// requests that only read; [`ReadEntry::log_intent`] makes it one for a call.
     ///
@@ -486,8 +505,17 @@ impl Journal {
         let room = captured.map_or(RequiredRoom::of(&line), |captured| RequiredRoom {
             usual: line.len().saturating_sub(captured.intent_bytes()),
             once: captured.intent_bytes() + captured.due,
+            caller: None,
         });
-        self.append(line, Some(room))?;
+        let caller = record.caller_key();
+        let room = RequiredRoom { caller, ..room };
+        let written = self.append(line, caller, Some(room));
+        if matches!(written, Err(AuditError::Share)) {
+            let (time, now) = (record.time, self.clock.instant());
+            self.refusals.count(&RefusalKind::over_share(record), RefusalTime { now, time });
+            self.metrics.audit_summarised.add(1);
+        }
+        written?;
         record.intent_logged = true;
         Ok(())
     }
@@ -556,10 +584,32 @@ impl Journal {
         Ok(())
     }
 
+    /// Counts an exchange that is no allowed call against the rate of its caller. Returns whether it has no record of its
+    /// own: it was refused, and the caller is over its rate, or the log has no room beside calls.
+    fn is_only_counted(&self, record: &Record, ending: ExchangeEnd, now: Instant) -> bool {
+        let Some(caller) = record.caller.as_ref().filter(|_| !record.is_of_allowed_call()) else {
+            return false;
+        };
+        let is_over_rate = caller.wait(now).is_some();
+        caller.count(now);
+        let is_refusal = matches!(ending.outcome, Ended::Denied | Ended::Refused);
+        if !is_refusal || !is_over_rate && self.has_room_beside_calls() {
+            return false;
+        }
+        let at = RefusalTime { now, time: record.time };
+        self.refusals.count(&RefusalKind::of(record, ending), at);
+        self.metrics.audit_summarised.add(1);
+        true
+    }
+
     /// Writes the record of an exchange that has ended, and counts it.
     fn record_exchange(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
+        if self.is_only_counted(record, ending, now) {
+            self.tell_witness(record, ending, now);
+            return Ok(());
+        }
         if record.is_over_budget()
             && let Some(suppressed) = COSTLY.allow(now)
         {
@@ -570,7 +620,7 @@ impl Journal {
                 "message withheld: inspecting it costs more than `limits.inspectionWorkPerByte` and `limits.inspectionWork` allow"
             );
         }
-        self.append(record.exchange(&self.chain, ending, now), None)?;
+        self.append(record.exchange(&self.chain, ending, now), record.caller_key(), None)?;
         self.tell_witness(record, ending, now);
         Ok(())
     }
@@ -584,7 +634,7 @@ impl Journal {
     /// Whether there is room for records of refusals beside the room reserved for calls. If calls are denied for lack
     /// of room anyway, nothing is reserved.
     fn has_room_beside_calls(&self) -> bool {
-        !self.scarce.load(Ordering::Relaxed)
+        !self.reserve.is_scarce()
             && (self.needed.iter().all(Spool::has_room_beside_calls)
                 || self.ledger.lock_in_time().is_none_or(|ledger| ledger.room(CALL).is_err()))
     }
@@ -614,13 +664,16 @@ impl Journal {
     fn record_summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
         let RefusalSummary { kind, count, since } = summary;
         let RefusalKind { address, outcome, reason, detail, status } = kind;
-        let (server, address) = match address {
-            RefusalOrigin::Server(server) => (Some(Arc::clone(server)), None),
-            RefusalOrigin::Of(_) | RefusalOrigin::Other => (None, Some(address.to_string())),
-        };
+        let (mut from, mut server, mut principal) = (None, None, None);
+        match address {
+            RefusalOrigin::Server(name) => server = Some(Arc::clone(name)),
+            RefusalOrigin::Caller(id) => principal = Some(Arc::clone(id)),
+            RefusalOrigin::Of(_) | RefusalOrigin::Other => from = Some(address.to_string()),
+        }
         let counted = Some(RefusalCount {
-            address,
+            address: from,
             server,
+            principal,
             count: *count,
             since: *since,
             outcome: *outcome,
@@ -782,7 +835,7 @@ impl Journal {
         let what = Some(&*filler).filter(|filler| !filler.is_empty());
         let line = self.event_line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
         let room = RequiredRoom::of(&line);
-        match self.write_line(line, Some(room)) {
+        match self.write_line(line, None, Some(room)) {
             Ok(()) => self.count_write_of(Ok(()), MAX_PROBE_BYTES),
             // The probe is longer than the record that failed.
             Err(error) => self.count_write(Err(error)),
@@ -790,7 +843,7 @@ impl Journal {
     }
 
     fn write_event(&self, event: &AuditEvent<'_>) -> Result<(), AuditError> {
-        self.append(self.event_line(event), None)
+        self.append(self.event_line(event), None, None)
     }
 
     fn event_line(&self, event: &AuditEvent<'_>) -> Vec<u8> {
@@ -798,24 +851,41 @@ impl Journal {
         event.write(&self.chain, &self.ids.next(now), now, &self.config_digest.load())
     }
 
-    /// Appends a record. `reserve` is checked first for a record that starts a call. Records of finished work are
-    /// written to every sink with room.
-    fn append(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
+    /// Appends a record, which takes of the share of `caller`. `reserve` is checked first for a record that starts a
+    /// call. Records of finished work are written to every sink with room.
+    fn append(
+        &self,
+        line: Vec<u8>,
+        caller: Option<CallerKey>,
+        reserve: Option<RequiredRoom>,
+    ) -> Result<(), AuditError> {
         let bytes = line.len();
-        let written = self.write_line(line, reserve);
-        self.count_write_of(written, bytes)
+        match self.write_line(line, caller, reserve) {
+            // The log works; it is this caller that has to wait.
+            Err(AuditError::Share) => Err(AuditError::Share),
+            written => self.count_write_of(written, bytes),
+        }
     }
 
     /// Appends a record without counting the result.
-    fn write_line(&self, line: Vec<u8>, reserve: Option<RequiredRoom>) -> Result<(), AuditError> {
+    fn write_line(
+        &self,
+        line: Vec<u8>,
+        caller: Option<CallerKey>,
+        reserve: Option<RequiredRoom>,
+    ) -> Result<(), AuditError> {
+        let bytes = line.len();
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger.lock_in_time().ok_or(AuditError::Stalled)?;
         let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         let turned = ledger.turn(|| self.clock.now());
         let room = reserve.map_or(Ok(()), |room| ledger.room(room));
-        let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
+        let written = room.and_then(|()| ledger.push_hashed(line, &content, caller, &mut write));
         drop(ledger);
+        if written.is_ok() {
+            self.reserve.wrote(bytes, caller);
+        }
         if turned {
             self.turned.notify_one();
         }
@@ -864,6 +934,9 @@ impl Journal {
     /// Logs that a record was not written, at a limited rate: clients that send requests while a sink fails would
     /// otherwise decide how many lines there are.
     pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: LostRecord) {
+        if matches!(error.downcast_ref(), Some(AuditError::Share)) {
+            return;
+        }
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
             tracing::error!(
                 event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(error),
@@ -967,22 +1040,22 @@ impl Journal {
 
     /// Checks that the files of sinks are intact and that their volumes have room.
     fn check_files(&self) {
-        let mut scarce = false;
+        let mut space = FileSpace::ENOUGH;
         self.check_foreign_appends();
         let watches = self.ledger().watches();
         for (n, watch) in watches {
             if watch.known.is_some() || watch.lost().is_some() {
                 self.check_file(n);
             } else {
-                scarce |= watch.is_scarce(self.volume);
+                space = space.least(watch.space(self.volume).unwrap_or(FileSpace::ENOUGH));
             }
         }
-        if self.scarce.swap(scarce, Ordering::Relaxed) != scarce {
+        if let Some(scarce) = self.reserve.found(space) {
             match scarce {
                 true => tracing::error!(
                     event = "audit.volume_low",
-                    "the volume of the audit log is almost full: the rest is reserved for calls, and requests \
-                     of unauthenticated callers are only counted"
+                    "the volume of the audit log is almost full: the rest is reserved for calls, of each caller \
+                     no more than it leaves to others, and requests that are refused are only counted"
                 ),
                 false => tracing::info!(
                     event = "audit.volume_recovered",
@@ -1103,11 +1176,26 @@ impl Journal {
         self.metrics.audit_held.store(held, Ordering::Relaxed);
     }
 
+    /// Tells that a file is removed although it is young: then the log covers less time than people expect of it, or one
+    /// caller fills it.
+    fn tell_young_file(&self, path: &Path, rotation: Rotation, now: SystemTime) {
+        let ended = std::fs::metadata(path).and_then(|found| found.modified()).ok();
+        let age = ended.and_then(|ended| now.duration_since(ended).ok());
+        let young = YOUNG_FILE.min(rotation.retention.unwrap_or(YOUNG_FILE));
+        let Some(age) = age.filter(|age| *age < young) else { return };
+        self.metrics.audit_young_files_removed.add(1);
+        tracing::warn!(
+            event = "audit.retention_short", file = %path.display(), age_seconds = age.as_secs(),
+            "an audit file is removed soon after it was full: `maxFiles` leaves less than a day"
+        );
+    }
+
     fn remove_expired(&self) {
         let kept = self.ledger().kept();
         let now = self.clock.now();
         for (file, rotation) in kept {
             for (path, first, next) in file::expired(&file, rotation, now) {
+                self.tell_young_file(&path, rotation, now);
                 // The removal is recorded before it is done.
                 let name = path.display().to_string();
                 let missing = Some((first, next.saturating_sub(1)));

@@ -19,6 +19,7 @@ pub mod segments;
 pub mod bounded;
 pub mod expiring_cache;
 pub mod share;
+pub mod caller_counters;
 pub mod intake;
 pub mod offload;
 pub mod task;

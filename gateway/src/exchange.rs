@@ -77,6 +77,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::{AuditError, Journal, Record};
 use crate::base::bounded::BoundedMap;
+use crate::base::caller_counters::RatedCaller;
 use crate::base::clock::Clock;
 use crate::base::segments::Segments;
 use crate::base::share::{Holder, Share};
@@ -253,7 +254,7 @@ impl DecodedRequest {
     fn unrecorded(&self, error: AuditError) -> Response<Body> {
         // Without an id there is no JSON-RPC response to put the error in.
         let era = self.id.as_ref().map(|_| self.inbound.version.era());
-        encode::error(&Failure::Audit(error).public(era), self.id.as_ref())
+        encode::error(&Failure::unrecorded(error).public(era), self.id.as_ref())
     }
 }
 
@@ -386,7 +387,10 @@ impl Gateway {
         self.passed(&head.headers)?;
         let holder = Self::holder(&caller, peer);
         // Ending a session frees resources, so it must not fail because the caller's share is used up.
+        let rated = self.quotas.other_requests.caller(&holder);
+        record.caller = Some(rated.clone());
         if head.method != Method::DELETE {
+            self.may_leave_records(&rated).await?;
             self.charge_to(slot, &holder)?;
         }
         let body = match head.method {
@@ -820,6 +824,20 @@ impl Gateway {
             slot.whose = SlotOwner::Caller;
         }
         Ok(())
+    }
+
+    /// Whether the caller may leave further records in the audit log.
+    ///
+    /// # Errors
+    /// If it has sent too much that is no allowed call, or its records take its share of what they are written to.
+    async fn may_leave_records(&self, rated: &RatedCaller) -> Result<(), Failure> {
+        if let Some(wait) = rated.wait(self.clock.instant()) {
+            return Err(Failure::OtherRequests(wait));
+        }
+        match self.journal.has_share(rated.key()).await {
+            true => Ok(()),
+            false => Err(Failure::RecordShare),
+        }
     }
 
     /// The holder whose shares a request takes: the caller, or the client's address if the caller is anonymous.

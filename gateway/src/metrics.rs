@@ -424,8 +424,10 @@ pub struct Metrics {
     pub audit_write_stalled: AtomicU64,
     /// 1 while a sync of the audit log does not return or has failed, else 0.
     pub audit_sync_failing: AtomicU64,
-    /// Requests of unauthenticated callers that were recorded in a summary.
+    /// Requests that were recorded in a summary: of unauthenticated callers, and of callers that leave too many records.
     pub audit_summarised: Counter,
+    /// Audit files that were removed within a day of being full.
+    pub audit_young_files_removed: Counter,
     /// Audit files that were removed, replaced or truncated while in use.
     pub audit_files_lost: Counter,
     /// How often another process was found to have appended to an audit file.
@@ -538,6 +540,7 @@ impl Metrics {
             audit_write_stalled: AtomicU64::new(0),
             audit_sync_failing: AtomicU64::new(0),
             audit_summarised: Counter::default(),
+            audit_young_files_removed: Counter::default(),
             audit_files_lost: Counter::default(),
             audit_foreign: Counter::default(),
             audit_held: AtomicU64::new(0),

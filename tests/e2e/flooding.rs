@@ -205,6 +205,133 @@ fn what_unknown_callers_send_leaves_room_for_the_records_of_calls() {
     });
 }
 
+/// So many denied calls in a minute leave a record each.
+const DENIED: usize = 20;
+
+#[test]
+fn a_caller_that_is_denied_again_and_again_costs_few_records_and_each_request_is_counted() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let mut config =
+            Config::of(&server.url()).limits(&format!("otherRequestsPerMinutePerCaller: {DENIED}"));
+        config.refusals = "{}".to_owned();
+        let mut gateway = config.start();
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        // What is allowed does not count.
+        for _ in 0..2 * DENIED {
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+        }
+        let answers: Vec<_> = (0..10 * DENIED).map(|_| ana.call("none", &json!({}))).collect();
+        let refused: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
+        assert!(refused.len() > 7 * DENIED, "{} of {}", refused.len(), answers.len());
+        assert_eq!(refused[0].json()["error"]["data"]["reason"], "caller-limit-rate");
+        let wait: u64 = refused[0].header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=3).contains(&wait), "{wait}");
+        // Neither is anything else accepted of it, but of others.
+        assert!((0..5).any(|_| ana.call("read", &json!({})).status == 429));
+        assert_eq!(bob.call("read", &json!({})).status, 200);
+        assert!(bob.call("none", &json!({})).code() < 0);
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        let (alone, counted) = recorded(&gateway, "caller-limit-rate");
+        assert!(alone <= 12 && alone as u64 + counted >= refused.len() as u64, "{alone} {counted}");
+        let of_ana = gateway.exchanges().into_iter().filter(|r| r["principal"] == "ana");
+        let denied =
+            of_ana.filter(|r| r["tool"] == "none" && r["reason"] != "caller-limit-rate").count();
+        assert_eq!(denied, answers.len() - refused.len(), "each decision is on record");
+        let summary = gateway.log().into_iter().find(|r| r["event"] == "refusals").unwrap();
+        assert_eq!((&summary["principal"], &summary["address"]), (&json!("ana"), &Value::Null));
+        let mut command = Command::new(binary());
+        let events = command.args(["audit", "export", "--event", "refusals"]).arg(gateway.audit());
+        assert_eq!(crate::ledger::misfits(&events.output().unwrap().stdout), "");
+    }
+}
+
+#[test]
+fn the_messages_of_a_batch_count_one_by_one_against_the_rate_of_their_caller() {
+    let server = Server::echo(Era::Legacy, &["read"]);
+    let mut config =
+        Config::of(&server.url()).limits(&format!("otherRequestsPerMinutePerCaller: {DENIED}"));
+    config.refusals = "{}".to_owned();
+    let mut gateway = config.start();
+    let mut ana = gateway.client(Era::Legacy, ANA);
+    ana.handshake("2025-03-26");
+    let note = json!({ "jsonrpc": "2.0", "method": "notifications/x" });
+    let batch = Value::from(vec![note; 50]).to_string();
+    for _ in 0..10 {
+        raw(gateway.address, &ana.bytes("x", None, &batch));
+    }
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    let alone = gateway.exchanges().len();
+    assert!(alone < 50 + 2 * DENIED, "{alone} have a record each");
+}
+
+#[test]
+fn the_records_of_one_caller_leave_room_in_a_queue_for_those_of_others() {
+    for era in ERAS {
+        for full in ["deny", "block"] {
+            // A collector that takes nothing until it is told to.
+            let held: &'static (Mutex<bool>, Condvar) = Box::leak(Box::default());
+            let collector = Server::start(move |_, stream| {
+                let (takes, told) = held;
+                let takes = takes.lock().unwrap();
+                drop(told.wait_timeout_while(takes, PATIENCE, |takes| !*takes).unwrap());
+                stream.write_all(&answer("200 OK", "text/plain", "ok")).is_ok()
+            });
+            let server = Server::echo(era, &["read"]);
+            let mut config = Config::of(&server.url());
+            config.refusals = "{}".to_owned();
+            config.sinks = format!(
+                "{{name: siem, http: {{url: '{}'}}, spool: 256KiB, onFull: {full}}}",
+                collector.url()
+            );
+            let gateway = config.start();
+            let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+            let calls = AtomicUsize::new(0);
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let last = scope.spawn(|| {
+                    loop {
+                        let answer = ana.call("read", &json!({}));
+                        if answer.status != 200 || is_over.load(Ordering::Acquire) {
+                            return answer;
+                        }
+                        calls.fetch_add(1, Ordering::AcqRel);
+                    }
+                });
+                match full {
+                    "deny" => {
+                        let last = last.join().unwrap();
+                        assert_eq!(last.status, 429, "{last:?}");
+                        let reason = &last.json()["error"]["data"]["reason"];
+                        assert_eq!(reason, "caller-limit-records");
+                    }
+                    _ => eventually("it to wait", || {
+                        let metrics = gateway.metrics_now();
+                        let held = metrics
+                            .lines()
+                            .find_map(|l| l.strip_prefix("portcullis_audit_spool_bytes "))
+                            .and_then(|held| held.parse::<u64>().ok());
+                        (held? > 120 * 1024).then_some(())
+                    }),
+                }
+                for _ in 0..5 {
+                    assert_eq!(bob.call("read", &json!({})).status, 200);
+                }
+                is_over.store(true, Ordering::Release);
+                let (takes, told) = held;
+                *takes.lock().unwrap() = true;
+                told.notify_all();
+            });
+            assert!(calls.load(Ordering::Acquire) > 10);
+            eventually("room for the other", || {
+                (ana.call("read", &json!({})).status == 200).then_some(())
+            });
+        }
+    }
+}
+
 #[test]
 fn lines_of_the_log_about_records_that_are_not_taken_are_few() {
     let folder = Folder::new();

@@ -15,7 +15,8 @@ rules:
 - {id: ana-drops, effect: allow, principals: ['principal:ana'], servers: [up], tools: [drop]}
 - {id: no-secret, effect: forbid, principals: ['*'], servers: ['*'], tools: [read_secret]}
 - {id: frozen, effect: forbid, principals: ['group:dev'], servers: ['*'], tools: [drop], disclose: true, contact: ops}
-- {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5, contact: sums}";
+- {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5, contact: sums}
+- {id: items, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: 'has(arguments.all) && arguments.all.exists(i, i.n > 5)'}";
 
 const TOOLS: [&str; 4] = ["read_file", "read_secret", "drop", "argued"];
 
@@ -67,6 +68,10 @@ fn the_list_and_the_calls_follow_the_rules() {
             let mut twice = json!({ "n": 5 });
             twice[spelling] = 6.into();
             let refused = ana.call("argued", &twice);
+            assert_eq!(refused.denial().unwrap()["reason"], "condition-error", "{spelling}");
+            // So may the members of a list.
+            twice["n"] = 5.into();
+            let refused = ana.call("argued", &json!({ "n": 5, "all": [{ "n": 5 }, twice] }));
             assert_eq!(refused.denial().unwrap()["reason"], "condition-error", "{spelling}");
         }
 

@@ -78,7 +78,7 @@ impl Delivery {
         let mut stream = None;
         loop {
             let batch = self.outlet.next(BATCH).await;
-            let lines: Vec<_> = batch.iter().filter_map(|line| self.written(line)).collect();
+            let lines: Vec<_> = batch.lines.iter().filter_map(|line| self.written(line)).collect();
             let (mut failures, mut done) = (0, 0);
             while let Err(error) = self.send(&lines, &mut done, &mut stream).await {
                 stream = None;

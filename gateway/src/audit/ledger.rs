@@ -15,6 +15,7 @@ use super::AuditError;
 use super::record::AuditEvent;
 use super::sink::AuditSink;
 use super::watch::{FileIntegrity, LossKind};
+use crate::base::caller_counters::CallerKey;
 use crate::config::settings::{Rotation, SpoolOverflow};
 
 /// Maximum number of checkpoints that wait to be sent: the last ones prove what earlier ones do.
@@ -43,11 +44,13 @@ pub(super) struct RequiredRoom {
     pub(super) usual: usize,
     /// Bytes that occur in one of its records only.
     pub(super) once: usize,
+    /// The caller whose share they take.
+    pub(super) caller: Option<CallerKey>,
 }
 
 impl RequiredRoom {
     pub(super) fn of(line: &[u8]) -> Self {
-        Self { usual: line.len(), once: 0 }
+        Self { usual: line.len(), once: 0, caller: None }
     }
 }
 
@@ -154,6 +157,10 @@ impl Ledger {
         // Room for the `intent` line, the longer `exchange` line, and what only one of them has.
         let length = 3 * (room.usual + 256) + room.once;
         for slot in self.slots.iter().filter(|slot| slot.full == SpoolOverflow::Deny) {
+            let has_share = room.caller.is_none_or(|caller| slot.sink.has_share(caller, length));
+            if !has_share {
+                return Err(AuditError::Share);
+            }
             if !slot.sink.room(length) {
                 let cause = io::Error::other("it has no room for more");
                 return Err(AuditError::Sink { sink: slot.sink.name().into(), cause });
@@ -172,10 +179,10 @@ impl Ledger {
         write: &mut WriteEvent<'_>,
     ) -> Result<(), AuditError> {
         let content = content_of(&line);
-        self.push_hashed(line, &content, write)
+        self.push_hashed(line, &content, None, write)
     }
 
-    /// Like [`Self::push`], for a record whose content digest is known.
+    /// Like [`Self::push`], for a record whose content digest is known, and which takes of the share of `caller`.
     ///
     /// # Errors
     /// If a sink that may not lose records does not accept it.
@@ -183,10 +190,11 @@ impl Ledger {
         &mut self,
         line: Vec<u8>,
         content: &Hash,
+        caller: Option<CallerKey>,
         write: &mut WriteEvent<'_>,
     ) -> Result<(), AuditError> {
         self.mend(write);
-        let written = self.write(line, content);
+        let written = self.write(line, content, caller);
         // A record that one sink did not accept may be in another: a checkpoint covers it all the same.
         let due = self.owed || self.uncovered() >= self.checkpoints.records;
         let signed = if due { self.checkpoint(write) } else { Ok(()) };
@@ -247,7 +255,7 @@ impl Ledger {
     fn note(&mut self, event: &AuditEvent<'_>, write: &mut WriteEvent<'_>) {
         let line = write(event);
         let content = content_of(&line);
-        if let Err(error) = self.write(line, &content) {
+        if let Err(error) = self.write(line, &content, None) {
             tracing::warn!(
                 event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(&error),
                 record = event.event,
@@ -277,7 +285,12 @@ impl Ledger {
         turned
     }
 
-    fn write(&mut self, mut line: Vec<u8>, content: &Hash) -> Result<(), AuditError> {
+    fn write(
+        &mut self,
+        mut line: Vec<u8>,
+        content: &Hash,
+        caller: Option<CallerKey>,
+    ) -> Result<(), AuditError> {
         let place = self.chain.next(content);
         place.seal(&mut line);
         let line = Bytes::from(line);
@@ -288,7 +301,7 @@ impl Ledger {
                 // A `gap` record must come before any other.
                 Some(_) => Err(io::Error::other("it lacks earlier records")),
                 // Callers have already waited for room, so a blocking sink cannot overflow here.
-                None if room => slot.sink.append(&line),
+                None if room => slot.sink.append_for(&line, caller),
                 None => Err(io::Error::other("it has no room for more")),
             };
             match written {
@@ -336,7 +349,7 @@ impl Ledger {
         };
         let line = write(&event);
         let content = content_of(&line);
-        let written = self.write(line, &content);
+        let written = self.write(line, &content, None);
         if self.chain.tree.size() > tree.size() {
             (self.covered, self.owed) = (self.chain.tree.size(), false);
         }

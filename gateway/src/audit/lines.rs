@@ -250,7 +250,8 @@ fn why(record: Value<'_>) -> String {
 fn counted(record: Value<'_>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let count = record.get("count").map(|count| count.raw().to_owned()).unwrap_or_default();
-    let from = text("address").or_else(|| text("server")).unwrap_or_default();
+    let from =
+        ["address", "principal", "server"].iter().find_map(|key| text(key)).unwrap_or_default();
     format!("{} {count} more {}", clipped(&from, NAME), why(record))
 }
 

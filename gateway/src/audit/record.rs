@@ -21,6 +21,7 @@ use policy::rules::decision::{Decision, Effect};
 use policy_core::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
+use crate::base::caller_counters::{CallerKey, RatedCaller};
 use crate::base::masking;
 use crate::mcp::discovery_tools::ThroughCall;
 use crate::mcp::protocol::ProtocolVersion;
@@ -137,6 +138,9 @@ pub struct Record {
     pub principal: Option<Arc<Principal>>,
     /// The authentication scheme of the caller.
     pub scheme: Option<&'static str>,
+    /// The caller as the party whose share of the log the records take, if it is authenticated and the request is for a
+    /// route.
+    pub caller: Option<RatedCaller>,
     /// The route, if one matches the request.
     pub route: Option<Arc<str>>,
     /// The protocol version of the request.
@@ -270,6 +274,7 @@ impl Record {
             peer,
             principal: None,
             scheme: None,
+            caller: None,
             route: None,
             version: None,
             method: None,
@@ -322,6 +327,22 @@ impl Record {
     #[must_use]
     pub fn in_servers(&self) -> Duration {
         self.upstream_duration.saturating_add(self.wait_before_send)
+    }
+
+    /// The caller whose share of the log the records take.
+    pub(super) fn caller_key(&self) -> Option<CallerKey> {
+        self.caller.as_ref().map(RatedCaller::key)
+    }
+
+    /// Whether the caller has no name.
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.scheme == Some("anonymous")
+    }
+
+    /// Whether the exchange was to use a tool, prompt or resource, and the policy has allowed it.
+    pub(super) fn is_of_allowed_call(&self) -> bool {
+        let allowed = |decision: &Decision| matches!(decision.effect, Effect::Allow(_));
+        self.intent_logged || self.decision().is_some_and(allowed)
     }
 
     /// Adds findings in what the upstream server sent, up to the limit.
@@ -643,6 +664,8 @@ pub(super) struct RefusalCount {
     pub(super) address: Option<String>,
     /// The upstream server that sent them.
     pub(super) server: Option<Arc<str>>,
+    /// The caller that sent them, if it is authenticated.
+    pub(super) principal: Option<Arc<str>>,
     /// Number of requests it stands for.
     pub(super) count: u64,
     /// Time of the first one.
@@ -680,7 +703,8 @@ impl AuditEvent<'_> {
             list(line.key("peaks"), tree.peaks().iter().map(|peak| hex::encode(peak)));
         }
         line.text("policy", policy);
-        foreign(line, "principal", approval.map(|approval| approval.principal));
+        let principal = counted.and_then(|counted| counted.principal.as_deref());
+        foreign(line, "principal", principal.or(approval.map(|approval| approval.principal)));
         self.item(line, ItemKind::Prompt);
         foreign(line, "reason", counted.and_then(|counted| counted.reason));
         self.item(line, ItemKind::Resource);
@@ -788,6 +812,7 @@ mod tests {
             counted: Some(RefusalCount {
                 address: Some("192.0.2.1".to_owned()),
                 server: Some("up".into()),
+                principal: Some("ana".into()),
                 count: 2,
                 since: UNIX_EPOCH,
                 outcome: ExchangeOutcome::Refused,

@@ -23,6 +23,9 @@ use crate::config::settings;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 
+/// The reason code of a request that is refused because the records of its caller take its share.
+pub const OVER_SHARE: &str = "caller-limit-records";
+
 /// The origin of requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RefusalOrigin {
@@ -30,6 +33,8 @@ pub(super) enum RefusalOrigin {
     Of(IpAddr),
     /// A configured upstream server.
     Server(Arc<str>),
+    /// A caller that is authenticated, by the id of its principal.
+    Caller(Arc<str>),
     /// All addresses beyond the number that is tracked.
     Other,
 }
@@ -45,7 +50,7 @@ impl fmt::Display for RefusalOrigin {
         match self {
             Self::Of(IpAddr::V4(ip)) => write!(f, "{ip}"),
             Self::Of(IpAddr::V6(ip)) => write!(f, "{ip}/64"),
-            Self::Server(name) => f.write_str(name),
+            Self::Server(name) | Self::Caller(name) => f.write_str(name),
             Self::Other => f.write_str("other"),
         }
     }
@@ -73,10 +78,23 @@ impl RefusalKind {
         Self { address: RefusalOrigin::Server(name.into()), outcome, reason, detail, status }
     }
 
-    /// The kind of a client's request, by its address.
+    /// The kind of a client's request, by its caller if that has a name, and by its address otherwise.
     pub(super) fn of(record: &Record, ending: ExchangeEnd) -> Self {
         let ExchangeEnd { outcome, status, reason, detail, .. } = ending;
-        Self { address: RefusalOrigin::of(record.peer.ip()), outcome, reason, detail, status }
+        let named = record.caller.as_ref().and(record.principal.as_ref());
+        let address = match named {
+            Some(principal) if !record.is_anonymous() => {
+                RefusalOrigin::Caller(principal.id.as_str().into())
+            }
+            _ => RefusalOrigin::of(record.peer.ip()),
+        };
+        Self { address, outcome, reason, detail, status }
+    }
+
+    /// The kind of a call that is not made because the records of its caller take its share.
+    pub(super) fn over_share(record: &Record) -> Self {
+        let (outcome, reason) = (ExchangeOutcome::Refused, Some(OVER_SHARE));
+        Self::of(record, ExchangeEnd { outcome, reason, status: 429, ..ExchangeEnd::answered() })
     }
 }
 

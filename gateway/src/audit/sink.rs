@@ -16,6 +16,7 @@ use tokio::runtime::Builder;
 use super::lines::{self, Colours};
 use super::spool::{Spool, SpoolReceiver, patience};
 use super::watch::{FileIntegrity, LossKind};
+use crate::base::caller_counters::CallerKey;
 use crate::config::settings::Rotation;
 
 /// Maximum number of bytes in a batch.
@@ -31,11 +32,24 @@ pub trait AuditSink: fmt::Debug + Send {
         true
     }
 
+    /// Whether they fit into the share of this caller.
+    fn has_share(&self, _caller: CallerKey, _bytes: usize) -> bool {
+        true
+    }
+
     /// Appends one line, including its line end, completely or not at all.
     ///
     /// # Errors
     /// If the line is not accepted.
     fn append(&mut self, line: &Bytes) -> io::Result<()>;
+
+    /// Like [`Self::append`], for a line that takes of the share of a caller.
+    ///
+    /// # Errors
+    /// If the line is not accepted.
+    fn append_for(&mut self, line: &Bytes, _caller: Option<CallerKey>) -> io::Result<()> {
+        self.append(line)
+    }
 
     /// Rotates the file if that is due; the next record is number `seq`. Returns whether it did.
     ///
@@ -96,8 +110,16 @@ impl AuditSink for Spool {
         Spool::room(self, bytes)
     }
 
+    fn has_share(&self, caller: CallerKey, bytes: usize) -> bool {
+        Spool::has_share(self, caller, bytes)
+    }
+
     fn append(&mut self, line: &Bytes) -> io::Result<()> {
-        self.push(line);
+        self.append_for(line, None)
+    }
+
+    fn append_for(&mut self, line: &Bytes, caller: Option<CallerKey>) -> io::Result<()> {
+        self.push(line, caller);
         Ok(())
     }
 
@@ -152,7 +174,7 @@ impl SinkThread {
             runtime.block_on(async {
                 loop {
                     let batch = self.outlet.next(BATCH).await;
-                    self.batch(&batch).await;
+                    self.batch(&batch.lines).await;
                     self.outlet.delivered(&batch);
                 }
             });

@@ -9,15 +9,37 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::base::caller_counters::{CallerCounters, CallerKey};
+
 /// Fraction of a spool that is reserved for records of calls: one in this number.
 const RESERVED: usize = 4;
+/// The part of a spool that the records of one caller may take: one in this number.
+const CALLER_SHARE: usize = 2;
+/// Number of counters of what callers have in a spool.
+const COUNTERS: usize = 1024;
+
+/// A line in a spool, and the caller whose share it takes.
+struct SpooledLine {
+    bytes: Bytes,
+    caller: Option<CallerKey>,
+}
+
+/// Lines that were taken from a spool to be delivered.
+#[derive(Debug, Default)]
+pub struct SpoolBatch {
+    /// The lines, in order.
+    pub lines: Vec<Bytes>,
+    /// What each caller gets back when they are delivered.
+    shares: Vec<(CallerKey, usize)>,
+}
 
 /// The state shared by the two ends.
-#[derive(Default)]
 struct SpoolState {
-    lines: Mutex<VecDeque<Bytes>>,
+    lines: Mutex<VecDeque<SpooledLine>>,
     /// Bytes that are not delivered, both queued and in flight.
     held: AtomicUsize,
+    /// Those of them that callers have caused.
+    callers: CallerCounters,
     /// Delivery fails: nothing is accepted until it succeeds.
     broken: AtomicBool,
     filled: Notify,
@@ -25,7 +47,7 @@ struct SpoolState {
 }
 
 impl SpoolState {
-    fn lines(&self) -> MutexGuard<'_, VecDeque<Bytes>> {
+    fn lines(&self) -> MutexGuard<'_, VecDeque<SpooledLine>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,7 +79,14 @@ impl Spool {
     /// Makes a spool with room for `limit` bytes.
     #[must_use]
     pub fn new(name: &str, limit: usize) -> (Self, SpoolReceiver) {
-        let shared = Arc::new(SpoolState::default());
+        let shared = Arc::new(SpoolState {
+            lines: Mutex::default(),
+            held: AtomicUsize::new(0),
+            callers: CallerCounters::new(COUNTERS),
+            broken: AtomicBool::new(false),
+            filled: Notify::new(),
+            emptied: Notify::new(),
+        });
         (Self { name: name.into(), limit, shared: Arc::clone(&shared) }, SpoolReceiver(shared))
     }
 
@@ -71,6 +100,25 @@ impl Spool {
             }
             emptied.await;
         }
+    }
+
+    /// Waits until the caller has room for `bytes` in its share, or has no record in the spool.
+    pub async fn vacant_for(&self, caller: CallerKey, bytes: usize) {
+        loop {
+            let emptied = self.shared.emptied.notified();
+            if self.has_share(caller, bytes) {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// Whether `bytes` more bytes fit into the caller's share. What is longer than the share fits if the caller has
+    /// no record in the spool.
+    #[must_use]
+    pub fn has_share(&self, caller: CallerKey, bytes: usize) -> bool {
+        let held = usize::try_from(self.shared.callers.get(caller)).unwrap_or(usize::MAX);
+        held == 0 || held.saturating_add(bytes) <= self.limit / CALLER_SHARE
     }
 
     /// Waits until everything is delivered.
@@ -103,10 +151,13 @@ impl Spool {
         !self.shared.broken.load(Ordering::Acquire) && held + bytes <= self.limit
     }
 
-    /// Appends a line, without checking for room.
-    pub fn push(&self, line: &Bytes) {
+    /// Appends a line, without checking for room. It takes of the share of `caller`, if one has caused it.
+    pub fn push(&self, line: &Bytes, caller: Option<CallerKey>) {
         self.shared.held.fetch_add(line.len(), Ordering::AcqRel);
-        self.shared.lines().push_back(line.clone());
+        if let Some(caller) = caller {
+            self.shared.callers.add(caller, line.len() as u64);
+        }
+        self.shared.lines().push_back(SpooledLine { bytes: line.clone(), caller });
         self.shared.filled.notify_one();
     }
 
@@ -119,34 +170,39 @@ impl Spool {
 
 impl SpoolReceiver {
     /// Waits for queued records and takes up to `most` bytes of them, but at least one record.
-    pub async fn next(&self, most: usize) -> Vec<Bytes> {
+    pub async fn next(&self, most: usize) -> SpoolBatch {
         loop {
             let filled = self.0.filled.notified();
             let batch = self.take(most);
-            if !batch.is_empty() {
+            if !batch.lines.is_empty() {
                 return batch;
             }
             filled.await;
         }
     }
 
-    fn take(&self, most: usize) -> Vec<Bytes> {
+    fn take(&self, most: usize) -> SpoolBatch {
         let mut lines = self.0.lines();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let (mut batch, mut bytes) = (SpoolBatch::default(), 0);
         while let Some(line) = lines.front() {
-            bytes += line.len();
-            if bytes > most && !batch.is_empty() {
+            bytes += line.bytes.len();
+            if bytes > most && !batch.lines.is_empty() {
                 break;
             }
-            batch.extend(lines.pop_front());
+            let Some(SpooledLine { bytes: line, caller }) = lines.pop_front() else { break };
+            batch.shares.extend(caller.map(|caller| (caller, line.len())));
+            batch.lines.push(line);
         }
         batch
     }
 
     /// Marks a batch as delivered and frees its room.
-    pub fn delivered(&self, batch: &[Bytes]) {
+    pub fn delivered(&self, batch: &SpoolBatch) {
         self.0.broken.store(false, Ordering::Release);
-        let bytes = batch.iter().map(Bytes::len).sum();
+        for (caller, bytes) in &batch.shares {
+            self.0.callers.subtract(*caller, *bytes as u64);
+        }
+        let bytes = batch.lines.iter().map(Bytes::len).sum();
         self.0.held.fetch_sub(bytes, Ordering::AcqRel);
         self.0.emptied.notify_waiters();
     }
@@ -167,7 +223,11 @@ pub fn patience(times: u32) -> Duration {
 mod tests {
     use super::Spool;
     use crate::audit::sink::AuditSink as _;
+    use crate::base::caller_counters::CallerRates;
+    use crate::base::gcra::EventRate;
+    use crate::base::share::Holder;
     use bytes::Bytes;
+    use std::time::Duration;
 
     #[test]
     fn a_spool_holds_what_it_promises_and_no_more() {
@@ -180,11 +240,33 @@ mod tests {
         assert!(!spool.has_room_beside_calls(), "two bytes are left, and as many are kept");
         assert!(!spool.room(4), "what is on its way counts until it is delivered");
         let batch = outlet.take(4);
-        assert_eq!(batch.len(), 1);
+        assert_eq!(batch.lines.len(), 1);
         assert!(!spool.room(4));
         outlet.delivered(&batch);
         assert!(spool.room(4));
         // A line that is longer than a batch is a batch of its own.
-        assert_eq!(outlet.take(1).len(), 1);
+        assert_eq!(outlet.take(1).lines.len(), 1);
+    }
+
+    #[test]
+    fn one_caller_has_half_of_a_spool() {
+        let rates = CallerRates::new(EventRate::new(1, Duration::from_secs(1), 1), [].into());
+        let [ana, bob] =
+            [1, 2].map(|n| rates.caller(&Holder::network([192, 0, 2, n].into())).key());
+        let (spool, outlet) = Spool::new("a", 20);
+        let line = Bytes::from_static(b"12345678");
+        assert!(spool.has_share(ana, 40), "what is longer than a share passes alone");
+        spool.push(&line, Some(ana));
+        assert!(spool.has_share(ana, 2) && !spool.has_share(ana, 3));
+        assert!(spool.has_share(bob, 10));
+        // What belongs to nobody takes of no share.
+        spool.push(&line, None);
+        assert!(spool.has_share(ana, 2));
+        let batch = outlet.take(8);
+        assert!(!spool.has_share(ana, 3), "it counts until it is delivered");
+        outlet.delivered(&batch);
+        assert!(spool.has_share(ana, 10));
+        outlet.delivered(&outlet.take(8));
+        assert_eq!(spool.held(), 0);
     }
 }

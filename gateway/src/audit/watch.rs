@@ -1,6 +1,8 @@
 //! Detects that an open audit file is no longer the file at its path, and that its volume is almost full.
 //!
 //! Writes to a file that was removed or renamed still succeed, but no reader would ever see them.
+//!
+//! When a volume is almost full, one caller must not use up what is left ([`VolumeReserve`]).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -8,11 +10,16 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::fstatvfs;
 
+use crate::base::caller_counters::{CallerCounters, CallerKey};
+
 /// Space on a volume that is reserved for the records of calls, in bytes; at most a quarter of the volume.
 const RESERVED: u64 = 64 * 1024 * 1024;
+/// Number of counters of what callers have written to volumes that are almost full.
+const COUNTERS: usize = 4096;
 
 /// How a file was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +71,96 @@ impl FileIntegrity {
         }
     }
 
-    /// Whether the free space on its volume is reserved for the records of calls. An unknown amount counts as enough:
-    /// if the volume is full, the record is refused anyway.
+    /// The free space of its volume beside what is reserved for the records of calls, if it is known.
     #[must_use]
-    pub fn is_scarce(&self, volume: SpaceProbe) -> bool {
-        volume(&self.file).is_some_and(|VolumeSpace { free, all }| free < RESERVED.min(all / 4))
+    pub fn space(&self, volume: SpaceProbe) -> Option<FileSpace> {
+        let VolumeSpace { free, all } = volume(&self.file)?;
+        let reserved = RESERVED.min(all / 4);
+        Some(FileSpace { free: free.min(reserved), spare: free.saturating_sub(reserved) })
+    }
+}
+
+/// The space that a file may still take, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSpace {
+    /// What is free of the part that is reserved for the records of calls.
+    pub free: u64,
+    /// What is free beside it.
+    pub spare: u64,
+}
+
+impl FileSpace {
+    /// The space of a file whose volume is unknown: it counts as enough. If the volume is full, the record is refused
+    /// anyway.
+    pub const ENOUGH: Self = Self { free: u64::MAX, spare: u64::MAX };
+
+    /// The smaller space of two files.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self { free: self.free.min(other.free), spare: self.spare.min(other.spare) }
+    }
+}
+
+/// The space that is left on the volumes of the log, and the callers that have used it while it was scarce.
+///
+/// The operating system is asked once a second; in between, what is written is subtracted. From the moment that only
+/// the reserve is left, a caller may write as much of it as it leaves to others.
+#[derive(Debug)]
+pub(super) struct VolumeReserve {
+    free: AtomicU64,
+    spare: AtomicU64,
+    /// The scarcity was told, and the counters count.
+    told: AtomicBool,
+    callers: CallerCounters,
+}
+
+impl VolumeReserve {
+    pub(super) fn new() -> Self {
+        let FileSpace { free, spare } = FileSpace::ENOUGH;
+        Self {
+            free: AtomicU64::new(free),
+            spare: AtomicU64::new(spare),
+            told: AtomicBool::new(false),
+            callers: CallerCounters::new(COUNTERS),
+        }
+    }
+
+    /// Takes over what the operating system has said. Returns whether the space is scarce, if that has changed.
+    pub(super) fn found(&self, space: FileSpace) -> Option<bool> {
+        self.free.store(space.free, Ordering::Release);
+        self.spare.store(space.spare, Ordering::Release);
+        let scarce = self.is_scarce();
+        if self.told.swap(scarce, Ordering::AcqRel) == scarce {
+            return None;
+        }
+        if !scarce {
+            self.callers.clear();
+        }
+        Some(scarce)
+    }
+
+    /// Subtracts a record that was written.
+    pub(super) fn wrote(&self, bytes: usize, caller: Option<CallerKey>) {
+        let bytes = bytes as u64;
+        let less = |space: u64| (space != u64::MAX).then(|| space.saturating_sub(bytes));
+        if self.spare.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) != Ok(0) {
+            return;
+        }
+        // The closure gives nothing if the space is unknown.
+        let _unknown = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        if let Some(caller) = caller {
+            self.callers.add(caller, bytes);
+        }
+    }
+
+    /// Whether only the reserve is left.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.spare.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether the caller may have further records.
+    pub(super) fn has_share(&self, caller: CallerKey) -> bool {
+        !self.is_scarce() || self.callers.get(caller) <= self.free.load(Ordering::Acquire)
     }
 }
 
@@ -94,10 +186,16 @@ pub fn volume(file: &File) -> Option<VolumeSpace> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
+    use super::{
+        FileIntegrity, FileSpace, LossKind, SpaceProbe, VolumeReserve, VolumeSpace, volume,
+    };
+    use crate::base::caller_counters::CallerRates;
+    use crate::base::gcra::EventRate;
+    use crate::base::share::Holder;
     use std::fs::{self, File};
     use std::io::Write as _;
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
@@ -132,16 +230,45 @@ mod tests {
         assert!(volume(&file).is_some_and(|space| space.free <= space.all && space.all > 0));
         let watch = FileIntegrity { path: path.clone(), file, bytes: 0, known: None };
         let cases: [(SpaceProbe, bool); 6] = [
-            (|_| Some(VolumeSpace { free: 64 * MIB, all: 1000 * MIB }), false),
-            (|_| Some(VolumeSpace { free: 64 * MIB - 1, all: 1000 * MIB }), true),
-            (|_| Some(VolumeSpace { free: 10 * MIB, all: 40 * MIB }), false),
-            (|_| Some(VolumeSpace { free: 10 * MIB - 1, all: 40 * MIB }), true),
-            (|_| Some(VolumeSpace { free: 0, all: 0 }), false),
+            (|_| Some(VolumeSpace { free: 64 * MIB + 1, all: 1000 * MIB }), false),
+            (|_| Some(VolumeSpace { free: 64 * MIB, all: 1000 * MIB }), true),
+            (|_| Some(VolumeSpace { free: 10 * MIB + 1, all: 40 * MIB }), false),
+            (|_| Some(VolumeSpace { free: 10 * MIB, all: 40 * MIB }), true),
+            (|_| Some(VolumeSpace { free: 0, all: 0 }), true),
             (|_| None, false),
         ];
         for (n, (space, scarce)) in cases.into_iter().enumerate() {
-            assert_eq!(watch.is_scarce(space), scarce, "case {n}");
+            let space = watch.space(space);
+            assert_eq!(space.is_some_and(|space| space.spare == 0), scarce, "case {n}");
         }
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn one_caller_uses_no_more_of_the_reserve_than_it_leaves() {
+        let rates = CallerRates::new(EventRate::new(1, Duration::from_secs(1), 1), [].into());
+        let [ana, bob] =
+            [1, 2].map(|n| rates.caller(&Holder::network([192, 0, 2, n].into())).key());
+        let reserve = VolumeReserve::new();
+        reserve.wrote(1000, Some(ana));
+        assert!(!reserve.is_scarce() && reserve.has_share(ana), "nothing is known of the volume");
+        assert_eq!(reserve.found(FileSpace { free: 100, spare: 50 }), None);
+        reserve.wrote(49, Some(ana));
+        assert!(!reserve.is_scarce());
+        reserve.wrote(49, Some(ana));
+        assert!(reserve.is_scarce(), "it is known before the operating system is asked again");
+        assert_eq!(reserve.found(FileSpace { free: 100, spare: 0 }), Some(true));
+        for _ in 0..5 {
+            assert!(reserve.has_share(ana));
+            reserve.wrote(10, Some(ana));
+        }
+        assert!(reserve.has_share(ana));
+        reserve.wrote(10, Some(ana));
+        assert!(!reserve.has_share(ana) && reserve.has_share(bob));
+        assert_eq!(reserve.found(FileSpace { free: 40, spare: 0 }), None);
+        assert!(!reserve.has_share(ana) && reserve.has_share(bob));
+        // With more room everybody begins anew.
+        assert_eq!(reserve.found(FileSpace { free: 100, spare: 100 }), Some(false));
+        assert!(reserve.has_share(ana));
     }
 }

@@ -32,6 +32,12 @@ impl EventRate {
     pub const fn each(self) -> Duration {
         self.each
     }
+
+    /// How far ahead of now the theoretical arrival time may be.
+    #[must_use]
+    pub const fn ahead(self) -> Duration {
+        self.ahead
+    }
 }
 
 /// The events counted so far; none by default.

@@ -6,10 +6,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy_core::subject::name::PrincipalId;
 use policy_core::subject::principal::Principal;
 
+use crate::base::caller_counters::CallerRates;
+use crate::base::gcra::EventRate;
 use crate::base::intake::ResponseAccounts;
 use crate::base::share::{Ceiling, Holder, Payer, ShareLimits, Shares};
 use crate::config::settings::{CallerLimits, Limits};
@@ -77,6 +80,8 @@ pub struct Quotas {
     pub tokens: Arc<Shares<Arc<str>>>,
     /// Bytes of tokens that were obtained for callers, by the id of the caller.
     pub exchanged: Arc<Shares<Arc<str>>>,
+    /// Requests that are no allowed calls, by caller: each leaves a record.
+    pub other_requests: Arc<CallerRates>,
 }
 
 impl Quotas {
@@ -104,7 +109,11 @@ impl Quotas {
             let portions = ShareLimits { all, each, others: others(callers, by_holder, other) };
             Shares::under(&ceiling, Holder::payer, light, portions)
         };
+        let paces = others(callers, by_holder, |one| one.other_requests_per_minute);
+        let paces = paces.into_iter().map(|(holder, count)| (holder, in_a_minute(count))).collect();
+        let usual_pace = in_a_minute(limits.other_requests_per_minute_per_caller);
         Self {
+            other_requests: CallerRates::new(usual_pace, paces),
             connections: Shares::new(limits.connections, limits.connections_per_address),
             unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
             in_flight: shares(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
@@ -159,6 +168,12 @@ impl Quotas {
 /// Bodies up to this many bytes, with the memory of their parsed values, do not count against the ceiling: most
 /// bodies are shorter, and the number of requests is bounded.
 const LIGHT: usize = 16 * 1024;
+
+/// So many in a minute, also all at once.
+fn in_a_minute(count: usize) -> EventRate {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    EventRate::new(count, Duration::from_secs(60), count)
+}
 
 /// Selects one share from a caller's limits; `None` if that caller has the common one.
 type ShareOf = fn(&CallerLimits) -> Option<usize>;

@@ -556,6 +556,8 @@ pub struct Limits {
     pub connections_per_address: usize,
     pub in_flight: usize,
     pub in_flight_per_caller: usize,
+    /// Maximum requests and notifications of one caller in a minute that are no allowed calls.
+    pub other_requests_per_minute_per_caller: usize,
     pub unauthenticated_per_address: usize,
     pub memory: usize,
     pub memory_per_caller: usize,
@@ -625,6 +627,8 @@ pub struct CallerLimits {
     pub principals: Vec<PrincipalId>,
     /// Maximum requests in flight.
     pub in_flight: Option<usize>,
+    /// Maximum requests and notifications in a minute that are no allowed calls.
+    pub other_requests_per_minute: Option<usize>,
     /// Bytes of request bodies.
     pub request_body_memory: Option<usize>,
     /// Calls that wait for their client to answer an elicitation or sampling request.

@@ -193,6 +193,8 @@ fn cause_and_step(failure: &Failure) -> Option<(String, &'static str)> {
         | Failure::Unanswered
         | Failure::Answer(_)
         | Failure::Audit(_)
+        | Failure::OtherRequests(_)
+        | Failure::RecordShare
         | Failure::Upstream(_) => return None,
     })
 }

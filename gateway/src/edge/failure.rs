@@ -13,7 +13,7 @@ use policy::definition::offer::ItemKind;
 use policy::engine::ask::Refusal;
 use policy::rules::decision::{Denial, Disclosure, Reason};
 
-use crate::audit::AuditError;
+use crate::audit::{self, AuditError};
 use crate::base::share::ShareError;
 use crate::config::quota::Quota;
 use crate::identity::AuthnError;
@@ -55,6 +55,12 @@ pub enum Failure {
     /// A budget of the caller's calls is used up.
     #[error("the budget `{}` is used up", .0.budget)]
     Budget(Box<BudgetExceeded>),
+    /// The caller sends too much that is no allowed call; with the time until it may send more.
+    #[error("limit `limits.otherRequestsPerMinutePerCaller` reached")]
+    OtherRequests(Duration),
+    /// The caller's records take its share of a queue or of a disk that they are written to.
+    #[error("the audit records of the caller take its share of what they are written to")]
+    RecordShare,
     /// The caller makes the same call again and again; with the time until it is allowed.
     #[error("the same call was made too often")]
     Repeated(Duration),
@@ -286,6 +292,15 @@ impl PublicError {
 }
 
 impl Failure {
+    /// The failure for a record that was not written.
+    #[must_use]
+    pub fn unrecorded(error: AuditError) -> Self {
+        match error {
+            AuditError::Share => Self::RecordShare,
+            error => Self::Audit(error),
+        }
+    }
+
     /// The failure for a share that could not be taken.
     #[must_use]
     pub const fn no_share(quota: Quota, none: ShareError) -> Self {
@@ -324,6 +339,8 @@ impl Failure {
             Self::Share(Quota::Sessions) => "caller-limit-sessions",
             Self::Share(Quota::Streams) => "caller-limit-streams",
             Self::Share(Quota::Subscriptions) => "caller-limit-subscriptions",
+            Self::OtherRequests(_) => "caller-limit-rate",
+            Self::RecordShare => audit::OVER_SHARE,
             Self::Rate(_) => "rate-limited",
             Self::Budget(_) => "budget-exceeded",
             Self::Repeated(_) => "repeated-call",
@@ -372,6 +389,14 @@ impl Failure {
             Self::Route(_) | Self::Everything | Self::Locked => {
                 FailureEffects { is_turned_away: true, ..FailureEffects::REFUSED }
             }
+            Self::OtherRequests(wait) => FailureEffects {
+                is_turned_away: true,
+                ..FailureEffects::REFUSED.retried_after(*wait)
+            },
+            Self::RecordShare => FailureEffects {
+                is_turned_away: true,
+                ..FailureEffects::REFUSED.retried_after(A_MOMENT)
+            },
             Self::Rate(wait) | Self::Repeated(wait) => FailureEffects::REFUSED.retried_after(*wait),
             Self::Budget(exceeded) => FailureEffects::REFUSED.retried_after(exceeded.wait),
             Self::ServerBusy(ShareError::Holder { .. })
@@ -422,8 +447,9 @@ impl Failure {
         self.effects().comes_before_the_body
     }
 
-    /// Whether such refusals are summarised even if the caller is known: everything or the caller is revoked, or no
-    /// route has the path. All of it is decided before the body is read.
+    /// Whether such refusals are summarised even if the caller is known: everything or the caller is revoked, no
+    /// route has the path, or the caller has left too many records already. All of it is decided before the message is
+    /// read.
     #[must_use]
     pub fn is_turned_away(&self) -> bool {
         self.effects().is_turned_away
@@ -501,6 +527,10 @@ impl Failure {
                 self.with_reason(over_rate("too many calls of this tool", *wait, era))
             }
             Self::Repeated(wait) => self.with_reason(over_rate(REPEATED, *wait, era)),
+            Self::OtherRequests(wait) => self.with_reason(over_rate(OTHER_REQUESTS, *wait, era)),
+            Self::RecordShare => {
+                self.with_reason(plain(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, RECORD_SHARE))
+            }
             Self::Budget(exceeded) => {
                 self.with_reason(over_rate(&exceeded.to_string(), exceeded.wait, era))
             }
@@ -777,6 +807,11 @@ fn over_share(quota: Quota) -> PublicError {
 /// Why a subscription with a webhook is refused, and what to use.
 pub(super) const EVENT_WEBHOOK: &str = "with a webhook the server would send the events past the gateway, where nothing \
      inspects them; use `events/poll` or `events/stream`, without an address in the params";
+/// What is said of a request of a caller that has sent too many which are no calls.
+const OTHER_REQUESTS: &str =
+    "too many requests of this caller in a minute that are no allowed calls";
+/// What is said of a request of a caller whose records take its share of what they are written to.
+const RECORD_SHARE: &str = "too many records of this caller wait to be written; try again";
 /// What is said of a call that was made too often.
 pub(super) const REPEATED: &str = "the same call with the same arguments was made too often";
 

@@ -52,6 +52,7 @@ impl BatchSender {
         record.scheme = Some(self.caller.scheme);
         record.route = Some(Arc::clone(&self.route.path));
         record.version = Some(self.session.version);
+        record.caller = Some(gateway.quotas.other_requests.caller(&self.holder));
         record
     }
 
@@ -141,6 +142,11 @@ impl Gateway {
                     Ok(arrived) => arrived,
                     Err(failure) => return (asked, gateway.refuse(&record, &failure)),
                 };
+                if let Some(rated) = &record.caller
+                    && let Err(failure) = gateway.may_leave_records(rated).await
+                {
+                    return (asked, gateway.refuse(&record, &failure));
+                }
                 let answer = match gateway.enter_for(&arrived.holder) {
                     Ok(mut own) => {
                         own.body = share;

@@ -74,7 +74,7 @@ impl Gateway {
         record: &Record,
         error: crate::audit::AuditError,
     ) -> Response<Body> {
-        let failure = Failure::Audit(error);
+        let failure = Failure::unrecorded(error);
         self.journal.log_lost(&failure, LostRecord::Exchange);
         let public = failure.public(record.version.map(ProtocolVersion::era));
         encode::error(&public, record.rpc_id.as_ref())

@@ -590,8 +590,14 @@ pub(super) const TABLE: &[MetricDefinition] = &[
     MetricDefinition {
         name: "portcullis.audit_refusals_summarised",
         unit: "",
-        help: "Requests of unknown callers that were recorded together and not one by one.",
+        help: "Requests of unknown callers, and of callers that leave too many records, that were recorded together and not one by one.",
         source: MetricSource::Count(|m| &m.audit_summarised),
+    },
+    MetricDefinition {
+        name: "portcullis.audit_young_files_removed",
+        unit: "",
+        help: "Files of records that `maxFiles` has removed less than a day after they were full.",
+        source: MetricSource::Count(|m| &m.audit_young_files_removed),
     },
     MetricDefinition {
         name: "portcullis.audit_files_lost",

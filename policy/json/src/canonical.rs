@@ -125,6 +125,11 @@ pub fn rounded_to_integer(spelled: &str) -> Option<String> {
     if !spelled.contains(['.', 'e', 'E']) {
         return None;
     }
+    // A double tells numbers of so many digits apart, also from integers.
+    let mantissa = spelled.bytes().take_while(|byte| !matches!(byte, b'e' | b'E'));
+    if mantissa.filter(u8::is_ascii_digit).count() <= f64::DIGITS as usize {
+        return None;
+    }
     let (digits, first) = decimal(spelled)?;
     let has_fraction = i64::try_from(digits.len()).ok()? > first.saturating_add(1);
     let value: f64 = spelled.parse().ok()?;

@@ -136,7 +136,7 @@ pub struct Condition {
     /// The names of members that the expression itself writes.
     members: BTreeSet<Arc<str>>,
     /// The places in the arguments that the expression reads.
-    paths: BTreeSet<Vec<Arc<str>>>,
+    paths: BTreeSet<Vec<ArgumentStep>>,
 }
 
 /// The value of an expression.
@@ -433,7 +433,7 @@ struct ShapeCheck {
     patterns: BTreeMap<String, Regex>,
     members: BTreeSet<Arc<str>>,
     /// The places in the arguments that the expression reads.
-    paths: BTreeSet<Vec<Arc<str>>>,
+    paths: BTreeSet<Vec<ArgumentStep>>,
     loops: Loops,
 }
 
@@ -454,7 +454,7 @@ impl ShapeCheck {
         expression: &IdedExpr,
         scope: Option<&LoopScope<'_>>,
     ) -> Result<usize, ConditionError> {
-        self.paths.extend(argument_path(expression).filter(|path| !path.is_empty()));
+        self.paths.extend(argument_path(expression, scope).filter(|path| !path.is_empty()));
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(0),
             Expr::Ident(name) => {
@@ -525,37 +525,80 @@ impl ShapeCheck {
     }
 }
 
-/// The place in the arguments that an expression names: `arguments.a['b']`. Empty for the arguments themselves, and `None`
-/// for anything else.
+/// One step from a value of the arguments to a value within it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ArgumentStep {
+    /// To the member of this name.
+    Member(Arc<str>),
+    /// To any item or member: which one is known when the expression is evaluated.
+    Any,
+}
+
+/// The place in the arguments that an expression names: `arguments.a['b']`, `arguments.a[0].b`, or `f.b` in a loop over
+/// `arguments.a`. Empty for the arguments themselves, and `None` for anything else. What a loop makes of a list counts
+/// as the list.
 ///
 /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
-fn argument_path(expression: &IdedExpr) -> Option<Vec<Arc<str>>> {
-    let (around, name) = match &expression.expr {
-        Expr::Ident(name) => return (name == "arguments").then(Vec::new),
-        Expr::Select(select) => (&*select.operand, select.field.as_str().into()),
-        Expr::Call(call) => (call.args.first()?, member_of(call)?),
-        Expr::Unspecified
+fn argument_path(
+    expression: &IdedExpr,
+    scope: Option<&LoopScope<'_>>,
+) -> Option<Vec<ArgumentStep>> {
+    let (around, step) = match &expression.expr {
+        Expr::Ident(name) => return variable_path(name, scope),
+        Expr::Select(select) => {
+            (&*select.operand, ArgumentStep::Member(select.field.as_str().into()))
+        }
+        Expr::Call(call) if call.func_name == operators::INDEX => {
+            let step = member_of(call).map_or(ArgumentStep::Any, ArgumentStep::Member);
+            (call.args.first()?, step)
+        }
+        Expr::Comprehension(inner) => return argument_path(&inner.iter_range, scope),
+        Expr::Call(_)
+        | Expr::Unspecified
         | Expr::Literal(_)
         | Expr::List(_)
         | Expr::Map(_)
-        | Expr::Struct(_)
-        | Expr::Comprehension(_) => return None,
+        | Expr::Struct(_) => return None,
     };
-    let mut path = argument_path(around)?;
-    path.push(name);
+    let mut path = argument_path(around, scope)?;
+    path.push(step);
     Some(path)
 }
 
-/// The first name of `path` for which a server may take another member at its place.
-fn respelt(arguments: Value<'_>, path: &[Arc<str>]) -> Option<Arc<str>> {
-    let mut value = arguments;
-    for name in path {
-        if value.members().any(|(member, _)| spelling::is_taken_for(&member, name)) {
-            return Some(Arc::clone(name));
-        }
-        value = value.get(name)?;
+/// The place in the arguments of the variable `name`.
+fn variable_path(name: &str, scope: Option<&LoopScope<'_>>) -> Option<Vec<ArgumentStep>> {
+    let Some(LoopScope { inner, outer }) = scope else {
+        return (name == "arguments").then(Vec::new);
+    };
+    if inner.iter_var == name || inner.iter_var2.as_deref() == Some(name) {
+        let mut path = argument_path(&inner.iter_range, *outer)?;
+        path.push(ArgumentStep::Any);
+        return Some(path);
     }
-    None
+    // The result so far.
+    if inner.accu_var == name {
+        return None;
+    }
+    variable_path(name, *outer)
+}
+
+/// The first name of `path` for which a server may take another member at its place.
+///
+/// INVARIANT: the parser bounds the depth of an expression, and so the length of a path and the recursion.
+fn respelt(value: Value<'_>, path: &[ArgumentStep]) -> Option<Arc<str>> {
+    let (step, rest) = path.split_first()?;
+    match step {
+        ArgumentStep::Member(name) => {
+            if value.members().any(|(member, _)| spelling::is_taken_for(&member, name)) {
+                return Some(Arc::clone(name));
+            }
+            respelt(value.get(name)?, rest)
+        }
+        ArgumentStep::Any => {
+            let members = value.members().map(|(_, member)| member);
+            value.items().chain(members).find_map(|inner| respelt(inner, rest))
+        }
+    }
 }
 
 /// The name in `x['name']`.

@@ -6,7 +6,7 @@ use detection::inspect::Detector;
 use policy::engine::ask::RefusalReason;
 
 /// The codes of `docs/reasons.md`.
-const REASONS: [&str; 128] = [
+const REASONS: [&str; 130] = [
     "not-granted",
     "forbidden",
     "condition-error",
@@ -87,6 +87,8 @@ const REASONS: [&str; 128] = [
     "server-busy",
     "caller-limit-requests",
     "caller-limit-bodies",
+    "caller-limit-rate",
+    "caller-limit-records",
     "address-limit",
     "caller-limit-elicitations",
     "caller-limit-sessions",

@@ -124,6 +124,12 @@ impl SettingsCompiler<'_> {
             for (key, part, least, all) in [
                 ("inFlightPerCaller", raw.in_flight_per_caller, 1, limits.in_flight),
                 (
+                    "otherRequestsPerMinutePerCaller",
+                    raw.other_requests_per_minute_per_caller,
+                    1,
+                    usize::MAX,
+                ),
+                (
                     "requestBodyMemoryPerCaller",
                     bodies,
                     limits.request_body,
@@ -150,6 +156,7 @@ impl SettingsCompiler<'_> {
             callers.push(CallerLimits {
                 principals,
                 in_flight: raw.in_flight_per_caller,
+                other_requests_per_minute: raw.other_requests_per_minute_per_caller,
                 request_body_memory: bodies,
                 pending_elicitations: raw.pending_elicitations_per_caller,
                 event_streams: raw.event_streams_per_caller,

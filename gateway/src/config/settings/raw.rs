@@ -641,6 +641,10 @@ pub(super) struct RawLimits {
     pub(super) in_flight: Option<usize>,
     /// Maximum requests in flight of one caller. Further ones are refused with 429. Default half of `inFlight`.
     pub(super) in_flight_per_caller: Option<usize>,
+    /// Maximum requests and notifications of one caller in a minute that are no calls of tools, prompts or resources
+    /// which a rule allows: lists, handshakes, pings, and what is denied or refused. Each of them leaves an audit
+    /// record, however little it costs to send. Further requests of the caller are refused with 429. Default 6000.
+    pub(super) other_requests_per_minute_per_caller: Option<usize>,
     /// Maximum requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. Further ones are
     /// refused with 429. Default half of `inFlight`.
     pub(super) unauthenticated_per_address: Option<usize>,
@@ -808,6 +812,8 @@ pub(super) struct RawCallerLimits {
     pub(super) principals: Vec<String>,
     /// Maximum requests in flight of each of these callers.
     pub(super) in_flight_per_caller: Option<usize>,
+    /// Maximum requests and notifications of each of these callers in a minute that are no calls which a rule allows.
+    pub(super) other_requests_per_minute_per_caller: Option<usize>,
     /// Maximum bytes of request bodies of each of these callers.
     pub(super) request_body_memory_per_caller: Option<String>,
     /// Maximum calls of each of these callers that wait for an answer of the client.

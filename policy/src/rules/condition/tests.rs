@@ -68,6 +68,40 @@ fn it_reads_principal_server_tool_and_arguments() {
 }
 
 #[test]
+fn another_spelling_of_a_member_that_is_read_gives_no_answer_wherever_it_lies() {
+    let holds = |expression: &str, given: &str| evaluate(expression, Some(given));
+    for expression in [
+        "arguments.file_path == 'a'",
+        "arguments['file_path'] == 'a'",
+        "arguments.files[0].file_path == 'a'",
+        "arguments.files.exists(f, f.file_path == 'a')",
+        "arguments.files.all(f, f['file_path'] == 'a')",
+        "arguments.files.filter(f, f.file_path == 'a').size() > 0",
+        "arguments.files.filter(f, true)[0].file_path == 'a'",
+        "arguments.by[arguments.key].file_path == 'a'",
+        "arguments.nested.exists(f, f.inner[0].file_path == 'a')",
+    ] {
+        let given = |other: &str| {
+            let own = format!(r#"{{"file_path":"a"{other}}}"#);
+            format!(
+                r#"{{"file_path":"a","key":"k","files":[{own}],"by":{{"k":{own}}},"nested":[{{"inner":[{own}]}}]{other}}}"#
+            )
+        };
+        assert_eq!(holds(expression, &given("")), Some(ConditionOutcome::Holds), "{expression}");
+        let unlike = given(r#","path":"b""#);
+        assert_eq!(holds(expression, &unlike), Some(ConditionOutcome::Holds), "{expression}");
+        for other in ["filePath", "File_Path", "file-path"] {
+            let text = given(&format!(r#","{other}":"b""#));
+            assert_eq!(holds(expression, &text), None, "{expression} {text}");
+        }
+    }
+    // What is not read may have any name.
+    let given = r#"{"files":[{"file_path":"a","userId":1,"user_id":2}]}"#;
+    let expression = "arguments.files.exists(f, f.file_path == 'a')";
+    assert_eq!(holds(expression, given), Some(ConditionOutcome::Holds));
+}
+
+#[test]
 fn an_expression_that_cannot_be_evaluated_is_an_error_and_no_answer() {
     let given = Some(r#"{"path":7}"#);
     for expression in ["arguments.missing == 1", "arguments.path.startsWith('/')", "arguments.path"]
