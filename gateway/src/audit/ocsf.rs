@@ -252,9 +252,10 @@ fn endpoint(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
         let is_one = address.parse::<IpAddr>().is_ok();
         write_ascii(endpoint.key(if is_one { "ip" } else { "name" }), &address);
     }
-    // A server's own request comes from that server.
-    let server = record.text("server").filter(|_| peer.is_empty());
-    member(&mut endpoint, "name", server);
+    // A server's own request comes from that server, and what is counted of a caller from that caller.
+    let name = record.text("server").or_else(|| record.text("principal"));
+    let of_address = record.text("address").is_some();
+    member(&mut endpoint, "name", name.filter(|_| peer.is_empty() && !of_address));
     if let Some((host, port)) = peer.rsplit_once(':') {
         write_ascii(endpoint.key("ip"), host.trim_matches(['[', ']']));
         if let Ok(port) = port.parse::<u16>() {

@@ -73,7 +73,7 @@ impl FileIntegrity {
 
     /// The free space of its volume beside what is reserved for the records of calls, if it is known.
     #[must_use]
-    pub fn space(&self, volume: SpaceProbe) -> Option<FileSpace> {
+    pub(super) fn space(&self, volume: SpaceProbe) -> Option<FileSpace> {
         let VolumeSpace { free, all } = volume(&self.file)?;
         let reserved = RESERVED.min(all / 4);
         Some(FileSpace { free: free.min(reserved), spare: free.saturating_sub(reserved) })
@@ -82,21 +82,21 @@ impl FileIntegrity {
 
 /// The space that a file may still take, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileSpace {
+pub(super) struct FileSpace {
     /// What is free of the part that is reserved for the records of calls.
-    pub free: u64,
+    pub(super) free: u64,
     /// What is free beside it.
-    pub spare: u64,
+    pub(super) spare: u64,
 }
 
 impl FileSpace {
     /// The space of a file whose volume is unknown: it counts as enough. If the volume is full, the record is refused
     /// anyway.
-    pub const ENOUGH: Self = Self { free: u64::MAX, spare: u64::MAX };
+    pub(super) const ENOUGH: Self = Self { free: u64::MAX, spare: u64::MAX };
 
     /// The smaller space of two files.
     #[must_use]
-    pub fn least(self, other: Self) -> Self {
+    pub(super) fn least(self, other: Self) -> Self {
         Self { free: self.free.min(other.free), spare: self.spare.min(other.spare) }
     }
 }

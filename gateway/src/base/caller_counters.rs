@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn what_a_caller_has_is_never_too_small_and_is_taken_back() {
         let counters = CallerCounters::new(8);
-        let keys: Vec<_> = (0..64_u64).map(|n| CallerKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        let keys: Vec<_> =
+            (0..64_u64).map(|n| CallerKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
         for (n, key) in (1..).zip(&keys) {
             counters.add(*key, n);
         }
