@@ -28,7 +28,6 @@ use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -49,7 +48,9 @@ use crate::metrics::Metrics;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 
 use record::{AuditEvent, RefusalCount};
-use refusals::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary, RefusalTime};
+use refusals::{
+    OVER_SHARE_END, RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary, RefusalTime,
+};
 use spool::Spool;
 
 pub use agreement::{disagreement, last_kept, left_behind};
@@ -211,8 +212,10 @@ pub struct Journal {
     lacking: AtomicUsize,
     /// What is left on the volumes of the files.
     reserve: VolumeReserve,
-    /// Counts refused requests of unauthenticated callers, and of callers that leave too many records.
+    /// Counts refused requests of unauthenticated callers.
     refusals: RefusalCounters,
+    /// Counts requests of callers that leave too many records.
+    caller_refusals: RefusalCounters,
     /// Counts refused requests that upstream servers send outside of calls.
     server_refusals: RefusalCounters,
     /// Notified when a file was rotated, because an old one may have expired.
@@ -379,6 +382,7 @@ impl Journal {
             lacking: AtomicUsize::new(0),
             reserve: VolumeReserve::new(),
             refusals: RefusalCounters::new(refusals),
+            caller_refusals: RefusalCounters::new(refusals),
             server_refusals: RefusalCounters::new(of_servers(refusals)),
             turned: Notify::new(),
             observers,
@@ -454,7 +458,9 @@ impl Journal {
     /// Number of records in the chain, plus requests that are or will be summarised.
     #[must_use]
     pub fn accounted(&self) -> u64 {
-        self.ledger().tree().size() + self.refusals.counted() + self.server_refusals.counted()
+        let counters = [&self.refusals, &self.caller_refusals, &self.server_refusals];
+        let counted: u64 = counters.iter().map(|refusals| refusals.counted()).sum();
+        self.ledger().tree().size() + counted
     }
 
     /// Sets or removes a temporary observer, which receives the exchanges that are on record.
@@ -511,9 +517,7 @@ impl Journal {
         let room = RequiredRoom { caller, ..room };
         let written = self.append(line, caller, Some(room));
         if matches!(written, Err(AuditError::Share)) {
-            let (time, now) = (record.time, self.clock.instant());
-            self.refusals.count(&RefusalKind::over_share(record), RefusalTime { now, time });
-            self.metrics.audit_summarised.add(1);
+            self.count_together(record, OVER_SHARE_END, self.clock.instant());
         }
         written?;
         record.intent_logged = true;
@@ -526,10 +530,26 @@ impl Journal {
     /// # Errors
     /// If a sink does not accept the record.
     pub fn record_unopened(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+        let now = self.clock.instant();
+        let is_over_rate = record.caller.as_ref().is_some_and(|caller| caller.wait(now).is_some());
         match record.principal {
+            // A cancellation or an answer to a question, which are never refused, or one that was under way.
+            Some(_) if is_over_rate => {
+                self.count_together(record, ending, now);
+                Ok(())
+            }
             Some(_) => self.record_exchange(record, ending),
             None => self.record_summarised(record, ending),
         }
+    }
+
+    /// Records the answer to an HTTP request whose message is an exchange of its own, which counts against the rate of its
+    /// caller.
+    ///
+    /// # Errors
+    /// If a sink does not accept the record.
+    pub fn record_outer(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+        self.write_exchange(record, ending, self.clock.instant())
     }
 
     /// Records a refused request that is summarised with others like it, even if its caller is authenticated.
@@ -541,7 +561,8 @@ impl Journal {
         record: &Record,
         ending: ExchangeEnd,
     ) -> Result<(), AuditError> {
-        self.record_or_summarise(&self.refusals, &RefusalKind::of(record, ending), record, ending)
+        let kind = RefusalKind::of(record, ending);
+        self.record_or_summarise(self.counters_of(&kind), &kind, record, ending)
     }
 
     /// Records a refused request that `server` sent outside of a call, summarised with others like it.
@@ -576,7 +597,8 @@ impl Journal {
             refusals.count(kind, at);
         } else if refusals.is_alone(kind, at) {
             // A record that fails is counted for the summary as well, although another sink may have it.
-            return self.record_exchange(record, ending).inspect_err(|_| refusals.count(kind, at));
+            let written = self.write_exchange(record, ending, now);
+            return written.inspect_err(|_| refusals.count(kind, at));
         }
         self.metrics.audit_summarised.add(1);
         self.count(record, ending, now);
@@ -584,32 +606,61 @@ impl Journal {
         Ok(())
     }
 
-    /// Counts an exchange that is no allowed call against the rate of its caller. Returns whether it has no record of its
-    /// own: it was refused, and the caller is over its rate, or the log has no room beside calls.
+    /// The counters for this kind. Callers without a credential take no place of callers that have one.
+    fn counters_of(&self, kind: &RefusalKind) -> &RefusalCounters {
+        match kind.origin {
+            RefusalOrigin::Caller(_) => &self.caller_refusals,
+            RefusalOrigin::Server(_) => &self.server_refusals,
+            RefusalOrigin::Of(_) | RefusalOrigin::Other => &self.refusals,
+        }
+    }
+
+    /// Counts an exchange that has no record of its own.
+    fn count_together(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
+        let kind = RefusalKind::of(record, ending);
+        self.counters_of(&kind).count(&kind, RefusalTime { now, time: record.time });
+        self.metrics.audit_summarised.add(1);
+        self.count(record, ending, now);
+        self.tell_witness(record, ending, now);
+    }
+
+    /// Counts an exchange that is no call against the rate of its caller. Returns whether it has no record of its own: it
+    /// was refused and the caller is over its rate, or it was refused or denied and the log has no room beside calls.
     fn is_only_counted(&self, record: &Record, ending: ExchangeEnd, now: Instant) -> bool {
-        let Some(caller) = record.caller.as_ref().filter(|_| !record.is_of_allowed_call()) else {
+        let Some(caller) = record.caller.as_ref().filter(|_| !record.is_of_call()) else {
             return false;
         };
         let is_over_rate = caller.wait(now).is_some();
         caller.count(now);
-        let is_refusal = matches!(ending.outcome, Ended::Denied | Ended::Refused);
-        if !is_refusal || !is_over_rate && self.has_room_beside_calls() {
-            return false;
+        match ending.outcome {
+            Ended::Refused => is_over_rate || !self.has_room_beside_calls(),
+            Ended::Denied => !self.has_room_beside_calls(),
+            Ended::Answered
+            | Ended::Failed
+            | Ended::Cancelled
+            | Ended::ToolError
+            | Ended::ServerError => false,
         }
-        let at = RefusalTime { now, time: record.time };
-        self.refusals.count(&RefusalKind::of(record, ending), at);
-        self.metrics.audit_summarised.add(1);
-        true
+    }
+
+    /// Records an exchange that has ended.
+    fn record_exchange(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+        let now = self.clock.instant();
+        if self.is_only_counted(record, ending, now) {
+            self.count_together(record, ending, now);
+            return Ok(());
+        }
+        self.write_exchange(record, ending, now)
     }
 
     /// Writes the record of an exchange that has ended, and counts it.
-    fn record_exchange(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
-        let now = self.clock.instant();
+    fn write_exchange(
+        &self,
+        record: &Record,
+        ending: ExchangeEnd,
+        now: Instant,
+    ) -> Result<(), AuditError> {
         self.count(record, ending, now);
-        if self.is_only_counted(record, ending, now) {
-            self.tell_witness(record, ending, now);
-            return Ok(());
-        }
         if record.is_over_budget()
             && let Some(suppressed) = COSTLY.allow(now)
         {
@@ -645,7 +696,7 @@ impl Journal {
             return;
         }
         let now = self.clock.instant();
-        for refusals in [&self.refusals, &self.server_refusals] {
+        for refusals in [&self.refusals, &self.caller_refusals, &self.server_refusals] {
             let due = match which {
                 DueSummaries::Expired => refusals.due(now),
                 DueSummaries::All => refusals.all(now),
@@ -663,12 +714,12 @@ impl Journal {
 
     fn record_summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
         let RefusalSummary { kind, count, since } = summary;
-        let RefusalKind { address, outcome, reason, detail, status } = kind;
+        let RefusalKind { origin, outcome, reason, detail, status } = kind;
         let (mut from, mut server, mut principal) = (None, None, None);
-        match address {
+        match origin {
             RefusalOrigin::Server(name) => server = Some(Arc::clone(name)),
             RefusalOrigin::Caller(id) => principal = Some(Arc::clone(id)),
-            RefusalOrigin::Of(_) | RefusalOrigin::Other => from = Some(address.to_string()),
+            RefusalOrigin::Of(_) | RefusalOrigin::Other => from = Some(origin.to_string()),
         }
         let counted = Some(RefusalCount {
             address: from,
@@ -934,9 +985,6 @@ impl Journal {
     /// Logs that a record was not written, at a limited rate: clients that send requests while a sink fails would
     /// otherwise decide how many lines there are.
     pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: LostRecord) {
-        if matches!(error.downcast_ref(), Some(AuditError::Share)) {
-            return;
-        }
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
             tracing::error!(
                 event = "audit.write_failed", error = %crate::base::error_chain::ErrorChain(error),
@@ -1176,17 +1224,15 @@ impl Journal {
         self.metrics.audit_held.store(held, Ordering::Relaxed);
     }
 
-    /// Tells that a file is removed although it is young: then the log covers less time than people expect of it, or one
+    /// Tells that a file was removed although it was young: then the log covers less time than people expect of it, or one
     /// caller fills it.
-    fn tell_young_file(&self, path: &Path, rotation: Rotation, now: SystemTime) {
-        let ended = std::fs::metadata(path).and_then(|found| found.modified()).ok();
-        let age = ended.and_then(|ended| now.duration_since(ended).ok());
+    fn tell_young_file(&self, file: &str, age: Option<Duration>, rotation: Rotation) {
         let young = YOUNG_FILE.min(rotation.retention.unwrap_or(YOUNG_FILE));
         let Some(age) = age.filter(|age| *age < young) else { return };
         self.metrics.audit_young_files_removed.add(1);
         tracing::warn!(
-            event = "audit.retention_short", file = %path.display(), age_seconds = age.as_secs(),
-            "an audit file is removed soon after it was full: `maxFiles` leaves less than a day"
+            event = "audit.retention_short", %file, age_seconds = age.as_secs(),
+            "an audit file was removed soon after it was full: `maxFiles` leaves less than a day"
         );
     }
 
@@ -1195,7 +1241,7 @@ impl Journal {
         let now = self.clock.now();
         for (file, rotation) in kept {
             for (path, first, next) in file::expired(&file, rotation, now) {
-                self.tell_young_file(&path, rotation, now);
+                let ended = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
                 // The removal is recorded before it is done.
                 let name = path.display().to_string();
                 let missing = Some((first, next.saturating_sub(1)));
@@ -1215,6 +1261,8 @@ impl Journal {
                         "an expired audit file could not be removed"
                     );
                 }
+                let age = ended.and_then(|ended| now.duration_since(ended).ok());
+                self.tell_young_file(&name, age, rotation);
             }
         }
     }

@@ -317,6 +317,9 @@ impl Gateway {
             Ok(arrived) => arrived,
             Err(failure) => return hold_until_sent(self.refuse(&record, &failure), unsent),
         };
+        if let Err(failure) = self.may_leave_records(&arrived.inbound.ask, &record).await {
+            return hold_until_sent(self.refuse(&record, &failure), unsent);
+        }
         let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));
         let gateway = Arc::clone(&self);
         let answered = self.answer(arrived, record, slot).await;
@@ -383,14 +386,12 @@ impl Gateway {
         let caller = self.identify(admission, peer, head.uri.path(), &head, record).await?;
         drop(unread);
         let route = route.ok_or_else(|| Failure::Route(self.path_mismatch(head.uri.path())))?;
+        let holder = Self::holder(&caller, peer);
+        record.caller = self.recorded_caller(&holder, slot);
         framed(&head)?;
         self.passed(&head.headers)?;
-        let holder = Self::holder(&caller, peer);
         // Ending a session frees resources, so it must not fail because the caller's share is used up.
-        let rated = self.quotas.other_requests.caller(&holder);
-        record.caller = Some(rated.clone());
         if head.method != Method::DELETE {
-            self.may_leave_records(&rated).await?;
             self.charge_to(slot, &holder)?;
         }
         let body = match head.method {
@@ -826,11 +827,36 @@ impl Gateway {
         Ok(())
     }
 
-    /// Whether the caller may leave further records in the audit log.
+    /// The caller as the party whose share of the audit log its records take; `None` for the gateway's own self-test.
+    pub fn recorded_caller(&self, holder: &Holder, slot: &InFlightSlot) -> Option<RatedCaller> {
+        (slot.whose != SlotOwner::Gateway).then(|| self.quotas.other_requests.caller(holder))
+    }
+
+    /// Whether the caller may leave further records in the audit log. What ends earlier work is always accepted:
+    /// cancellations, answers to questions, and the end of a session.
     ///
     /// # Errors
     /// If it has sent too much that is no allowed call, or its records take its share of what they are written to.
-    async fn may_leave_records(&self, rated: &RatedCaller) -> Result<(), Failure> {
+    async fn may_leave_records(
+        &self,
+        ask: &ClientOperation,
+        record: &Record,
+    ) -> Result<(), Failure> {
+        let ends = matches!(
+            ask,
+            ClientOperation::Cancel(_) | ClientOperation::Answer(..) | ClientOperation::End
+        );
+        match record.caller.as_ref().filter(|_| !ends) {
+            Some(rated) => self.has_share_of_log(rated).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the caller may leave further records in the audit log, whatever it asks.
+    ///
+    /// # Errors
+    /// As for the other requests.
+    pub async fn has_share_of_log(&self, rated: &RatedCaller) -> Result<(), Failure> {
         if let Some(wait) = rated.wait(self.clock.instant()) {
             return Err(Failure::OtherRequests(wait));
         }

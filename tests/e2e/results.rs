@@ -733,7 +733,9 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
         let policy = format!(
             "content: [{{servers: [up], size: {{maxBytes: 600, onExceeded: offload}}}}]\n{OPEN}"
         );
-        let config = Config::of(&server.url()).policy(&policy);
+        let mut config = Config::of(&server.url()).policy(&policy);
+        // printf KEY | sha256sum
+        config.identity = "- {name: ana-2, principal: ana, groups: [dev, ops], sha256: e899e9e44c645d2ebae0b06960f6471ca8186741de1990d34aaf9ce8eeea8366}".to_owned();
         let gateway = config.start();
         let ana = gateway.client(era, ANA);
         let mut result = texts(&[&"long ".repeat(400), SECRET]);
@@ -757,8 +759,10 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
         );
         // To others it does not exist, nor does any other.
         let stranger = read(&gateway.client(era, BOB));
+        // Nor to the same principal with a credential that other rules may be for.
+        let other = read(&gateway.client(era, "pcl_ana-with-more-groups"));
         let unknown = ana.ask("resources/read", json!({ "uri": "portcullis://results/00" })).json();
-        for answer in [&stranger, &unknown] {
+        for answer in [&stranger, &other, &unknown] {
             assert!(
                 answer["error"]["code"].as_i64().is_some() && answer["result"].is_null(),
                 "{answer}"

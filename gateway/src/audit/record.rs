@@ -339,10 +339,10 @@ impl Record {
         self.scheme == Some("anonymous")
     }
 
-    /// Whether the exchange was to use a tool, prompt or resource, and the policy has allowed it.
-    pub(super) fn is_of_allowed_call(&self) -> bool {
-        let allowed = |decision: &Decision| matches!(decision.effect, Effect::Allow(_));
-        self.intent_logged || self.decision().is_some_and(allowed)
+    /// Whether the exchange was a use of a tool, prompt or resource that was allowed and announced, so that its server was
+    /// asked.
+    pub(super) const fn is_of_call(&self) -> bool {
+        self.intent_logged
     }
 
     /// Adds findings in what the upstream server sent, up to the limit.

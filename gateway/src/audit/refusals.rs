@@ -25,6 +25,14 @@ use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 
 /// The reason code of a request that is refused because the records of its caller take its share.
 pub const OVER_SHARE: &str = "caller-limit-records";
+/// How such a call ends that is refused when its intent was to be written.
+pub(super) const OVER_SHARE_END: ExchangeEnd = ExchangeEnd {
+    outcome: ExchangeOutcome::Refused,
+    reason: Some(OVER_SHARE),
+    detail: None,
+    status: 429,
+    code: None,
+};
 
 /// The origin of requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +43,7 @@ pub(super) enum RefusalOrigin {
     Server(Arc<str>),
     /// A caller that is authenticated, by the id of its principal.
     Caller(Arc<str>),
-    /// All addresses beyond the number that is tracked.
+    /// All addresses or callers beyond the number that is tracked.
     Other,
 }
 
@@ -60,7 +68,7 @@ impl fmt::Display for RefusalOrigin {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RefusalKind {
     /// The origin of the requests.
-    pub(super) address: RefusalOrigin,
+    pub(super) origin: RefusalOrigin,
     /// The outcome they share.
     pub(super) outcome: ExchangeOutcome,
     /// Their common reason code.
@@ -75,26 +83,20 @@ impl RefusalKind {
     /// The kind of a request that the upstream server `name` has sent.
     pub(super) fn of_server(name: &str, ending: ExchangeEnd) -> Self {
         let ExchangeEnd { outcome, status, reason, detail, .. } = ending;
-        Self { address: RefusalOrigin::Server(name.into()), outcome, reason, detail, status }
+        Self { origin: RefusalOrigin::Server(name.into()), outcome, reason, detail, status }
     }
 
     /// The kind of a client's request, by its caller if that has a name, and by its address otherwise.
     pub(super) fn of(record: &Record, ending: ExchangeEnd) -> Self {
         let ExchangeEnd { outcome, status, reason, detail, .. } = ending;
         let named = record.caller.as_ref().and(record.principal.as_ref());
-        let address = match named {
+        let origin = match named {
             Some(principal) if !record.is_anonymous() => {
                 RefusalOrigin::Caller(principal.id.as_str().into())
             }
             _ => RefusalOrigin::of(record.peer.ip()),
         };
-        Self { address, outcome, reason, detail, status }
-    }
-
-    /// The kind of a call that is not made because the records of its caller take its share.
-    pub(super) fn over_share(record: &Record) -> Self {
-        let (outcome, reason) = (ExchangeOutcome::Refused, Some(OVER_SHARE));
-        Self::of(record, ExchangeEnd { outcome, reason, status: 429, ..ExchangeEnd::answered() })
+        Self { origin, outcome, reason, detail, status }
     }
 }
 
@@ -213,7 +215,7 @@ impl RefusalCounters {
         let is_tracked = tallies.contains_key(kind) || tallies.len() < self.limits.tracked;
         let mut kind = kind.clone();
         if !is_tracked {
-            kind.address = RefusalOrigin::Other;
+            kind.origin = RefusalOrigin::Other;
         }
         let RefusalTime { now: begun, time: since } = at;
         tallies.entry(kind).or_insert(RefusalTally { begun, alone: 0, count: 0, since })
@@ -242,9 +244,9 @@ mod tests {
     use std::time::{Duration, Instant, UNIX_EPOCH};
 
     fn kind(address: &str) -> RefusalKind {
-        let address = RefusalOrigin::of(address.parse::<IpAddr>().unwrap());
+        let origin = RefusalOrigin::of(address.parse::<IpAddr>().unwrap());
         let (outcome, reason) = (ExchangeOutcome::Refused, Some("credential-missing"));
-        RefusalKind { address, outcome, reason, detail: None, status: 401 }
+        RefusalKind { origin, outcome, reason, detail: None, status: 401 }
     }
 
     fn when(now: Instant) -> RefusalTime {
@@ -294,8 +296,7 @@ mod tests {
         assert_eq!(alone, 2 * 4, "three addresses, and all others");
         assert_eq!(due.len(), 4);
         assert_eq!(alone + due.iter().map(|summary| summary.count).sum::<u64>(), 2560);
-        let other =
-            due.iter().find(|summary| summary.kind.address == RefusalOrigin::Other).unwrap();
+        let other = due.iter().find(|summary| summary.kind.origin == RefusalOrigin::Other).unwrap();
         assert_eq!(other.count, 253 * 10 - 2);
     }
 
@@ -307,7 +308,7 @@ mod tests {
             .filter(|n| refusals.is_alone(&kind(&format!("2001:db8:0:1:{n:x}::{n:x}")), at));
         assert_eq!(alone.count(), 2);
         let due = refusals.all(now);
-        assert_eq!(due[0].kind.address.to_string(), "2001:db8:0:1::/64");
+        assert_eq!(due[0].kind.origin.to_string(), "2001:db8:0:1::/64");
         assert_eq!(kind("::ffff:192.0.2.1"), kind("192.0.2.1"));
     }
 
@@ -343,6 +344,6 @@ mod tests {
         assert!(refusals.is_alone(&of("web", "server-request-url"), at));
         let due = refusals.all(now);
         let [summary] = &due[..] else { panic!("{due:?}") };
-        assert_eq!((summary.count, summary.kind.address.to_string()), (98, "crm".to_owned()));
+        assert_eq!((summary.count, summary.kind.origin.to_string()), (98, "crm".to_owned()));
     }
 }

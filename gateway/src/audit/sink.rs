@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -21,6 +21,8 @@ use crate::config::settings::Rotation;
 
 /// Maximum number of bytes in a batch.
 const BATCH: usize = 256 * 1024;
+/// Time until a stream that takes nothing now is tried again.
+const FULL: Duration = Duration::from_millis(10);
 
 /// A destination of audit lines. One thread at a time writes to it, in the order of the chain.
 pub trait AuditSink: fmt::Debug + Send {
@@ -210,6 +212,10 @@ impl SinkThread {
             match (&*out).write(rest) {
                 Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A process that shares the stream has made it non-blocking. Its reader is slow, not gone.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    tokio::time::sleep(FULL).await
+                }
                 failed => {
                     let error = failed.err().unwrap_or_else(|| ErrorKind::WriteZero.into());
                     self.failed(&error, failures).await;
@@ -229,5 +235,42 @@ impl SinkThread {
         self.outlet.failed();
         // A local file is retried more often than a remote receiver.
         tokio::time::sleep(patience(failures.min(3))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use arc_swap::ArcSwap;
+    use bytes::Bytes;
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    use super::{Rendering, SinkThread};
+    use crate::audit::spool::Spool;
+
+    #[test]
+    fn a_stream_that_takes_nothing_now_is_not_given_up() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let flags = fcntl_getfl(&writer).unwrap();
+        fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+        let out = Arc::new(ArcSwap::from_pointee(File::from(OwnedFd::from(writer))));
+        let (spool, outlet) = Spool::new("stdout", 1 << 20);
+        let thread =
+            SinkThread { name: "stdout", out, synced: false, written: Rendering::Whole, outlet };
+        thread.start().unwrap();
+        // More than a pipe holds.
+        let line = Bytes::from(format!("{}\n", "a".repeat(1023)));
+        let lines = 256;
+        (0..lines).for_each(|_| spool.push(&line, None));
+        let mut read = vec![0; line.len()];
+        for n in 0..lines {
+            reader.read_exact(&mut read).unwrap();
+            assert_eq!(read, line, "{n}");
+            assert!(spool.room(line.len()), "calls go on after {n}");
+        }
     }
 }

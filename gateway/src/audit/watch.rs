@@ -74,7 +74,8 @@ impl FileIntegrity {
     /// The free space of its volume beside what is reserved for the records of calls, if it is known.
     #[must_use]
     pub(super) fn space(&self, volume: SpaceProbe) -> Option<FileSpace> {
-        let VolumeSpace { free, all } = volume(&self.file)?;
+        // Some file systems do not know their size, and say 0.
+        let VolumeSpace { free, all } = volume(&self.file).filter(|space| space.all > 0)?;
         let reserved = RESERVED.min(all / 4);
         Some(FileSpace { free: free.min(reserved), spare: free.saturating_sub(reserved) })
     }
@@ -109,8 +110,10 @@ impl FileSpace {
 pub(super) struct VolumeReserve {
     free: AtomicU64,
     spare: AtomicU64,
-    /// The scarcity was told, and the counters count.
+    /// The scarcity was told.
     told: AtomicBool,
+    /// Something was counted in `callers`.
+    counted: AtomicBool,
     callers: CallerCounters,
 }
 
@@ -121,6 +124,7 @@ impl VolumeReserve {
             free: AtomicU64::new(free),
             spare: AtomicU64::new(spare),
             told: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
             callers: CallerCounters::new(COUNTERS),
         }
     }
@@ -130,13 +134,11 @@ impl VolumeReserve {
         self.free.store(space.free, Ordering::Release);
         self.spare.store(space.spare, Ordering::Release);
         let scarce = self.is_scarce();
-        if self.told.swap(scarce, Ordering::AcqRel) == scarce {
-            return None;
-        }
-        if !scarce {
+        // It may have been scarce for a moment that nobody was told of.
+        if !scarce && self.counted.swap(false, Ordering::AcqRel) {
             self.callers.clear();
         }
-        Some(scarce)
+        (self.told.swap(scarce, Ordering::AcqRel) != scarce).then_some(scarce)
     }
 
     /// Subtracts a record that was written.
@@ -149,6 +151,7 @@ impl VolumeReserve {
         // The closure gives nothing if the space is unknown.
         let _unknown = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         if let Some(caller) = caller {
+            self.counted.store(true, Ordering::Release);
             self.callers.add(caller, bytes);
         }
     }
@@ -234,7 +237,7 @@ mod tests {
             (|_| Some(VolumeSpace { free: 64 * MIB, all: 1000 * MIB }), true),
             (|_| Some(VolumeSpace { free: 10 * MIB + 1, all: 40 * MIB }), false),
             (|_| Some(VolumeSpace { free: 10 * MIB, all: 40 * MIB }), true),
-            (|_| Some(VolumeSpace { free: 0, all: 0 }), true),
+            (|_| Some(VolumeSpace { free: 0, all: 0 }), false),
             (|_| None, false),
         ];
         for (n, (space, scarce)) in cases.into_iter().enumerate() {
@@ -270,5 +273,10 @@ mod tests {
         // With more room everybody begins anew.
         assert_eq!(reserve.found(FileSpace { free: 100, spare: 100 }), Some(false));
         assert!(reserve.has_share(ana));
+        // Also after a scarcity of which nobody was told.
+        reserve.wrote(200, Some(ana));
+        assert!(reserve.is_scarce());
+        assert_eq!(reserve.found(FileSpace { free: 100, spare: 10 }), None);
+        assert_eq!(reserve.callers.get(ana), 0);
     }
 }

@@ -141,13 +141,15 @@ impl RatedCaller {
         self.key
     }
 
-    /// Counts one event at `now`, whether it is within the rate or not.
+    /// Counts one event at `now`, whether it is within the rate or not. Of events beyond the rate only one counts, so that
+    /// what was under way when the rate was reached makes nobody wait longer.
     pub fn count(&self, now: Instant) {
         let (now, each) = (self.of.since(now), nanoseconds(self.pace.each()));
+        let most = now.saturating_add(nanoseconds(self.pace.ahead())).saturating_add(each);
         for arrival in self.of.arrivals.of(self.key) {
             // Never refused: the closure always gives a value.
             let _counted = arrival.fetch_update(Ordering::AcqRel, Ordering::Acquire, |even| {
-                Some(even.max(now).saturating_add(each))
+                Some(even.max(even.max(now).saturating_add(each).min(most)))
             });
         }
     }
@@ -211,10 +213,9 @@ mod tests {
         assert_eq!(one.wait(at(1)), Some(Duration::from_secs(10)));
         assert_eq!(one.wait(at(10)), Some(Duration::from_secs(1)));
         assert_eq!(one.wait(at(11)), None);
-        // What was under way when the rate was reached counts too.
-        one.count(at(11));
-        one.count(at(11));
-        assert_eq!(one.wait(at(11)), Some(Duration::from_secs(20)));
+        // What was under way when the rate was reached makes nobody wait longer.
+        (0..9).for_each(|_| one.count(at(11)));
+        assert_eq!(one.wait(at(11)), Some(Duration::from_secs(10)));
         assert_eq!(three.wait(at(1)), None);
         for _ in 0..60 {
             assert_eq!(two.wait(at(1)), None);

@@ -258,6 +258,8 @@ pub struct PublicError {
 /// Delay in seconds that `Retry-After` names for conditions that may pass at any moment: a share that is used up, a
 /// credential that cannot be checked, a record that cannot be written.
 pub const RETRY_SOON_SECONDS: u64 = 1;
+/// Delay for a caller whose records take its share of what they are written to: a slow receiver, or a full disk.
+const FOR_ROOM: Duration = Duration::from_secs(5);
 /// [`RETRY_SOON_SECONDS`] as a duration.
 const A_MOMENT: Duration = Duration::from_secs(RETRY_SOON_SECONDS);
 
@@ -395,7 +397,7 @@ impl Failure {
             },
             Self::RecordShare => FailureEffects {
                 is_turned_away: true,
-                ..FailureEffects::REFUSED.retried_after(A_MOMENT)
+                ..FailureEffects::REFUSED.retried_after(FOR_ROOM)
             },
             Self::Rate(wait) | Self::Repeated(wait) => FailureEffects::REFUSED.retried_after(*wait),
             Self::Budget(exceeded) => FailureEffects::REFUSED.retried_after(exceeded.wait),
@@ -449,7 +451,7 @@ impl Failure {
 
     /// Whether such refusals are summarised even if the caller is known: everything or the caller is revoked, no
     /// route has the path, or the caller has left too many records already. All of it is decided before the message is
-    /// read.
+    /// acted on.
     #[must_use]
     pub fn is_turned_away(&self) -> bool {
         self.effects().is_turned_away
@@ -529,7 +531,8 @@ impl Failure {
             Self::Repeated(wait) => self.with_reason(over_rate(REPEATED, *wait, era)),
             Self::OtherRequests(wait) => self.with_reason(over_rate(OTHER_REQUESTS, *wait, era)),
             Self::RecordShare => {
-                self.with_reason(plain(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, RECORD_SHARE))
+                let status = of_request(StatusCode::TOO_MANY_REQUESTS);
+                self.with_reason(plain(status, code::INTERNAL, RECORD_SHARE))
             }
             Self::Budget(exceeded) => {
                 self.with_reason(over_rate(&exceeded.to_string(), exceeded.wait, era))
@@ -811,7 +814,8 @@ pub(super) const EVENT_WEBHOOK: &str = "with a webhook the server would send the
 const OTHER_REQUESTS: &str =
     "too many requests of this caller in a minute that are no allowed calls";
 /// What is said of a request of a caller whose records take its share of what they are written to.
-const RECORD_SHARE: &str = "too many records of this caller wait to be written; try again";
+const RECORD_SHARE: &str =
+    "the audit log has no room for more records of this caller; try again later";
 /// What is said of a call that was made too often.
 pub(super) const REPEATED: &str = "the same call with the same arguments was made too often";
 

@@ -142,8 +142,7 @@ impl Gateway {
                     Ok(arrived) => arrived,
                     Err(failure) => return (asked, gateway.refuse(&record, &failure)),
                 };
-                if let Some(rated) = &record.caller
-                    && let Err(failure) = gateway.may_leave_records(rated).await
+                if let Err(failure) = gateway.may_leave_records(&arrived.inbound.ask, &record).await
                 {
                     return (asked, gateway.refuse(&record, &failure));
                 }

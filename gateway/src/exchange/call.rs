@@ -31,7 +31,9 @@ use super::state::{RequestState, RequestStateBinding};
 use super::stream_expiry::UsedItem;
 use super::through_call::{PermittedCall, fits_through};
 use super::{DecodedRequest, Gateway, InFlightSlot, ParkedCall};
-use crate::audit::{Intent, LostRecord, OpenRecord, ReadEntry, Record, RecordedDecision};
+use crate::audit::{
+    AuditError, Intent, LostRecord, OpenRecord, ReadEntry, Record, RecordedDecision,
+};
 use crate::base::share::{Holder, Share};
 use crate::config::call_budget::BudgetedCall;
 use crate::config::quota::Quota;
@@ -364,7 +366,10 @@ impl Gateway {
             Err(failure) => return Err(Box::new(self.failed(entry, &failure, Some(&id)))),
         };
         let entry = entry.log_intent().map_err(|error| {
-            self.journal.log_lost(&error, LostRecord::Intent);
+            // Where it is only this caller that has no room, the log works.
+            if !matches!(error, AuditError::Share) {
+                self.journal.log_lost(&error, LostRecord::Intent);
+            }
             Box::new(arrived.unrecorded(error))
         })?;
         Ok(Box::new(WaitingExchange {

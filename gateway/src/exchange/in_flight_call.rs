@@ -521,7 +521,7 @@ impl InFlightCall {
             None => gateway.session_states.find(self.frame.session?)?,
         };
         let about = Arc::new(self.about());
-        let stream = kept.stream(Some(about), gateway.clock.instant())?;
+        let stream = kept.stream(Some(about), &self.call.caller, gateway.clock.instant())?;
         let (outlet, response) = match self.frame.version {
             ProtocolVersion::V2025November => EventSink::primed(stream)?,
             _ => EventSink::kept(stream)?,

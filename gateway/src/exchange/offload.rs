@@ -84,6 +84,7 @@ impl InFlightCall {
             call: made,
             held,
             rules_digest: gateway.rules_digest,
+            caller: Arc::clone(&call.caller),
         };
         gateway.result_store.keep(&call.caller, place, kept, gateway.clock.instant())
     }
@@ -144,7 +145,9 @@ impl Gateway {
         let now = self.clock.instant();
         let find = |place: &str| self.result_store.find(principal, place, uri, now);
         let reads_kept = arrived.route.planner == Some(Planner::Untrusted);
-        let kept = find(route).or_else(|| find(READERS).filter(|_| reads_kept));
+        // A token of the same principal with other groups may not see what the first one saw.
+        let own = find(route).filter(|kept| kept.caller.is_selected_like(principal));
+        let kept = own.or_else(|| find(READERS).filter(|_| reads_kept));
         // A result inspected under other rules may contain what the current ones would withhold.
         let kept = kept.filter(|kept| kept.rules_digest == self.rules_digest);
         // INVARIANT: kept results have been parsed before.

@@ -75,7 +75,10 @@ impl Gateway {
         error: crate::audit::AuditError,
     ) -> Response<Body> {
         let failure = Failure::unrecorded(error);
-        self.journal.log_lost(&failure, LostRecord::Exchange);
+        // Where it is only this caller that has no room, the log works.
+        if matches!(failure, Failure::Audit(_)) {
+            self.journal.log_lost(&failure, LostRecord::Exchange);
+        }
         let public = failure.public(record.version.map(ProtocolVersion::era));
         encode::error(&public, record.rpc_id.as_ref())
     }
@@ -151,7 +154,7 @@ impl Gateway {
             Err(failure) => return self.refuse(record, &failure),
         };
         let ending = ExchangeEnd { status: response.status().as_u16(), ..ExchangeEnd::answered() };
-        match self.journal.record_unopened(record, ending) {
+        match self.journal.record_outer(record, ending) {
             Ok(()) => response,
             Err(error) => self.unrecorded(record, error),
         }

@@ -100,7 +100,8 @@ impl Gateway {
             Err(error) => return arrived.unrecorded(error),
         };
         let kept = self.session_states.enter(session_slot);
-        match last.map_or(ResumedStream::Ended, |last| resumable(&kept, &last)) {
+        let caller = &arrived.caller.principal;
+        match last.map_or(ResumedStream::Ended, |last| resumable(&kept, caller, &last)) {
             ResumedStream::Kept(found) => self.resume_stream(&arrived, entry, found),
             // A new stream of the session is opened.
             ResumedStream::Ended => self.open_standing(arrived, entry, kept, flow).await,
@@ -154,7 +155,7 @@ impl Gateway {
             Ok(slot) => slot,
             Err(failure) => return self.failed(entry, &failure, None),
         };
-        let events = kept.stream(None, self.clock.instant());
+        let events = kept.stream(None, &arrived.caller.principal, self.clock.instant());
         let Some((reader, events)) = events.and_then(|new| Some((new.attach(None)?, new))) else {
             return self.failed(entry, &Failure::Overload, None);
         };
@@ -703,8 +704,8 @@ impl SubscriptionCheck<'_> {
 }
 
 /// Finds the stream of a session that a client goes on with after the event `last`.
-fn resumable(kept: &SessionState, last: &str) -> ResumedStream {
-    let found = replay::read_id(last).and_then(|(stream, event)| Some((kept.find(stream)?, event)));
+fn resumable(kept: &SessionState, caller: &Principal, last: &str) -> ResumedStream {
+    let found = replay::read_id(last).and_then(|(id, event)| Some((kept.find(id, caller)?, event)));
     let Some(((stream, about), after)) = found else { return ResumedStream::Lost };
     if about.is_none() && stream.is_over() && stream.ends_with(after) {
         return ResumedStream::Ended;

@@ -34,6 +34,8 @@ const ROOM: usize = 64;
 const CLOSING: Duration = Duration::from_secs(2);
 /// How often in a row a lost stream is resumed without receiving another event.
 const ATTEMPTS: usize = 5;
+/// Time until a stream that is refused because its caller is over its share is asked for again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// The connection of one client.
 pub struct Bridge {
@@ -446,17 +448,24 @@ impl Bridge {
     async fn listen(&self, credentials: &HeaderMap) {
         loop {
             let mut request = self.request(Method::GET, Segments::empty(), credentials);
-            if let Some(last) = self.session().last.take() {
-                request.headers_mut().insert(&header::LAST_EVENT, last);
+            let last = self.session().last.take();
+            if let Some(last) = &last {
+                request.headers_mut().insert(&header::LAST_EVENT, last.clone());
             }
             let response = self.exchange(request).await;
-            if response.status() != StatusCode::OK {
+            // The caller is over its share for now.
+            let is_early = response.status() == StatusCode::TOO_MANY_REQUESTS;
+            if response.status() != StatusCode::OK && !is_early {
                 return;
             }
             let next = async {
+                if is_early {
+                    tokio::time::sleep(AGAIN).await;
+                    return Some(last);
+                }
                 let (event, pause) = self.hand(response, None).await?;
                 tokio::time::sleep(pause).await;
-                Some(event)
+                Some(Some(event))
             };
             let event = tokio::select! {
                 event = next => event,
@@ -466,7 +475,7 @@ impl Bridge {
                 () = self.gateway.tasks.stopping() => return,
             };
             let Some(event) = event else { return };
-            self.session().last = Some(event);
+            self.session().last = event;
         }
     }
 

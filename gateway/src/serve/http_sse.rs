@@ -147,7 +147,12 @@ impl HttpSseServer {
         let known = gateway.routes.get(target.route).cloned();
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
         let holder = Gateway::holder(&caller, &peer);
-        let answered = match (gateway.charge_to(&mut slot, &holder), target.endpoint, &known) {
+        record.caller = gateway.recorded_caller(&holder, &slot);
+        let admitted = match (gateway.charge_to(&mut slot, &holder), &record.caller) {
+            (Ok(()), Some(rated)) => gateway.has_share_of_log(rated).await,
+            (charged, _) => charged,
+        };
+        let answered = match (admitted, target.endpoint, &known) {
             (Err(failure), ..) => Err(failure),
             (Ok(()), SseEndpoint::Stream, Some(known)) => {
                 let client =

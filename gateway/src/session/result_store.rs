@@ -5,7 +5,7 @@
 //! so that the policy decides again on each read.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::engine::message::ItemRequest;
@@ -38,6 +38,8 @@ pub struct StoredResult {
     pub held: usize,
     /// The digest of the rules under which it was released.
     pub rules_digest: Option<[u8; 32]>,
+    /// The caller that it was released to.
+    pub caller: Arc<Principal>,
 }
 
 #[derive(Debug)]
@@ -206,7 +208,13 @@ mod tests {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        StoredResult { result: words(bytes), call, held: 0, rules_digest: None }
+        StoredResult {
+            result: words(bytes),
+            call,
+            held: 0,
+            rules_digest: None,
+            caller: std::sync::Arc::new(caller("ana")),
+        }
     }
 
     fn caller(id: &str) -> Principal {

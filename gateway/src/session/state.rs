@@ -174,6 +174,8 @@ struct KeptStream {
     stream: Arc<ReplayBuffer>,
     /// The call it answers; `None` for a stream that answers none.
     about: Option<Arc<AnsweredCall>>,
+    /// The caller that its messages were inspected for.
+    caller: Arc<Principal>,
     since: Instant,
 }
 
@@ -337,11 +339,13 @@ impl SessionState {
         self.over.cancelled().await;
     }
 
-    /// Adds a stream for a call or, without one, for messages that belong to no call; `None` if there are too many.
+    /// Adds a stream for a call or, without one, for messages that belong to no call; `None` if there are too many. What is
+    /// sent on it is inspected for `caller`.
     #[must_use]
     pub fn stream(
         &self,
         about: Option<Arc<AnsweredCall>>,
+        caller: &Arc<Principal>,
         now: Instant,
     ) -> Option<Arc<ReplayBuffer>> {
         let id = u64::from_be_bytes(random::bytes().ok()?);
@@ -361,7 +365,10 @@ impl SessionState {
             streams.all.remove(&oldest);
         }
         let standing = about.is_none();
-        streams.all.insert(id, KeptStream { stream: Arc::clone(&stream), about, since: now });
+        let caller = Arc::clone(caller);
+        streams
+            .all
+            .insert(id, KeptStream { stream: Arc::clone(&stream), about, caller, since: now });
         if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
             before.supersede();
         }
@@ -392,10 +399,17 @@ impl SessionState {
         busy.count() < self.limits.streams_per_session && self.budget.has_room(&self.holder)
     }
 
-    /// The stream with this id, if it is still kept, and the call it answers, if any.
+    /// The stream with this id, if it is still kept, and the call it answers, if any. A caller that other rules select, as
+    /// with a token of fewer groups, does not find it: other messages could be withheld from it.
     #[must_use]
-    pub fn find(&self, id: u64) -> Option<(Arc<ReplayBuffer>, Option<Arc<AnsweredCall>>)> {
-        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
+    pub fn find(
+        &self,
+        id: u64,
+        caller: &Principal,
+    ) -> Option<(Arc<ReplayBuffer>, Option<Arc<AnsweredCall>>)> {
+        let streams = self.streams();
+        let kept = streams.all.get(&id).filter(|kept| kept.caller.is_selected_like(caller))?;
+        Some((Arc::clone(&kept.stream), kept.about.clone()))
     }
 
     /// Registers a request to the client, whose answer `terms` describes if a server asks: its id, and the receiver of the
@@ -521,7 +535,7 @@ mod tests {
     use crate::mcp::protocol::ProtocolVersion;
     use crate::mcp::wire::Id;
     use policy::definition::offer::ItemKind;
-    use policy_core::subject::name::{PrincipalId, ServerName};
+    use policy_core::subject::name::{GroupName, PrincipalId, ServerName};
     use policy_core::subject::principal::Principal;
     use std::sync::Arc;
 
@@ -556,13 +570,17 @@ mod tests {
         let session_states = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
         let conversation = entered(&session_states, 7, 1);
         let now = SystemClock.instant();
-        let first = conversation.stream(Some(call()), now).unwrap();
-        let second = conversation.stream(Some(call()), now).unwrap();
-        assert!(conversation.stream(Some(call()), now).is_none());
+        let ana = call().caller.clone();
+        let first = conversation.stream(Some(call()), &ana, now).unwrap();
+        let second = conversation.stream(Some(call()), &ana, now).unwrap();
+        assert!(conversation.stream(Some(call()), &ana, now).is_none());
         first.end();
-        assert!(conversation.stream(Some(call()), now).is_some());
-        assert!(conversation.find(first.id()).is_none());
-        assert!(conversation.find(second.id()).is_some());
+        assert!(conversation.stream(Some(call()), &ana, now).is_some());
+        assert!(conversation.find(first.id(), &ana).is_none());
+        assert!(conversation.find(second.id(), &ana).is_some());
+        let groups = [GroupName::parse("dev").unwrap()].into();
+        let more = Principal::new(ana.id.clone(), groups);
+        assert!(conversation.find(second.id(), &more).is_none());
         session_states.end([7; 16]);
         assert!(second.is_over());
     }

@@ -532,11 +532,12 @@ enum ArgumentStep {
     Member(Arc<str>),
     /// To any item or member: which one is known when the expression is evaluated.
     Any,
+    /// To the value itself, or to any value within it: a loop has made a list of parts of it.
+    Below,
 }
 
 /// The place in the arguments that an expression names: `arguments.a['b']`, `arguments.a[0].b`, or `f.b` in a loop over
-/// `arguments.a`. Empty for the arguments themselves, and `None` for anything else. What a loop makes of a list counts
-/// as the list.
+/// `arguments.a`. Empty for the arguments themselves, and `None` for anything else.
 ///
 /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
 fn argument_path(
@@ -552,7 +553,7 @@ fn argument_path(
             let step = member_of(call).map_or(ArgumentStep::Any, ArgumentStep::Member);
             (call.args.first()?, step)
         }
-        Expr::Comprehension(inner) => return argument_path(&inner.iter_range, scope),
+        Expr::Comprehension(inner) => return made_path(inner, scope),
         Expr::Call(_)
         | Expr::Unspecified
         | Expr::Literal(_)
@@ -563,6 +564,38 @@ fn argument_path(
     let mut path = argument_path(around, scope)?;
     path.push(step);
     Some(path)
+}
+
+/// The place in the arguments of the list that a loop makes: that of the list that it filters, or below it if it makes
+/// something else of the items.
+fn made_path(
+    inner: &ComprehensionExpr,
+    scope: Option<&LoopScope<'_>>,
+) -> Option<Vec<ArgumentStep>> {
+    let mut path = argument_path(&inner.iter_range, scope)?;
+    let filters = appended(&inner.loop_step)
+        .is_some_and(|item| matches!(&item.expr, Expr::Ident(name) if *name == inner.iter_var));
+    if !filters {
+        path.push(ArgumentStep::Below);
+    }
+    Some(path)
+}
+
+/// What a step of a loop appends to the list that it makes.
+///
+/// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
+fn appended(step: &IdedExpr) -> Option<&IdedExpr> {
+    match &step.expr {
+        Expr::List(list) => list.elements.first(),
+        Expr::Call(call) => call.args.iter().find_map(appended),
+        Expr::Unspecified
+        | Expr::Literal(_)
+        | Expr::Ident(_)
+        | Expr::Select(_)
+        | Expr::Map(_)
+        | Expr::Struct(_)
+        | Expr::Comprehension(_) => None,
+    }
 }
 
 /// The place in the arguments of the variable `name`.
@@ -597,6 +630,10 @@ fn respelt(value: Value<'_>, path: &[ArgumentStep]) -> Option<Arc<str>> {
         ArgumentStep::Any => {
             let members = value.members().map(|(_, member)| member);
             value.items().chain(members).find_map(|inner| respelt(inner, rest))
+        }
+        ArgumentStep::Below => {
+            let mut within = value.items().chain(value.members().map(|(_, member)| member));
+            respelt(value, rest).or_else(|| within.find_map(|inner| respelt(inner, path)))
         }
     }
 }

@@ -170,7 +170,13 @@ impl SettingsCompiler<'_> {
         let capture = raw.capture.and_then(|raw| self.capture(&raw));
         let sinks = self.sinks(raw.sinks);
         let wanted = capture.map_or(0, |capture| 2 * capture.size + RECORDS);
-        if let Some(sink) = sinks.iter().find(|sink| sink.spools() && sink.spool < wanted) {
+        let fits = |sink: &SinkSettings| match sink.full {
+            // One caller has half of it.
+            SpoolOverflow::Deny => sink.spool / 2 >= wanted,
+            SpoolOverflow::Block | SpoolOverflow::Drop => sink.spool >= wanted,
+        };
+        if let Some(sink) = sinks.iter().find(|sink| sink.spools() && !fits(sink)) {
+            let wanted = if sink.full == SpoolOverflow::Deny { 2 * wanted } else { wanted };
             let message =
                 format!("the spool of `{}` has no room for the records of a call", sink.name);
             let help =

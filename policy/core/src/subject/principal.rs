@@ -121,6 +121,17 @@ impl Principal {
         self
     }
 
+    /// Whether each [`PrincipalSelector`] selects both or neither. Tokens of one principal may differ in their groups and
+    /// roles, and so in what may be shown.
+    #[must_use]
+    pub fn is_selected_like(&self, other: &Self) -> bool {
+        let (own, others) = (&self.claims, &other.claims);
+        self.id == other.id
+            && self.groups == other.groups
+            && own.roles == others.roles
+            && own.client == others.client
+    }
+
     /// Distinguishes the principal from all others: its id and, if known, its client and the key it has proved
     /// possession of. Results and sessions of one key are not available to another.
     #[must_use]
