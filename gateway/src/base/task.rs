@@ -198,6 +198,21 @@ thread_local! {
     static WORKER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
+/// Bytes that a worker copies in one step at most. More is copied on a thread of its own, because other clients of the
+/// worker wait meanwhile.
+const LONG_COPY: usize = 256 * 1024;
+
+/// Runs `copy`, which copies `bytes` bytes, beside the worker if that takes long. `None` if the process ends meanwhile.
+pub async fn copied<T: Send + 'static>(
+    bytes: usize,
+    copy: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    match bytes < LONG_COPY {
+        true => Some(copy()),
+        false => tokio::task::spawn_blocking(copy).await.ok(),
+    }
+}
+
 /// The index of this thread for per-thread data: each worker has its own, and all other threads share the last. There
 /// are [`places`] of them.
 #[must_use]

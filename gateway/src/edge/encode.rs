@@ -785,15 +785,20 @@ pub fn is_severe_enough(told: &ShownNotification, wanted: &str) -> bool {
 /// The bytes of a body in memory; empty for a stream.
 #[must_use]
 pub fn joined(body: Body) -> Vec<u8> {
+    let parts = parts(body);
+    // Reserved at once: a growing vector keeps up to twice the memory of its content.
+    let all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+    parts.into_iter().fold(all, |mut all, part| {
+        all.extend_from_slice(&part);
+        all
+    })
+}
+
+/// The parts of a body in memory; none of a stream.
+#[must_use]
+pub fn parts(body: Body) -> VecDeque<Bytes> {
     match body {
-        Body::Parts(parts) | Body::Counted(parts, _) => {
-            // Reserved at once: a growing vector keeps up to twice the memory of its content.
-            let all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
-            parts.into_iter().fold(all, |mut all, part| {
-                all.extend_from_slice(&part);
-                all
-            })
-        }
-        Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => Vec::new(),
+        Body::Parts(parts) | Body::Counted(parts, _) => parts,
+        Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => VecDeque::new(),
     }
 }

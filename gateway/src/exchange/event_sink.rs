@@ -1,11 +1,14 @@
 //! The stream of one response: a queue for a connected client, or the replay buffer of a legacy session.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Response;
 use tokio::time::timeout;
 
+use crate::base::task;
 use crate::edge::encode;
 use crate::session::state::RETRY;
 use crate::stream::body::Body;
@@ -56,6 +59,22 @@ impl EventSink {
                 events.send_made_within(message.len(), patience, made).await.is_ok()
             }
             Self::Kept(stream) => timeout(patience, stream.push(message)).await.is_ok(),
+        }
+    }
+
+    /// Sends a message in parts, as [`Self::send`]. A long one is copied beside the worker.
+    pub(super) async fn send_parts(&self, parts: VecDeque<Bytes>, patience: Duration) -> bool {
+        let bytes = parts.iter().map(Bytes::len).sum();
+        // The fields before the data of a kept event are known when it is added.
+        let head = match self {
+            Self::Direct(_) => sse::MESSAGE_FIELDS,
+            Self::Kept(_) => "",
+        };
+        let copy = move || sse::event_of(head, parts.iter().map(|part| &**part));
+        let Some(event) = task::copied(bytes, copy).await else { return false };
+        match self {
+            Self::Direct(events) => events.send_within(event, patience).await.is_ok(),
+            Self::Kept(stream) => timeout(patience, stream.push_data(event)).await.is_ok(),
         }
     }
 

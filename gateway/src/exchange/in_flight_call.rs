@@ -621,13 +621,17 @@ impl InFlightCall {
 
     /// Sends an event; returns false if the client has disconnected for good or does not read.
     pub(super) async fn send(&self, outlet: &EventSink, message: &[u8]) -> bool {
+        outlet.send(message, self.patience(outlet)).await
+    }
+
+    /// How long an event waits for its client.
+    fn patience(&self, outlet: &EventSink) -> Duration {
         let limits = &self.call.gateway.limits;
-        let patience = match outlet {
+        match outlet {
             EventSink::Direct(_) => limits.write_timeout,
             // A disconnected client may still resume the stream.
             EventSink::Kept(_) => limits.replay_ttl,
-        };
-        outlet.send(message, patience).await
+        }
     }
 
     /// Sends the response and closes the record.
@@ -643,7 +647,8 @@ impl InFlightCall {
         let (bytes, ending) = match concluded {
             Ok(concluded) => concluded,
             Err(failure) => {
-                let (message, ending) = self.response(Err(failure));
+                let (body, ending) = self.response(Err(failure));
+                let message = encode::joined(body);
                 outlet.withdraw(&message).await;
                 (message.len(), ending)
             }
@@ -660,17 +665,19 @@ impl InFlightCall {
         outcome: Result<(Body, ExchangeEnd), Failure>,
         outlet: &EventSink,
     ) -> Result<(usize, ExchangeEnd), Failure> {
-        let (message, ending) = self.response(outcome);
+        let (body, ending) = self.response(outcome);
+        let length = body.length();
+        let (parts, patience) = (encode::parts(body), self.patience(outlet));
         let revoked = self.call.revoked();
         let sent = tokio::select! {
             biased;
-            sent = self.send(outlet, &message) => sent,
+            sent = outlet.send_parts(parts, patience) => sent,
             failure = revoked => return Err(failure),
         };
         outlet.end();
         if !sent {
             // The connection may have ended the stream because of a revocation.
-            let cancelled = (message.len(), ExchangeEnd::cancelled());
+            let cancelled = (length, ExchangeEnd::cancelled());
             return self.call.revocation().map_or(Ok(cancelled), Err);
         }
         // A revocation after this point finds the receipt answered, and records the cut itself.
@@ -679,21 +686,17 @@ impl InFlightCall {
         match self.call.revocation() {
             Some(failure) => Err(failure),
             None if was_cut => Err(self.call.was_revoked()),
-            None => Ok((message.len(), ending)),
+            None => Ok((length, ending)),
         }
     }
 
     /// The response of a streamed call, and the outcome for the record.
-    fn response(
-        &mut self,
-        outcome: Result<(Body, ExchangeEnd), Failure>,
-    ) -> (Vec<u8>, ExchangeEnd) {
-        let (body, ending) = outcome.unwrap_or_else(|failure| {
+    fn response(&mut self, outcome: Result<(Body, ExchangeEnd), Failure>) -> (Body, ExchangeEnd) {
+        outcome.unwrap_or_else(|failure| {
             let (response, ending) = self.refusal(&failure);
             // The status of a stream was sent when it was opened.
             (response.into_body(), ExchangeEnd { status: 200, ..ending })
-        });
-        (encode::joined(body), ending)
+        })
     }
 
     /// Encodes a notification for the client; `None` if it may not see it.

@@ -23,6 +23,8 @@ use crate::stream::sse;
 /// Memory of an event besides its message, in bytes: the id, the field names, the entry in the queue with its share of the
 /// budget, and what the allocator adds. Measured with messages of 70 bytes.
 const FRAME: usize = 352;
+/// Data of an event of at least so many bytes is not copied to stand beside its fields.
+const LONG_EVENT: usize = 64 * 1024;
 
 /// How often a reader of any stream has left; tells whose client left first.
 static DEPARTURES: AtomicU64 = AtomicU64::new(0);
@@ -70,11 +72,60 @@ struct ReplayState {
 #[derive(Debug)]
 struct BufferedEvent {
     number: u64,
-    event: Bytes,
+    event: EventBytes,
     /// The server that has sent the message, if it is not about a call.
     source: Option<ServerName>,
     /// Its share of the budget; `None` for the priming event, which carries no message.
     _taken: Option<BudgetShare>,
+}
+
+/// The bytes of an event.
+#[derive(Clone, Debug)]
+struct EventBytes {
+    /// The fields, and all of a short event.
+    head: Bytes,
+    /// The data of a long event with its end, which is not copied for its fields.
+    data: Bytes,
+}
+
+impl EventBytes {
+    fn len(&self) -> usize {
+        self.head.len() + self.data.len()
+    }
+
+    /// The piece after the first `begun` bytes, of at most `most`.
+    fn piece(&self, begun: usize, most: usize) -> Bytes {
+        let (part, begun) = match begun.checked_sub(self.head.len()) {
+            Some(begun) if !self.data.is_empty() => (&self.data, begun),
+            _ => (&self.head, begun),
+        };
+        let begun = begun.min(part.len());
+        part.slice(begun..begun.saturating_add(most).min(part.len()))
+    }
+}
+
+impl From<Bytes> for EventBytes {
+    fn from(head: Bytes) -> Self {
+        Self { head, data: Bytes::new() }
+    }
+}
+
+/// A message that becomes an event.
+#[derive(Clone, Copy)]
+enum EventMessage<'a> {
+    /// Its JSON.
+    Json(&'a [u8]),
+    /// The data of its event, which ends with the end of the event.
+    Data(&'a Bytes),
+}
+
+impl EventMessage<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::Json(json) => json.len(),
+            Self::Data(data) => data.len(),
+        }
+    }
 }
 
 /// Parses an event id as a client returns it in `Last-Event-ID`: the id of the stream and the number of the event.
@@ -110,7 +161,7 @@ impl ReplayBuffer {
     pub fn prime(&self, retry: Duration) {
         let mut state = self.state();
         let retry = format!("retry: {}\n", retry.as_millis());
-        let event = self.event(&state, &retry, b"");
+        let event = self.event(&state, &retry, EventMessage::Json(b""));
         Self::add(&mut state, event, None);
     }
 
@@ -119,8 +170,18 @@ impl ReplayBuffer {
         self.push_of(None, message).await;
     }
 
+    /// As [`Self::push`], for the data of an event with its end ([`sse::event_of`] without fields), which is not copied if
+    /// it is long.
+    pub async fn push_data(&self, data: Bytes) {
+        self.push_message(None, EventMessage::Data(&data)).await;
+    }
+
     /// As [`Self::push`], for a message of a server that is about no call: it can be withdrawn.
     pub async fn push_of(&self, source: Option<&ServerName>, message: &[u8]) {
+        self.push_message(source, EventMessage::Json(message)).await;
+    }
+
+    async fn push_message(&self, source: Option<&ServerName>, message: EventMessage<'_>) {
         loop {
             let mut sent = std::pin::pin!(self.sent.notified());
             let mut freed = std::pin::pin!(self.room.all.freed());
@@ -141,10 +202,10 @@ impl ReplayBuffer {
     /// dropped.
     #[must_use]
     pub fn try_push(&self, message: &[u8]) -> bool {
-        self.try_push_of(None, message)
+        self.try_push_of(None, EventMessage::Json(message))
     }
 
-    fn try_push_of(&self, source: Option<&ServerName>, message: &[u8]) -> bool {
+    fn try_push_of(&self, source: Option<&ServerName>, message: EventMessage<'_>) -> bool {
         let mut state = self.state();
         if state.over {
             return true;
@@ -169,18 +230,24 @@ impl ReplayBuffer {
     }
 
     /// Encodes the next event: `before` holds further fields in front of the data.
-    fn event(&self, state: &ReplayState, before: &str, message: &[u8]) -> Bytes {
+    fn event(&self, state: &ReplayState, before: &str, message: EventMessage<'_>) -> EventBytes {
         let number = state.next;
         let mut head = String::with_capacity(before.len() + 64);
-        if !message.is_empty() {
+        if message.len() > 0 {
             head.push_str("event: message\n");
         }
         // Writing to a string cannot fail.
         write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
-        sse::event(&head, message)
+        match message {
+            EventMessage::Json(json) => sse::event(&head, json).into(),
+            EventMessage::Data(data) if data.len() < LONG_EVENT => {
+                Bytes::from([head.as_bytes(), data].concat()).into()
+            }
+            EventMessage::Data(data) => EventBytes { head: head.into(), data: data.clone() },
+        }
     }
 
-    fn add(state: &mut ReplayState, event: Bytes, taken: Option<BudgetShare>) {
+    fn add(state: &mut ReplayState, event: EventBytes, taken: Option<BudgetShare>) {
         let number = state.next;
         state.bytes += event.len();
         state.held.push_back(BufferedEvent { number, event, source: None, _taken: taken });
@@ -222,7 +289,7 @@ impl ReplayBuffer {
         state.at = state.next;
         // The message is short and there is one per stream, so it is added even if the budget is used up.
         let taken = self.room.all.take(&self.room.holder, message.len() + FRAME).ok();
-        let event = self.event(&state, "", message);
+        let event = self.event(&state, "", EventMessage::Json(message));
         Self::add(&mut state, event, taken);
         state.over = true;
         state.withdrawn = true;
@@ -241,7 +308,7 @@ impl ReplayBuffer {
             if is_of {
                 let empty = Bytes::from(format!("id: {:016x}-{}\n\n", self.id, held.number));
                 freed += held.event.len().saturating_sub(empty.len());
-                held.event = empty;
+                held.event = empty.into();
                 held.source = None;
                 is_torn |= is_begun && held.number == at;
             }
@@ -390,19 +457,19 @@ impl ReplayReader {
             return Poll::Ready(Some(sse::BROKEN_OFF));
         }
         let place = usize::try_from(state.at.saturating_sub(state.first())).unwrap_or(usize::MAX);
-        let held = state.held.get(place).map(|held| (held.number, held.event.clone()));
-        if let Some((number, mut event)) = held {
-            let mut left = event.split_off(state.begun);
-            if left.len() > most {
-                state.begun += most;
-                return Poll::Ready(Some(left.split_to(most)));
+        let begun = state.begun;
+        let held = state.held.get(place);
+        let held = held.map(|held| (held.number, held.event.piece(begun, most), held.event.len()));
+        if let Some((number, piece, length)) = held {
+            if begun + piece.len() < length {
+                state.begun += piece.len();
+                return Poll::Ready(Some(piece));
             }
-            event = left;
             state.begun = 0;
             state.at = number + 1;
             drop(state);
             self.replay.sent.notify_waiters();
-            return Poll::Ready(Some(event));
+            return Poll::Ready(Some(piece));
         }
         if state.over || state.resting {
             return Poll::Ready(None);
@@ -445,10 +512,11 @@ impl Drop for ReplayReader {
 
 #[cfg(test)]
 mod tests {
-    use super::{FRAME, ReplayBuffer, ReplayReader, read_id};
+    use super::{EventMessage, FRAME, LONG_EVENT, ReplayBuffer, ReplayReader, read_id};
     use crate::base::share::Holder;
     use crate::stream::budget::{StreamBounds, StreamBudget};
     use crate::stream::queue::ReadProgress;
+    use crate::stream::sse;
     use bytes::Bytes;
     use policy_core::subject::name::ServerName;
     use proptest::prelude::*;
@@ -513,6 +581,28 @@ mod tests {
         matches!(next, Poll::Ready(None))
     }
 
+    #[tokio::test]
+    async fn data_of_any_length_is_read_whole_in_pieces_of_any_length() {
+        for length in [0, 1, LONG_EVENT - 3, LONG_EVENT - 2, LONG_EVENT, 3 * LONG_EVENT] {
+            for most in [7, 4096, usize::MAX] {
+                let bounds = StreamBounds { bytes: 1 << 20, ..room() };
+                let stream = ReplayBuffer::new(7, bounds);
+                let json = vec![b'x'; length];
+                stream.push_data(sse::event_of("", [&*json])).await;
+                stream.end();
+                let mut reader = stream.attach(None).unwrap();
+                let mut text = Vec::new();
+                let context = Context::from_waker(Waker::noop());
+                while let Poll::Ready(Some(piece)) = reader.poll_piece(&context, most) {
+                    assert!(!piece.is_empty() && piece.len() <= most);
+                    text.extend_from_slice(&piece);
+                }
+                let head = "event: message\nid: 0000000000000007-0\ndata: ";
+                assert_eq!(text, [head.as_bytes(), &json, b"\n\n"].concat(), "{length} {most}");
+            }
+        }
+    }
+
     #[test]
     fn a_long_event_is_read_in_pieces_and_again_from_its_beginning() {
         let stream = ReplayBuffer::new(7, room());
@@ -560,7 +650,10 @@ mod tests {
         let stream = ReplayBuffer::new(7, room());
         let [up, other] = ["up", "other"].map(|name| ServerName::parse(name).unwrap());
         assert!(stream.try_push(b"a"));
-        assert!(stream.try_push_of(Some(&up), b"b") && stream.try_push_of(Some(&other), b"c"));
+        assert!(
+            stream.try_push_of(Some(&up), EventMessage::Json(b"b"))
+                && stream.try_push_of(Some(&other), EventMessage::Json(b"c"))
+        );
         let mut reader = stream.attach(None).unwrap();
         stream.withdraw_messages(Some(&up));
         let all: Vec<_> = std::iter::from_fn(|| next(&mut reader)).collect();

@@ -275,16 +275,32 @@ const MESSAGE: &str = "message";
 /// Encodes a JSON-RPC message as one event.
 #[must_use]
 pub fn encode(json: &[u8]) -> Bytes {
-    event("event: message\ndata: ", json)
+    event(MESSAGE_FIELDS, json)
 }
+
+/// The fields of an event before its JSON.
+pub(crate) const MESSAGE_FIELDS: &str = "event: message\ndata: ";
 
 /// Encodes one event: `head` holds its fields and ends with an open `data: `, and `json` is the data.
 #[must_use]
 pub(crate) fn event(head: &str, json: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(json.len() + head.len() + 2);
+    event_of(head, [json])
+}
+
+/// As [`event`], for JSON in several parts.
+pub(crate) fn event_of<'a>(
+    head: &str,
+    json: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>,
+) -> Bytes {
+    let json = json.into_iter();
+    let length: usize = json.clone().map(<[u8]>::len).sum();
+    let mut out = Vec::with_capacity(length + head.len() + 2);
     out.extend_from_slice(head.as_bytes());
-    // A line end would end the field. Between JSON tokens, a space is equivalent.
-    out.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+    for part in json {
+        // A line end would end the field. Between JSON tokens, a space is equivalent.
+        let line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+        out.extend(part.iter().map(line));
+    }
     out.extend_from_slice(b"\n\n");
     out.into()
 }
