@@ -487,8 +487,13 @@ impl Journal {
         for spool in &self.waited {
             spool.vacant_for(caller, CALL.usual).await;
         }
-        self.reserve.has_share(caller)
-            && self.needed.iter().all(|spool| spool.has_share(caller, CALL.usual))
+        self.has_share_now(caller)
+    }
+
+    /// The same without waiting.
+    fn has_share_now(&self, caller: CallerKey) -> bool {
+        let mut spools = self.needed.iter().chain(&self.waited);
+        self.reserve.has_share(caller) && spools.all(|spool| spool.has_share(caller, CALL.usual))
     }
 
     /// Opens the audit record of an exchange. Nothing is written before the exchange ends, so the proof suffices for
@@ -549,7 +554,12 @@ impl Journal {
     /// # Errors
     /// If a sink does not accept the record.
     pub fn record_outer(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
-        self.write_exchange(record, ending, self.clock.instant())
+        let now = self.clock.instant();
+        if record.caller.as_ref().is_some_and(|caller| caller.wait(now).is_some()) {
+            self.count_together(record, ending, now);
+            return Ok(());
+        }
+        self.write_exchange(record, ending, now)
     }
 
     /// Records a refused request that is summarised with others like it, even if its caller is authenticated.
@@ -625,7 +635,7 @@ impl Journal {
     }
 
     /// Counts an exchange that is no call against the rate of its caller. Returns whether it has no record of its own: it
-    /// was refused and the caller is over its rate, or it was refused or denied and the log has no room beside calls.
+    /// was refused or denied, and the caller is over its rate, or the log has no room beside calls.
     fn is_only_counted(&self, record: &Record, ending: ExchangeEnd, now: Instant) -> bool {
         let Some(caller) = record.caller.as_ref().filter(|_| !record.is_of_call()) else {
             return false;
@@ -633,8 +643,9 @@ impl Journal {
         let is_over_rate = caller.wait(now).is_some();
         caller.count(now);
         match ending.outcome {
-            Ended::Refused => is_over_rate || !self.has_room_beside_calls(),
-            Ended::Denied => !self.has_room_beside_calls(),
+            Ended::Refused | Ended::Denied => {
+                is_over_rate || !self.has_room_beside_calls() || !self.has_share_now(caller.key())
+            }
             Ended::Answered
             | Ended::Failed
             | Ended::Cancelled
@@ -686,6 +697,7 @@ impl Journal {
     /// of room anyway, nothing is reserved.
     fn has_room_beside_calls(&self) -> bool {
         !self.reserve.is_scarce()
+            && self.waited.iter().all(|spool| spool.has_room_beside_waiting_calls(ROOM))
             && (self.needed.iter().all(Spool::has_room_beside_calls)
                 || self.ledger.lock_in_time().is_none_or(|ledger| ledger.room(CALL).is_err()))
     }

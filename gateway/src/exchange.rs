@@ -77,7 +77,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::{AuditError, Journal, Record};
 use crate::base::bounded::BoundedMap;
-use crate::base::caller_counters::RatedCaller;
 use crate::base::clock::Clock;
 use crate::base::segments::Segments;
 use crate::base::share::{Holder, Share};
@@ -317,7 +316,7 @@ impl Gateway {
             Ok(arrived) => arrived,
             Err(failure) => return hold_until_sent(self.refuse(&record, &failure), unsent),
         };
-        if let Err(failure) = self.may_leave_records(&arrived.inbound.ask, &record).await {
+        if let Err(failure) = self.may_leave_records(&arrived, &record).await {
             return hold_until_sent(self.refuse(&record, &failure), unsent);
         }
         let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));
@@ -825,45 +824,6 @@ impl Gateway {
             slot.whose = SlotOwner::Caller;
         }
         Ok(())
-    }
-
-    /// The caller as the party whose share of the audit log its records take; `None` for the gateway's own self-test.
-    pub fn recorded_caller(&self, holder: &Holder, slot: &InFlightSlot) -> Option<RatedCaller> {
-        (slot.whose != SlotOwner::Gateway).then(|| self.quotas.other_requests.caller(holder))
-    }
-
-    /// Whether the caller may leave further records in the audit log. What ends earlier work is always accepted:
-    /// cancellations, answers to questions, and the end of a session.
-    ///
-    /// # Errors
-    /// If it has sent too much that is no allowed call, or its records take its share of what they are written to.
-    async fn may_leave_records(
-        &self,
-        ask: &ClientOperation,
-        record: &Record,
-    ) -> Result<(), Failure> {
-        let ends = matches!(
-            ask,
-            ClientOperation::Cancel(_) | ClientOperation::Answer(..) | ClientOperation::End
-        );
-        match record.caller.as_ref().filter(|_| !ends) {
-            Some(rated) => self.has_share_of_log(rated).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Whether the caller may leave further records in the audit log, whatever it asks.
-    ///
-    /// # Errors
-    /// As for the other requests.
-    pub async fn has_share_of_log(&self, rated: &RatedCaller) -> Result<(), Failure> {
-        if let Some(wait) = rated.wait(self.clock.instant()) {
-            return Err(Failure::OtherRequests(wait));
-        }
-        match self.journal.has_share(rated.key()).await {
-            true => Ok(()),
-            false => Err(Failure::RecordShare),
-        }
     }
 
     /// The holder whose shares a request takes: the caller, or the client's address if the caller is anonymous.

@@ -77,6 +77,11 @@ pub(crate) fn unclear_calls() -> Vec<(Value, String)> {
             json!({ "name": "read_file", "arguments": "{\"path\":\"a\",\"path\":\"b\"}" }),
             of(text, "read_file"),
         ),
+        // A number that readers do not read alike.
+        (
+            json!({ "name": "read_file", "arguments": "{\"path\":\"a\",\"n\":5.00000000000000000001}" }),
+            of(text, "read_file"),
+        ),
         (
             json!({ "name": "read_file", "arguments": path, "path": "b" }),
             of("it has members beside `name` and `arguments`", "read_file"),

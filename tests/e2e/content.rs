@@ -493,6 +493,28 @@ fn a_resource_is_looked_at_in_what_it_carries() {
         let shown = answer.json()["result"]["contents"][0]["blob"].as_str().unwrap().to_owned();
         let shown = String::from_utf8(STANDARD.decode(shown).unwrap()).unwrap();
         assert!(shown.starts_with("line one\n[REDACTED:aws-access-key:"), "{shown}");
+        // What only lenient readers read as base64 is withheld, in text and in bytes.
+        for text in [format!("line one\n{SECRET}\n").into_bytes(), {
+            let mut bytes = vec![0xfe; 64];
+            bytes.extend_from_slice(format!(" {SECRET} ").as_bytes());
+            bytes
+        }] {
+            for junk in ["!", "*", "\u{e9}"] {
+                let mut blob = STANDARD.encode(&text);
+                (0..blob.len()).step_by(9).rev().for_each(|at| blob.insert_str(at, junk));
+                *said.lock().unwrap() = vec![
+                    json!({ "result": { "contents": [{ "uri": "file:///a", "blob": blob }] } }),
+                ];
+                let ana = gateway.client(era, ANA);
+                let answer = ana.ask("resources/read", json!({ "uri": "file:///a" })).json();
+                assert_eq!(answer["error"]["data"]["reason"], "content", "{answer}");
+            }
+        }
+        // Words that are no base64 at all are words.
+        *said.lock().unwrap() = vec![json!({ "result": { "contents": [
+            { "uri": "file:///a", "blob": "These are words, and no base64: they are shown." }] } })];
+        let answer = gateway.client(era, ANA).ask("resources/read", json!({ "uri": "file:///a" }));
+        assert!(answer.body.contains("they are shown"), "{answer:?}");
     }
 }
 

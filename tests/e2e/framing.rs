@@ -440,6 +440,17 @@ fn a_head_that_is_no_http_is_refused_and_recorded() {
             });
             assert_eq!(seen, n + 1, "{field:?}");
         }
+        // One that is too long.
+        let many = (0..120).map(|n| format!("x-{n}: a")).collect::<Vec<_>>().join("\r\n");
+        for field in [format!("x-long: {}", "a".repeat(40_000)), many] {
+            let bytes = format!("{}\r\n{field}\r\n\r\n", head.join("\r\n"));
+            assert_eq!(raw(gateway.address, bytes.as_bytes()).status, 431);
+        }
+        e2e::eventually("the records", || {
+            let found = gateway.records();
+            let refused = found.iter().filter(|record| record["status"] == 431);
+            (refused.count() == 2).then_some(())
+        });
         assert!(server.tool_calls().is_empty());
     }
 }

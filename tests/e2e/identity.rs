@@ -72,6 +72,15 @@ fn other_hosts_and_other_origins_are_refused() {
         (vec![("origin", own.as_str())], (200, "none")),
         (vec![("origin", "https://evil.example.com")], (403, "origin-not-allowed")),
         (vec![("origin", "null")], (403, "origin-not-allowed")),
+        // An image of a page of another site.
+        (vec![("sec-fetch-site", "cross-site")], (403, "origin-not-allowed")),
+        (vec![("sec-fetch-site", "same-site")], (403, "origin-not-allowed")),
+        (vec![("sec-fetch-site", "same-origin")], (200, "none")),
+        (vec![("sec-fetch-site", "none")], (200, "none")),
+        (
+            vec![("sec-fetch-site", "cross-site"), ("origin", "https://app.example.com")],
+            (200, "none"),
+        ),
         (vec![("upgrade", "websocket")], (400, "upgrade-not-supported")),
     ] {
         let mut headers = headers;

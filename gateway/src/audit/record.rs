@@ -340,9 +340,12 @@ impl Record {
     }
 
     /// Whether the exchange was a use of a tool, prompt or resource that was allowed and announced, so that its server was
-    /// asked.
-    pub(super) const fn is_of_call(&self) -> bool {
-        self.intent_logged
+    /// asked. Subscriptions, operations on tasks and notifications are none: they cost a server little.
+    pub(super) fn is_of_call(&self) -> bool {
+        const OTHERS: [&str; 4] =
+            ["resources/subscribe", "resources/unsubscribe", "tasks/", "notifications/"];
+        let method = self.method.as_deref().unwrap_or_default();
+        self.intent_logged && !OTHERS.iter().any(|other| method.starts_with(other))
     }
 
     /// Adds findings in what the upstream server sent, up to the limit.

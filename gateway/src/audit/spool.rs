@@ -138,6 +138,12 @@ impl Spool {
         self.room(self.limit / RESERVED + 1)
     }
 
+    /// The same where each request waits for room for `bytes`, which has to be left as well: in at most half of the spool.
+    #[must_use]
+    pub fn has_room_beside_waiting_calls(&self, bytes: usize) -> bool {
+        self.room((self.limit / RESERVED + 1 + bytes).min(self.limit / 2))
+    }
+
     /// The name of the sink in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -102,6 +102,10 @@ impl Admission {
             return Err(HttpFailure::Host);
         }
         match single(&head.headers, ORIGIN) {
+            // Images and frames of a page are fetched without `Origin`, and would be charged to a caller of this machine.
+            SingleValue::Absent if self.is_of_other_site(&head.headers) => {
+                return Err(HttpFailure::Origin);
+            }
             SingleValue::Absent => {}
             SingleValue::Value(origin) if self.may_call(origin, host) => {}
             SingleValue::Value(_) | SingleValue::Bad => return Err(HttpFailure::Origin),
@@ -111,6 +115,13 @@ impl Admission {
             return Err(HttpFailure::Upgrade);
         }
         Ok(())
+    }
+
+    /// Whether a browser says that a page of another site has caused the request (Fetch Metadata). Links to the listener of
+    /// an operator may be followed.
+    fn is_of_other_site(&self, headers: &http::HeaderMap) -> bool {
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        !self.addressed && matches!(site, Some(b"cross-site" | b"same-site"))
     }
 
     /// Admission for the admin listener. Probes and metric collectors address it by any of the machine's IP addresses.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use json::{Document, Fragment, JsonBounds, JsonKind, Value, write_string};
 
 use crate::mcp::discovery_tools::{CallMend, DiscoveryTool};
-use crate::mcp::wire::Object;
+use crate::mcp::wire::{self, Object};
 
 /// Longest name that a tool can have on a route, in bytes.
 const MAX_NAME: usize = 256;
@@ -190,7 +190,9 @@ fn object(
 /// The object that a text is, within the bounds of a message: a duplicate member is refused here as well.
 fn parsed(text: &str) -> Option<Document> {
     let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).ok()?;
-    document.root().is_object().then_some(document)
+    // As in the message around it, numbers are those that all readers read alike.
+    let is_usable = document.root().is_object() && wire::has_common_numbers(document.root());
+    is_usable.then_some(document)
 }
 
 /// The members as an object of their own.

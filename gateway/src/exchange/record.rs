@@ -5,14 +5,19 @@ use std::sync::Arc;
 
 use http::Response;
 use http::request::Parts;
+use policy::engine::message::RequestOperation;
 
-use super::Gateway;
+use super::{DecodedRequest, Gateway, InFlightSlot, SlotOwner};
 use crate::audit::{LostRecord, OpenRecord, Record, RecordStart};
+use crate::base::caller_counters::RatedCaller;
+use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};
+use crate::edge::decode::{ClientOperation, UseOperation};
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
 use crate::edge::failure::{Failure, HttpFailure};
 use crate::identity::AuthenticatedCaller;
+use crate::mcp::discovery_tools::DiscoveryTool;
 use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::mcp::wire::Id;
 use crate::metrics::outcome::ExchangeEnd;
@@ -33,6 +38,73 @@ impl Gateway {
             through: (listener, peer),
             trace: self.telemetry.begin(id.number()),
         }))
+    }
+
+    /// The caller as the party whose share of the audit log its records take; `None` for the gateway's own self-test.
+    pub fn recorded_caller(&self, holder: &Holder, slot: &InFlightSlot) -> Option<RatedCaller> {
+        (slot.whose != SlotOwner::Gateway).then(|| self.quotas.other_requests.caller(holder))
+    }
+
+    /// Whether the caller may leave further records in the audit log. What ends earlier work is always accepted:
+    /// cancellations, answers to questions, and the end of a session. A call is decided also if the caller is over its
+    /// rate: only those that are allowed have records of their own then.
+    ///
+    /// # Errors
+    /// If it has sent too much that is no allowed call, or its records take its share of what they are written to.
+    pub(super) async fn may_leave_records(
+        &self,
+        arrived: &DecodedRequest,
+        record: &Record,
+    ) -> Result<(), Failure> {
+        let Some(rated) = &record.caller else { return Ok(()) };
+        match &arrived.inbound.ask {
+            ClientOperation::Cancel(_) | ClientOperation::Answer(..) | ClientOperation::End => {
+                return Ok(());
+            }
+            ClientOperation::Use(ask) if self.asks_a_server(arrived, ask) => {}
+            _ => self.is_within_rate(rated)?,
+        }
+        self.has_share_of_log(rated).await
+    }
+
+    /// Whether the request is to use something of a server, if that is allowed.
+    fn asks_a_server(&self, arrived: &DecodedRequest, ask: &UseOperation) -> bool {
+        let discovery = arrived.route.discovery_tool(&ask.name);
+        match ask.verb {
+            RequestOperation::Call if self.is_channel_call(arrived, ask) => false,
+            RequestOperation::Call => {
+                discovery.is_none_or(|tool| matches!(tool, DiscoveryTool::Call(_)))
+            }
+            RequestOperation::Read => !Self::is_kept(&ask.name),
+            RequestOperation::Get
+            | RequestOperation::GetSkill
+            | RequestOperation::ReadSkillFile
+            | RequestOperation::CompletePrompt
+            | RequestOperation::CompleteTemplate
+            | RequestOperation::Other => true,
+            RequestOperation::Subscribe
+            | RequestOperation::Unsubscribe
+            | RequestOperation::Task(_) => false,
+        }
+    }
+
+    /// Whether the caller may send more that is no allowed call.
+    ///
+    /// # Errors
+    /// How long it has to wait.
+    pub fn is_within_rate(&self, rated: &RatedCaller) -> Result<(), Failure> {
+        rated.wait(self.clock.instant()).map_or(Ok(()), |wait| Err(Failure::OtherRequests(wait)))
+    }
+
+    /// Whether the records of the caller have room in what they are written to.
+    ///
+    /// # Errors
+    /// If they take its share already.
+    pub async fn has_share_of_log(&self, rated: &RatedCaller) -> Result<(), Failure> {
+        match self.journal.has_share(rated.key()).await {
+            true => Ok(()),
+            false => Err(Failure::RecordShare),
+        }
     }
 
     /// Records and answers a request that was refused.
@@ -83,11 +155,16 @@ impl Gateway {
         encode::error(&public, record.rpc_id.as_ref())
     }
 
-    /// Records a request whose head could not be read, and which the HTTP library has refused with 400. Nothing is known of it
-    /// but its address.
-    pub fn record_unreadable(&self, admission: &Admission, address: SocketAddr) {
+    /// Records a request whose head could not be read, and which the HTTP library has refused. Nothing is known of it but its
+    /// address.
+    pub fn record_unreadable(
+        &self,
+        admission: &Admission,
+        address: SocketAddr,
+        failure: HttpFailure,
+    ) {
         let record = self.blank(Arc::clone(&admission.name), address);
-        drop(self.refuse(&record, &HttpFailure::Head.into()));
+        drop(self.refuse(&record, &failure.into()));
     }
 
     /// Closes the record and returns the response, or an error if the record cannot be written.
@@ -154,7 +231,12 @@ impl Gateway {
             Err(failure) => return self.refuse(record, &failure),
         };
         let ending = ExchangeEnd { status: response.status().as_u16(), ..ExchangeEnd::answered() };
-        match self.journal.record_outer(record, ending) {
+        // A message is an exchange of its own.
+        let recorded = match record.http_method {
+            Some("POST") => self.journal.record_outer(record, ending),
+            _ => self.journal.record_unopened(record, ending),
+        };
+        match recorded {
             Ok(()) => response,
             Err(error) => self.unrecorded(record, error),
         }

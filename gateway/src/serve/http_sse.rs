@@ -148,10 +148,17 @@ impl HttpSseServer {
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
         let holder = Gateway::holder(&caller, &peer);
         record.caller = gateway.recorded_caller(&holder, &slot);
-        let admitted = match (gateway.charge_to(&mut slot, &holder), &record.caller) {
-            (Ok(()), Some(rated)) => gateway.has_share_of_log(rated).await,
-            (charged, _) => charged,
-        };
+        let mut admitted = gateway.charge_to(&mut slot, &holder);
+        if let (Ok(()), Some(rated)) = (&admitted, &record.caller) {
+            // A message is held to the rate when it is known what it is.
+            admitted = match target.endpoint {
+                SseEndpoint::Stream => gateway.is_within_rate(rated),
+                SseEndpoint::Message => Ok(()),
+            };
+            if admitted.is_ok() {
+                admitted = gateway.has_share_of_log(rated).await;
+            }
+        }
         let answered = match (admitted, target.endpoint, &known) {
             (Err(failure), ..) => Err(failure),
             (Ok(()), SseEndpoint::Stream, Some(known)) => {

@@ -23,6 +23,7 @@ use crate::base::task::Tasks;
 use crate::config::settings::Limits;
 use crate::edge::admission::Peer;
 use crate::edge::encode;
+use crate::edge::failure::HttpFailure;
 use crate::edge::tls;
 use crate::metrics::Metrics;
 use crate::net::chunked_writer::ChunkedWriter;
@@ -244,10 +245,13 @@ where
     };
     if let Err(error) = ended {
         if error.is_parse()
-            && !error.is_parse_too_large()
             && let Some((now, admission)) = recorder.now()
         {
-            now.gateway.record_unreadable(&admission, address);
+            let failure = match error.is_parse_too_large() {
+                true => HttpFailure::LongHead,
+                false => HttpFailure::Head,
+            };
+            now.gateway.record_unreadable(&admission, address, failure);
         }
         let error = crate::base::error_chain::ErrorChain(&error);
         tracing::debug!(peer = %address, %error, "connection ended early");
@@ -285,6 +289,10 @@ where
         let (service, peer) = (service.clone(), peer.clone());
         async move {
             if request.headers().len() > HEADERS {
+                if let Some((now, admission)) = service.now() {
+                    let failure = HttpFailure::LongHead;
+                    now.gateway.record_unreadable(&admission, peer.address, failure);
+                }
                 // As hyper does for HTTP/1.1, and `h2` for a header list that is too long.
                 return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }

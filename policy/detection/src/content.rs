@@ -399,6 +399,18 @@ impl ContentPolicy {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
     }
 
+    /// Inspects the `tracestate` of a request. What would be refused as a number or an address is to be left out.
+    pub fn look_at_trace_state(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        text: &str,
+        budget: &WorkBudget,
+    ) -> ContentReport {
+        let lens = self.lens(server, Direction::Argument, caller, None, budget);
+        walk::text(&lens.for_trace_state(), text)
+    }
+
     /// Inspects what a server sends and replaces the labelled values wherever they stand.
     pub fn look_without(
         &self,

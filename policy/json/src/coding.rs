@@ -25,6 +25,24 @@ pub fn base64(text: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// Decodes base64 as the most lenient readers do: characters outside of the alphabet are skipped, and what stands between
+/// padding is decoded by itself (RFC 2045, section 6.8).
+#[must_use]
+pub fn base64_skipping(text: &str) -> Vec<u8> {
+    let is_coded = |byte: &u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=')
+    };
+    let plain: String = text.bytes().filter(is_coded).map(char::from).collect();
+    let mut out = Vec::with_capacity(plain.len() / 4 * 3);
+    for block in plain.split('=') {
+        // A single spare character encodes no byte.
+        let spare = usize::from(block.len() % 4 == 1);
+        let block = block.get(..block.len() - spare).unwrap_or_default();
+        out.extend(base64(block).unwrap_or_default());
+    }
+    out
+}
+
 /// Decodes bytes as UTF-8, if most of the result is text.
 #[must_use]
 pub fn shown(bytes: &[u8]) -> Option<String> {

@@ -305,27 +305,90 @@ pub fn each_scalar(value: Value<'_>, visit: &mut impl FnMut(Scalar<'_>) -> bool)
     }
 }
 
-/// Calls `visit` with each text that `value` holds in base64: in the `blob` of a resource, or in a `data:` URI.
+/// Calls `visit` with each text that `value` holds in base64: in the `blob` of a resource, or in a `data:` URI anywhere in a
+/// text.
+pub fn each_encoded(value: Value<'_>, visit: &mut impl FnMut(&str)) {
+    encoded_in(value, EncodedPlace::Text, visit);
+}
+
+/// What a text may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EncodedPlace {
+    /// Base64 alone.
+    Blob,
+    /// `data:` URIs.
+    Text,
+}
+
+/// As [`each_encoded`], for a value at `place`.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-pub fn each_encoded(value: Value<'_>, visit: &mut impl FnMut(&str)) {
-    value.items().for_each(|item| each_encoded(item, visit));
-    for (name, member) in value.members() {
-        // A text that is not encoded is read once, by the visitor.
-        let is_text = matches!(member.kind(), JsonKind::Plain | JsonKind::Escaped);
-        let can_be = |raw: &str| name == "blob" || raw.contains("base64") || raw.contains("\\u00");
-        let text = (is_text && can_be(member.raw())).then(|| member.as_str()).flatten();
-        let data =
-            text.as_deref().and_then(|text| text.strip_prefix("data:")?.split_once(";base64,"));
-        let encoded = data.map(|(_, encoded)| encoded);
-        let encoded = encoded.or_else(|| text.as_deref().filter(|_| name == "blob"));
-        if let Some(bytes) = encoded.and_then(json::coding::base64) {
-            match String::from_utf8(bytes) {
-                Ok(text) => visit(&text),
-                Err(error) => visit(&utf16(error.as_bytes()).unwrap_or_default()),
+fn encoded_in(value: Value<'_>, place: EncodedPlace, visit: &mut impl FnMut(&str)) {
+    match value.kind() {
+        JsonKind::Null | JsonKind::Boolean | JsonKind::Number => {}
+        JsonKind::Array => value.items().for_each(|item| encoded_in(item, place, visit)),
+        JsonKind::Object => value.members().for_each(|(name, member)| {
+            let is_blob = name == "blob";
+            let place = if is_blob { EncodedPlace::Blob } else { EncodedPlace::Text };
+            encoded_in(member, place, visit);
+        }),
+        JsonKind::Plain | JsonKind::Escaped => {
+            // A text that is not encoded is read once, by the visitor.
+            let raw = value.raw();
+            if place == EncodedPlace::Text && !raw.contains("64,") && !raw.contains("\\u00") {
+                return;
             }
+            let Some(text) = value.as_str() else { return };
+            if place == EncodedPlace::Blob {
+                decoded(&text, visit);
+            }
+            data_of_uris(&text, &mut |data: &str| decoded(data, visit));
         }
-        each_encoded(member, visit);
+    }
+}
+
+/// Calls `visit` with the data of each `data:` URI in base64 in a text. Browsers ignore the case of the scheme, and line ends
+/// and tabs; in other texts they end the URI, so both readings are given.
+fn data_of_uris(text: &str, visit: &mut impl FnMut(&str)) {
+    const CODING: &str = "base64";
+    for (comma, _) in text.match_indices(',') {
+        let before = text.get(..comma).unwrap_or_default();
+        let coding = before.get(before.len().saturating_sub(CODING.len())..);
+        if !coding.is_some_and(|coding| coding.eq_ignore_ascii_case(CODING)) {
+            continue;
+        }
+        let rest = text.get(comma + 1..).unwrap_or_default();
+        let is_coded =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_' | '=' | '%');
+        let goes_on = |c: char| is_coded(c) || matches!(c, '\r' | '\n' | '\t');
+        let until = |ends: &dyn Fn(char) -> bool| {
+            rest.get(..rest.find(ends).unwrap_or(rest.len())).unwrap_or_default()
+        };
+        let (line, all) = (until(&|c| !is_coded(c)), until(&|c| !goes_on(c)));
+        let mut uri = |data: &str| {
+            let (bytes, _undone) = json::coding::percent(data);
+            visit(&String::from_utf8_lossy(&bytes));
+        };
+        uri(line);
+        if all.trim_end().len() > line.len() {
+            uri(all);
+        }
+    }
+}
+
+/// Calls `visit` with the text that base64 data decodes to, in UTF-8 or in UTF-16 with a mark. Bytes that are no UTF-8
+/// separate the words around them.
+fn decoded(data: &str, visit: &mut impl FnMut(&str)) {
+    let bytes = json::coding::base64_skipping(data);
+    match String::from_utf8(bytes) {
+        Ok(text) => visit(&text),
+        Err(error) => {
+            let bytes = error.as_bytes();
+            let text = utf16(bytes);
+            visit(&text.unwrap_or_else(|| {
+                String::from_utf8_lossy(bytes).replace(char::REPLACEMENT_CHARACTER, " ")
+            }));
+        }
     }
 }
 
@@ -490,6 +553,48 @@ mod tests {
 
     fn addresses(key: &ValueKey, text: &str) -> Vec<u64> {
         read(key, ValueReading::Judged, text)
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_as_lenient_readers_read_it() {
+        let all = |value: serde_json::Value| {
+            let document = json::Document::parse(
+                bytes::Bytes::from(value.to_string()),
+                &json::JsonBounds::ANSWER,
+            );
+            let mut texts = Vec::new();
+            super::each_encoded(document.unwrap().root(), &mut |text| texts.push(text.to_owned()));
+            texts.join("|")
+        };
+        // "Our contact: eve@evil.example." and the same with a byte of Latin-1 behind it.
+        let plain = "T3VyIGNvbnRhY3Q6IGV2ZUBldmlsLmV4YW1wbGUu";
+        let latin = "T3VyIGNvbnRhY3Q6IGV2ZUBldmlsLmV4YW1wbGUu6Q==";
+        let blobs = [
+            plain.to_owned(),
+            format!("{plain}\n"),
+            format!("{}\r\n{}\r\n", &plain[..20], &plain[20..]),
+            latin.to_owned(),
+            format!("{}!{}", &plain[..7], &plain[7..]),
+        ];
+        for blob in &blobs {
+            let read = all(serde_json::json!({ "contents": [{ "blob": blob }] }));
+            assert!(read.contains("eve@evil.example"), "{blob}: {read}");
+        }
+        let escaped = latin.replace('=', "%3D");
+        for text in [
+            format!("data:text/plain;base64,{plain}"),
+            format!("DATA:text/plain;BASE64,{latin}"),
+            format!("See data:;base64,{plain} for it."),
+            format!("[a](data:text/plain;charset=utf-8;base64,{plain})"),
+            format!("<img src=\"data:text/plain;base64,{escaped}\">"),
+            format!("data:text/plain;base64,{plain}\nand words"),
+            format!("data:text/plain;base64,{}\n{}", &plain[..20], &plain[20..]),
+        ] {
+            let read = all(serde_json::json!({ "content": [{ "text": text }, [text.clone()]] }));
+            assert_eq!(read.matches("eve@evil.example").count() % 2, 0, "{text}: {read}");
+            assert!(read.contains("eve@evil.example"), "{text}: {read}");
+        }
+        assert_eq!(all(serde_json::json!({ "text": "base 64, and so on" })), "");
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub enum HttpFailure {
     /// The head of the request is not valid HTTP/1.1, so that nothing else is known of the request.
     #[error("the head of the request cannot be read")]
     Head,
+    /// The head of the request is too long, or has too many fields; nothing else is known of the request.
+    #[error("the head of the request is too long")]
+    LongHead,
     /// The content type is not JSON, or the body is compressed.
     #[error("the content type or encoding is not accepted")]
     MediaType,
@@ -59,7 +62,7 @@ impl HttpFailure {
             Self::Upgrade => "upgrade-not-supported",
             Self::Verb => "http-method",
             Self::Framing => "ambiguous-framing",
-            Self::Head => "malformed-request",
+            Self::Head | Self::LongHead => "malformed-request",
             Self::MediaType => "media-type",
             Self::Accept => "not-acceptable",
             Self::Loop => "gateway-loop",
@@ -77,7 +80,8 @@ impl HttpFailure {
             | Self::BodyTime
             | Self::BodyBroken(_)
             | Self::Framing
-            | Self::Head => false,
+            | Self::Head
+            | Self::LongHead => false,
             Self::Host
             | Self::Origin
             | Self::Upgrade
@@ -104,6 +108,10 @@ impl HttpFailure {
                 shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
             }
             Self::Head => shape("the head of the request is not valid HTTP/1.1"),
+            Self::LongHead => plain(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "the head of the request is too long, or has too many fields",
+            ),
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "send `Content-Type: application/json` in UTF-8, not compressed",

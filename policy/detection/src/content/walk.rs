@@ -356,7 +356,10 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
     fn blob(&mut self, member: Value<'_>, at: &str) -> bool {
         let Some(text) = member.as_str() else { return false };
         let shown = match carried(self.lens, &text) {
-            None => return false,
+            None => {
+                self.broken_blob(&text, at);
+                return false;
+            }
             Some(BlobContent::Text(text)) => {
                 let known =
                     ValueContext { place: MessagePosition::Inside, named: NamedBy::Nothing };
@@ -374,6 +377,22 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
             self.replace(member, STANDARD.encode(shown));
         }
         true
+    }
+
+    /// Withholds the message if its base64 data has characters that are not of base64, and lenient readers (Node.js and
+    /// Python skip them) would read a text or a value: strict ones read nothing, so that no honest server sends it.
+    fn broken_blob(&mut self, text: &str, at: &str) {
+        if self.lens.is_value(text) {
+            return;
+        }
+        let bytes = coding::base64_skipping(text);
+        let zeros = memchr::memchr_iter(0, &bytes).count();
+        let wide: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
+        let reads = |bytes: &[u8]| bytes.len() >= SHORTEST_TEXT && coding::shown(bytes).is_some();
+        let is_wide = zeros * 4 >= bytes.len() && reads(&wide);
+        if reads(&bytes) || is_wide || !masked(self.lens, &bytes).0.is_empty() {
+            self.note(Detector::MediaTypes, Handling::Block, Cow::Borrowed(BROKEN), at);
+        }
     }
 
     /// Searches these parts of the message for a value from another server in pieces. Since no piece is the value, the
@@ -411,6 +430,11 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
         }
     }
 }
+
+/// Bytes that broken base64 decodes to at least, if it counts as text: shorter ones look like text by chance.
+const SHORTEST_TEXT: usize = 12;
+/// What is said of broken base64 that lenient readers read as text.
+const BROKEN: &str = "is base64 with other characters, which some readers skip";
 
 /// Whether a member carries base64 data: of a resource, an image or an audio block.
 fn carries(name: &str, place: MessagePosition) -> bool {

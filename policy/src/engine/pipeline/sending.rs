@@ -415,7 +415,11 @@ impl Policy {
         let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
         for (at, text) in texts {
-            let seen = self.contents.look_at_trace(server, principal.id.as_str(), text, &budget);
+            let caller = principal.id.as_str();
+            let seen = match at {
+                "tracestate" => self.contents.look_at_trace_state(server, caller, text, &budget),
+                _ => self.contents.look_at_trace(server, caller, text, &budget),
+            };
             let placed = |finding: Finding| Finding { at: format!("/_meta/{at}"), ..finding };
             whole &= seen.changed.is_none();
             found.extend(seen.findings.into_iter().map(placed));
