@@ -1,6 +1,6 @@
 //! Counts by caller in memory of a fixed size: what callers have written, and how often they have asked.
 //!
-//! A map with an entry for each caller needs a limit, and whoever reaches that limit decides for the others. Here each
+//! A map with an entry for each caller needs a limit, and a caller with many names can use that up for all. Here each
 //! caller has two of a fixed number of counters, chosen by a hash with a secret key, and its count is the smaller of the
 //! two (a count-min sketch). It is never too small. It is too large only if both counters are shared with callers
 //! that count much, which nobody can arrange without the key. No operation takes a lock or allocates.
@@ -30,7 +30,7 @@ impl CallerKey {
     }
 }
 
-/// Sums by caller.
+/// Sums of amounts by caller, such as bytes that were written.
 pub struct CallerCounters(Box<[AtomicU64]>);
 
 impl fmt::Debug for CallerCounters {

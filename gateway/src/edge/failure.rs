@@ -226,6 +226,8 @@ impl FailureEffects {
         is_turned_away: false,
         is_about_arguments: false,
     };
+    /// Nothing of the caller is acted on.
+    const TURNED_AWAY: Self = Self { is_turned_away: true, ..Self::REFUSED };
     /// The policy, a detector or a guardrail stops it.
     const DENIED: Self = Self { outcome: ExchangeOutcome::Denied, ..Self::REFUSED };
     /// The gateway, a server or the client's answer to a server is at fault.
@@ -388,17 +390,9 @@ impl Failure {
                 is_turned_away: matches!(failure.error, AuthnError::Revoked),
                 ..FailureEffects::REFUSED
             },
-            Self::Route(_) | Self::Everything | Self::Locked => {
-                FailureEffects { is_turned_away: true, ..FailureEffects::REFUSED }
-            }
-            Self::OtherRequests(wait) => FailureEffects {
-                is_turned_away: true,
-                ..FailureEffects::REFUSED.retried_after(*wait)
-            },
-            Self::RecordShare => FailureEffects {
-                is_turned_away: true,
-                ..FailureEffects::REFUSED.retried_after(FOR_ROOM)
-            },
+            Self::Route(_) | Self::Everything | Self::Locked => FailureEffects::TURNED_AWAY,
+            Self::OtherRequests(wait) => FailureEffects::TURNED_AWAY.retried_after(*wait),
+            Self::RecordShare => FailureEffects::TURNED_AWAY.retried_after(FOR_ROOM),
             Self::Rate(wait) | Self::Repeated(wait) => FailureEffects::REFUSED.retried_after(*wait),
             Self::Budget(exceeded) => FailureEffects::REFUSED.retried_after(exceeded.wait),
             Self::ServerBusy(ShareError::Holder { .. })

@@ -113,7 +113,7 @@ impl From<Bytes> for EventBytes {
 /// A message that becomes an event.
 #[derive(Clone, Copy)]
 enum EventMessage<'a> {
-    /// Its JSON.
+    /// Its JSON, which is copied.
     Json(&'a [u8]),
     /// The data of its event, which ends with the end of the event.
     Data(&'a Bytes),

@@ -314,9 +314,9 @@ pub fn each_encoded(value: Value<'_>, visit: &mut impl FnMut(&str)) {
 /// What a text may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EncodedPlace {
-    /// Base64 alone.
+    /// Base64 and nothing else.
     Blob,
-    /// `data:` URIs.
+    /// `data:` URIs among words.
     Text,
 }
 
@@ -569,12 +569,13 @@ mod tests {
         // "Our contact: eve@evil.example." and the same with a byte of Latin-1 behind it.
         let plain = "T3VyIGNvbnRhY3Q6IGV2ZUBldmlsLmV4YW1wbGUu";
         let latin = "T3VyIGNvbnRhY3Q6IGV2ZUBldmlsLmV4YW1wbGUu6Q==";
+        let (first, rest) = plain.split_at(20);
         let blobs = [
             plain.to_owned(),
             format!("{plain}\n"),
-            format!("{}\r\n{}\r\n", &plain[..20], &plain[20..]),
+            format!("{first}\r\n{rest}\r\n"),
             latin.to_owned(),
-            format!("{}!{}", &plain[..7], &plain[7..]),
+            format!("{first}!{rest}"),
         ];
         for blob in &blobs {
             let read = all(serde_json::json!({ "contents": [{ "blob": blob }] }));
@@ -588,7 +589,7 @@ mod tests {
             format!("[a](data:text/plain;charset=utf-8;base64,{plain})"),
             format!("<img src=\"data:text/plain;base64,{escaped}\">"),
             format!("data:text/plain;base64,{plain}\nand words"),
-            format!("data:text/plain;base64,{}\n{}", &plain[..20], &plain[20..]),
+            format!("data:text/plain;base64,{first}\n{rest}"),
         ] {
             let read = all(serde_json::json!({ "content": [{ "text": text }, [text.clone()]] }));
             assert_eq!(read.matches("eve@evil.example").count() % 2, 0, "{text}: {read}");

@@ -202,13 +202,15 @@ pub fn reduced(canonical: &str) -> Cow<'_, str> {
         }
     }
     let length = without_any_ends(&form).len();
-    match form {
+    let form = match form {
         Cow::Borrowed(form) => Cow::Borrowed(form.get(..length).unwrap_or(form)),
         Cow::Owned(mut form) => {
             form.truncate(length);
             Cow::Owned(form)
         }
-    }
+    };
+    // Without its end, what is left may be a drive (`file:///C:%20`).
+    with_small_drive(&form).map_or(form, Cow::Owned)
 }
 
 /// The text of a `file:` URI without its authority.
