@@ -278,14 +278,18 @@ fn a_caller_that_is_denied_again_and_again_costs_few_records_and_each_request_is
 }
 
 #[test]
-fn calls_over_their_rate_cost_few_records() {
+fn lists_and_calls_over_their_rate_cost_few_records() {
     for era in ERAS {
         let server = Server::echo(era, &["read"]);
         let limits = format!("otherRequestsPerMinutePerCaller: {DENIED}");
-        let mut config = Config::of(&server.url()).limits(&limits);
+        let mut config = Config::of(&server.url()).policy(ALL).limits(&limits);
         config.more = "registry: {tools: [{server: up, tool: read, rate: 1/h}]}".to_owned();
         let gateway = config.start();
-        let ana = gateway.client(era, ANA);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        // Lists of what is allowed count as well.
+        let lists = (0..4 * DENIED).map(|_| bob.ask("tools/list", json!({})));
+        let refused = lists.filter(is_over_rate).count();
+        assert!(refused > 2 * DENIED, "{refused}");
         for _ in 0..4 * DENIED {
             assert!(ana.call("read", &json!({})).code() == 0);
         }

@@ -241,7 +241,7 @@ impl SinkThread {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::Read as _;
+    use std::io::{Read as _, Write as _};
     use std::os::fd::OwnedFd;
     use std::sync::Arc;
 
@@ -257,7 +257,13 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let flags = fcntl_getfl(&writer).unwrap();
         fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
-        let out = Arc::new(ArcSwap::from_pointee(File::from(OwnedFd::from(writer))));
+        let mut writer = File::from(OwnedFd::from(writer));
+        // Nothing more fits at first.
+        let mut filled = 0;
+        while let Ok(written) = writer.write(&[b'-'; 4096]) {
+            filled += written;
+        }
+        let out = Arc::new(ArcSwap::from_pointee(writer));
         let (spool, outlet) = Spool::new("stdout", 1 << 20);
         let thread =
             SinkThread { name: "stdout", out, synced: false, written: Rendering::Whole, outlet };
@@ -266,6 +272,11 @@ mod tests {
         let line = Bytes::from(format!("{}\n", "a".repeat(1023)));
         let lines = 256;
         (0..lines).for_each(|_| spool.push(&line, None));
+        // The thread has taken them, and tries to write the first.
+        while !spool.is_taken() {
+            std::thread::yield_now();
+        }
+        reader.read_exact(&mut vec![0; filled]).unwrap();
         let mut read = vec![0; line.len()];
         for n in 0..lines {
             reader.read_exact(&mut read).unwrap();

@@ -167,6 +167,12 @@ impl Spool {
         self.shared.filled.notify_one();
     }
 
+    /// Whether the consumer has taken all lines, delivered or not.
+    #[cfg(test)]
+    pub(super) fn is_taken(&self) -> bool {
+        self.shared.lines().is_empty()
+    }
+
     /// Number of bytes that are not delivered.
     #[must_use]
     pub fn held(&self) -> usize {
