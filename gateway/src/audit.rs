@@ -91,7 +91,7 @@ const MAX_PROBE_BYTES: usize = 64 * 1024;
 /// Room in bytes that a request waits for in a blocking spool: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 /// Typical size of a call's record, used to ask whether the sinks would accept calls at all.
-const CALL: RequiredRoom = RequiredRoom { usual: 1024, once: 0, caller: None };
+const CALL: RequiredRoom = RequiredRoom { usual: 1024, once: 0 };
 /// Age below which a file of the log is young: that it is removed is told.
 const YOUNG_FILE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Limits log lines about records that were not written: a failing sink causes one for each request.
@@ -516,11 +516,8 @@ impl Journal {
         let room = captured.map_or(RequiredRoom::of(&line), |captured| RequiredRoom {
             usual: line.len().saturating_sub(captured.intent_bytes()),
             once: captured.intent_bytes() + captured.due,
-            caller: None,
         });
-        let caller = record.caller_key();
-        let room = RequiredRoom { caller, ..room };
-        let written = self.append(line, caller, Some(room));
+        let written = self.append(line, record.caller_key(), Some(room));
         if matches!(written, Err(AuditError::Share)) {
             self.count_together(record, OVER_SHARE_END, self.clock.instant());
         }
@@ -536,10 +533,9 @@ impl Journal {
     /// If a sink does not accept the record.
     pub fn record_unopened(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         let now = self.clock.instant();
-        let is_over_rate = record.caller.as_ref().is_some_and(|caller| caller.wait(now).is_some());
         match record.principal {
             // A cancellation or an answer to a question, which are never refused, or one that was under way.
-            Some(_) if is_over_rate => {
+            Some(_) if record.is_over_rate(now) => {
                 self.count_together(record, ending, now);
                 Ok(())
             }
@@ -548,14 +544,14 @@ impl Journal {
         }
     }
 
-    /// Records the answer to an HTTP request whose message is an exchange of its own, which counts against the rate of its
-    /// caller.
+    /// Records the answer to an HTTP request whose message is an exchange of its own: that exchange counts against the rate
+    /// of its caller, and this answer does not.
     ///
     /// # Errors
     /// If a sink does not accept the record.
     pub fn record_outer(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         let now = self.clock.instant();
-        if record.caller.as_ref().is_some_and(|caller| caller.wait(now).is_some()) {
+        if record.is_over_rate(now) {
             self.count_together(record, ending, now);
             return Ok(());
         }
@@ -640,7 +636,7 @@ impl Journal {
         let Some(caller) = record.caller.as_ref().filter(|_| !record.is_of_call()) else {
             return false;
         };
-        let is_over_rate = caller.wait(now).is_some();
+        let is_over_rate = record.is_over_rate(now);
         caller.count(now);
         match ending.outcome {
             Ended::Refused | Ended::Denied => {
@@ -699,7 +695,7 @@ impl Journal {
         !self.reserve.is_scarce()
             && self.waited.iter().all(|spool| spool.has_room_beside_waiting_calls(ROOM))
             && (self.needed.iter().all(Spool::has_room_beside_calls)
-                || self.ledger.lock_in_time().is_none_or(|ledger| ledger.room(CALL).is_err()))
+                || self.ledger.lock_in_time().is_none_or(|ledger| ledger.room(CALL, None).is_err()))
     }
 
     /// Writes the summaries of refused requests.
@@ -943,7 +939,7 @@ impl Journal {
         let mut ledger = self.ledger.lock_in_time().ok_or(AuditError::Stalled)?;
         let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         let turned = ledger.turn(|| self.clock.now());
-        let room = reserve.map_or(Ok(()), |room| ledger.room(room));
+        let room = reserve.map_or(Ok(()), |room| ledger.room(room, caller));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, caller, &mut write));
         drop(ledger);
         if written.is_ok() {

@@ -316,7 +316,7 @@ impl Gateway {
             Ok(arrived) => arrived,
             Err(failure) => return hold_until_sent(self.refuse(&record, &failure), unsent),
         };
-        if let Err(failure) = self.may_leave_records(&arrived, &record).await {
+        if let Err(failure) = self.may_leave_records(&arrived, &mut record).await {
             return hold_until_sent(self.refuse(&record, &failure), unsent);
         }
         let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));

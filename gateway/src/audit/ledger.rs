@@ -44,13 +44,11 @@ pub(super) struct RequiredRoom {
     pub(super) usual: usize,
     /// Bytes that occur in one of its records only.
     pub(super) once: usize,
-    /// The caller whose share they take.
-    pub(super) caller: Option<CallerKey>,
 }
 
 impl RequiredRoom {
     pub(super) fn of(line: &[u8]) -> Self {
-        Self { usual: line.len(), once: 0, caller: None }
+        Self { usual: line.len(), once: 0 }
     }
 }
 
@@ -149,15 +147,19 @@ impl Ledger {
         &self.chain.tree
     }
 
-    /// Checks that every sink with the policy `deny` has room for the records of a call.
+    /// Checks that every sink with the policy `deny` has room for the records of a call, and `caller` a share of it.
     ///
     /// # Errors
     /// If one has no room.
-    pub(super) fn room(&self, room: RequiredRoom) -> Result<(), AuditError> {
+    pub(super) fn room(
+        &self,
+        room: RequiredRoom,
+        caller: Option<CallerKey>,
+    ) -> Result<(), AuditError> {
         // Room for the `intent` line, the longer `exchange` line, and what only one of them has.
         let length = 3 * (room.usual + 256) + room.once;
         for slot in self.slots.iter().filter(|slot| slot.full == SpoolOverflow::Deny) {
-            let has_share = room.caller.is_none_or(|caller| slot.sink.has_share(caller, length));
+            let has_share = caller.is_none_or(|caller| slot.sink.has_share(caller, length));
             if !has_share {
                 return Err(AuditError::Share);
             }

@@ -141,6 +141,9 @@ pub struct Record {
     /// The caller as the party whose share of the log the records take, if it is authenticated and the request is for a
     /// route.
     pub caller: Option<RatedCaller>,
+    /// Whether the request is to use a tool, prompt or resource of a server, if that is allowed. Subscriptions, operations on
+    /// tasks, notifications and what the gateway answers itself are none.
+    pub asks_server: bool,
     /// The route, if one matches the request.
     pub route: Option<Arc<str>>,
     /// The protocol version of the request.
@@ -275,6 +278,7 @@ impl Record {
             principal: None,
             scheme: None,
             caller: None,
+            asks_server: false,
             route: None,
             version: None,
             method: None,
@@ -334,18 +338,20 @@ impl Record {
         self.caller.as_ref().map(RatedCaller::key)
     }
 
+    /// Whether the caller has sent more that is no allowed call than its rate allows.
+    pub(super) fn is_over_rate(&self, now: Instant) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.wait(now).is_some())
+    }
+
     /// Whether the caller has no name.
     pub(super) fn is_anonymous(&self) -> bool {
         self.scheme == Some("anonymous")
     }
 
     /// Whether the exchange was a use of a tool, prompt or resource that was allowed and announced, so that its server was
-    /// asked. Subscriptions, operations on tasks and notifications are none: they cost a server little.
-    pub(super) fn is_of_call(&self) -> bool {
-        const OTHERS: [&str; 4] =
-            ["resources/subscribe", "resources/unsubscribe", "tasks/", "notifications/"];
-        let method = self.method.as_deref().unwrap_or_default();
-        self.intent_logged && !OTHERS.iter().any(|other| method.starts_with(other))
+    /// asked.
+    pub(super) const fn is_of_call(&self) -> bool {
+        self.intent_logged && self.asks_server
     }
 
     /// Adds findings in what the upstream server sent, up to the limit.

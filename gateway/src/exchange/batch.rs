@@ -142,7 +142,7 @@ impl Gateway {
                     Ok(arrived) => arrived,
                     Err(failure) => return (asked, gateway.refuse(&record, &failure)),
                 };
-                if let Err(failure) = gateway.may_leave_records(&arrived, &record).await {
+                if let Err(failure) = gateway.may_leave_records(&arrived, &mut record).await {
                     return (asked, gateway.refuse(&record, &failure));
                 }
                 let answer = match gateway.enter_for(&arrived.holder) {

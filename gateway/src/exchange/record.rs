@@ -1,4 +1,5 @@
-//! Opens and closes the audit records of exchanges. What cannot be recorded is not answered.
+//! Opens and closes the audit records of exchanges. What cannot be recorded is not answered, and a caller that leaves more
+//! records than its share is refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::audit::{LostRecord, OpenRecord, Record, RecordStart};
 use crate::base::caller_counters::RatedCaller;
 use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};
-use crate::edge::decode::{ClientOperation, UseOperation};
+use crate::edge::decode::ClientOperation;
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
 use crate::edge::failure::{Failure, HttpFailure};
@@ -54,21 +55,23 @@ impl Gateway {
     pub(super) async fn may_leave_records(
         &self,
         arrived: &DecodedRequest,
-        record: &Record,
+        record: &mut Record,
     ) -> Result<(), Failure> {
+        record.asks_server = self.asks_a_server(arrived);
         let Some(rated) = &record.caller else { return Ok(()) };
         match &arrived.inbound.ask {
             ClientOperation::Cancel(_) | ClientOperation::Answer(..) | ClientOperation::End => {
                 return Ok(());
             }
-            ClientOperation::Use(ask) if self.asks_a_server(arrived, ask) => {}
+            _ if record.asks_server => {}
             _ => self.is_within_rate(rated)?,
         }
         self.has_share_of_log(rated).await
     }
 
     /// Whether the request is to use something of a server, if that is allowed.
-    fn asks_a_server(&self, arrived: &DecodedRequest, ask: &UseOperation) -> bool {
+    fn asks_a_server(&self, arrived: &DecodedRequest) -> bool {
+        let ClientOperation::Use(ask) = &arrived.inbound.ask else { return false };
         let discovery = arrived.route.discovery_tool(&ask.name);
         match ask.verb {
             RequestOperation::Call if self.is_channel_call(arrived, ask) => false,

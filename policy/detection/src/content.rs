@@ -247,6 +247,15 @@ pub struct ContentReport {
     pub score: f32,
 }
 
+/// A part of a trace context (W3C Trace Context).
+#[derive(Clone, Copy, Debug)]
+pub enum TracePart<'a> {
+    /// `traceparent`: ids in hexadecimal digits, which may look like numbers of cards.
+    Parent(&'a str),
+    /// `tracestate`: data of vendors. What would be refused in it as a number or an address is to be left out.
+    State(&'a str),
+}
+
 impl ContentPolicy {
     /// The content policy with these profiles, in order of precedence.
     #[must_use]
@@ -388,27 +397,19 @@ impl ContentPolicy {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).strict(), text)
     }
 
-    /// Inspects the trace context of a caller, which can be dropped.
+    /// Inspects a part of the trace context of a caller, which can be dropped.
     pub fn look_at_trace(
         &self,
         server: &ServerName,
         caller: &str,
-        text: &str,
-        budget: &WorkBudget,
-    ) -> ContentReport {
-        walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
-    }
-
-    /// Inspects the `tracestate` of a request. What would be refused as a number or an address is to be left out.
-    pub fn look_at_trace_state(
-        &self,
-        server: &ServerName,
-        caller: &str,
-        text: &str,
+        part: TracePart<'_>,
         budget: &WorkBudget,
     ) -> ContentReport {
         let lens = self.lens(server, Direction::Argument, caller, None, budget);
-        walk::text(&lens.for_trace_state(), text)
+        match part {
+            TracePart::Parent(text) => walk::text(&lens.for_traces(), text),
+            TracePart::State(text) => walk::text(&lens.for_trace_state(), text),
+        }
     }
 
     /// Inspects what a server sends and replaces the labelled values wherever they stand.

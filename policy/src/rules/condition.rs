@@ -562,8 +562,17 @@ fn argument_path(
         | Expr::Struct(_) => return None,
     };
     let mut path = argument_path(around, scope)?;
-    path.push(step);
+    add_step(&mut path, step);
     Some(path)
+}
+
+/// Adds a step to a path. Within any depth, a further step to any value leads nowhere else, and would only be searched for
+/// again.
+fn add_step(path: &mut Vec<ArgumentStep>, step: ArgumentStep) {
+    let is_within = path.last() == Some(&ArgumentStep::Below);
+    if !is_within || matches!(step, ArgumentStep::Member(_)) {
+        path.push(step);
+    }
 }
 
 /// The place in the arguments of the list that a loop makes: that of the list that it filters, or below it if it makes
@@ -576,7 +585,7 @@ fn made_path(
     let filters = appended(&inner.loop_step)
         .is_some_and(|item| matches!(&item.expr, Expr::Ident(name) if *name == inner.iter_var));
     if !filters {
-        path.push(ArgumentStep::Below);
+        add_step(&mut path, ArgumentStep::Below);
     }
     Some(path)
 }
@@ -605,7 +614,7 @@ fn variable_path(name: &str, scope: Option<&LoopScope<'_>>) -> Option<Vec<Argume
     };
     if inner.iter_var == name || inner.iter_var2.as_deref() == Some(name) {
         let mut path = argument_path(&inner.iter_range, *outer)?;
-        path.push(ArgumentStep::Any);
+        add_step(&mut path, ArgumentStep::Any);
         return Some(path);
     }
     // The result so far.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use detection::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
+use detection::content::{ChosenPart, ContentReport, Direction, TracePart, TrackerVersion};
 use detection::inspect::{Detector, Finding};
 use detection::labels::ConcealedMembers;
 use json::{Document, Fragment, JsonBounds, Value};
@@ -409,17 +409,13 @@ impl Policy {
         parent: &str,
         state: Option<&str>,
     ) -> (Result<Option<SendableTrace>, Finding>, Vec<Finding>) {
-        let texts = state.map(|state| ("tracestate", state));
-        let texts = std::iter::once(("traceparent", parent)).chain(texts);
+        let state_part = state.map(|state| ("tracestate", TracePart::State(state)));
+        let parts = [Some(("traceparent", TracePart::Parent(parent))), state_part];
         // The texts come from headers, whose length is bounded elsewhere.
         let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
-        for (at, text) in texts {
-            let caller = principal.id.as_str();
-            let seen = match at {
-                "tracestate" => self.contents.look_at_trace_state(server, caller, text, &budget),
-                _ => self.contents.look_at_trace(server, caller, text, &budget),
-            };
+        for (at, part) in parts.into_iter().flatten() {
+            let seen = self.contents.look_at_trace(server, principal.id.as_str(), part, &budget);
             let placed = |finding: Finding| Finding { at: format!("/_meta/{at}"), ..finding };
             whole &= seen.changed.is_none();
             found.extend(seen.findings.into_iter().map(placed));

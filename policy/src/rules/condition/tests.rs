@@ -81,6 +81,7 @@ fn another_spelling_of_a_member_that_is_read_gives_no_answer_wherever_it_lies() 
         "arguments.by[arguments.key].file_path == 'a'",
         "arguments.nested.exists(f, f.inner[0].file_path == 'a')",
         "arguments.nested.map(f, f.inner[0]).exists(i, i.file_path == 'a')",
+        "arguments.nested.map(f, f.inner).map(i, i[0])[0].file_path == 'a'",
     ] {
         let given = |other: &str| {
             let own = format!(r#"{{"file_path":"a"{other}}}"#);
