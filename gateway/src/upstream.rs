@@ -40,6 +40,7 @@ mod stream;
 mod gateway_session;
 mod catalog;
 mod capability_lists;
+mod list_changes;
 mod notifications;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -102,6 +103,7 @@ pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};
 use health::ServerHealth;
 use http_sse::{HttpSseClient, RequestAuth};
+pub use list_changes::ListChanges;
 pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
 pub use notifications::{Feed, FeedOpener, ServerMessage};
 use notifications::{WatchKey, WeakWatchers};

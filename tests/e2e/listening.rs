@@ -191,6 +191,69 @@ fn a_stray_response_on_the_stream_of_a_session_delays_no_message() {
     stream.until("after");
 }
 
+/// How many changes of its list a server tells without a pause.
+const CHANGES: usize = 100;
+
+/// Tells a hundred times that the tools have changed, the last time with the word `last`.
+fn tell_often(mut tell: impl FnMut(&str) -> bool) -> bool {
+    (1..CHANGES).all(|number| tell(&format!("w{number}"))) && tell("last")
+}
+
+/// Reads to the last of the changes, and checks that the client was told at most once a second, beginning at once.
+#[expect(clippy::disallowed_methods, reason = "the pace is one of real time")]
+fn told_now_and_then(stream: &mut Listening) {
+    let begun = Instant::now();
+    let first = stream.until("w1");
+    assert!(first.contains(CHANGED), "{first}");
+    let told = stream.until("last");
+    let pauses = begun.elapsed().as_secs();
+    let count = u64::try_from(told.matches(CHANGED).count()).unwrap();
+    assert!(count <= pauses + 1, "{count} in {pauses} seconds: {told}");
+}
+
+#[test]
+fn a_client_is_told_once_a_second_that_a_list_changes_all_the_time() {
+    let modern = server(|call, stream| {
+        agree(call, stream) && tell_often(|word| tell(stream, word)) && until_closed(stream)
+    });
+    let gateway = Config::of(&modern.url()).start();
+    let mut stream = listen(&gateway, &gateway.client(Era::Modern, ANA));
+    told_now_and_then(&mut stream);
+
+    let legacy = legacy(|stream| {
+        stream.write_all(HEAD.as_bytes()).is_ok()
+            && tell_often(|word| tell(stream, word))
+            && until_closed(stream)
+    });
+    let gateway = Config::of(&legacy.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut stream = Listening { stream: ana.stream(None), seen: String::new() };
+    told_now_and_then(&mut stream);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the pace is one of real time")]
+fn the_stream_of_a_call_tells_once_a_second_that_a_list_changes_and_at_its_end() {
+    let server = Server::with(Era::Legacy, json!([tool("work")]), |call, stream| {
+        let content = json!([{ "type": "text", "text": "done" }]);
+        let result =
+            json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": { "content": content } });
+        stream.write_all(HEAD.as_bytes()).is_ok()
+            && tell_often(|word| tell(stream, word))
+            && event(stream, &result)
+            && stream.write_all(b"0\r\n\r\n").is_ok()
+    });
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let begun = Instant::now();
+    let seen = ana.call("work", &json!({})).body;
+    let pauses = begun.elapsed().as_secs();
+    let count = u64::try_from(seen.matches(CHANGED).count()).unwrap();
+    assert!(count <= pauses + 2, "{count} in {pauses} seconds: {seen}");
+    let order = ["w1", "last", "done"].map(|word| seen.find(word));
+    assert!(order.is_sorted() && order.iter().all(Option::is_some), "{order:?}: {seen}");
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the wait is of real time")]
 fn a_server_that_begins_its_streams_late_delays_only_the_first_of_them() {

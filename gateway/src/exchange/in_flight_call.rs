@@ -41,7 +41,7 @@ use crate::session::disclosed_client::DisclosedClient;
 use crate::session::state::{AnswerReceipt, AnsweredCall, SessionSlot};
 use crate::stream::body::{Body, PIECE};
 use crate::upstream::{
-    self, AnswerStep, CallAnswer, FailedRequest, InputRequest, Upstream, UpstreamError,
+    self, AnswerStep, CallAnswer, FailedRequest, InputRequest, ListChanges, Upstream, UpstreamError,
 };
 
 /// How long an answer may take before a resumable stream is opened for it: most answers are one JSON object, and need
@@ -150,6 +150,7 @@ pub(super) struct InFlightCall {
     pub(super) refused: usize,
     /// What the audit record says, if the response may still be cut off.
     receipt: Option<Arc<AnswerReceipt>>,
+    list_changes: ListChanges<Notification>,
 }
 
 /// The next event of a call in flight.
@@ -228,8 +229,15 @@ impl UpstreamCall {
 
     /// The call under way in this exchange. Boxed, because it is handed from step to step.
     pub(super) fn under(self, frame: Box<WaitingExchange>) -> Box<InFlightCall> {
-        let (progress, parked, receipt) = (None, None, None);
-        Box::new(InFlightCall { call: self, frame, progress, parked, refused: 0, receipt })
+        Box::new(InFlightCall {
+            call: self,
+            frame,
+            progress: None,
+            parked: None,
+            refused: 0,
+            receipt: None,
+            list_changes: ListChanges::default(),
+        })
     }
 
     /// The binding of request state that is given to the client.
@@ -381,13 +389,14 @@ impl InFlightCall {
             match self.next(late).await {
                 // Boxed, because few calls have notifications.
                 Ok(CallEvent::Step(AnswerStep::Told(told))) => {
-                    match Box::pin(self.visible(&told)).await {
+                    let method = told.method.clone();
+                    match Box::pin(self.visible(told)).await {
                         Some(message) => match self.open() {
                             Some(opened) => {
                                 return opened.first(Some(PendingStep::Message(message)));
                             }
                             // The call has been made, so it is answered without its notifications.
-                            None => self.untold(&told.method),
+                            None => self.untold(&method),
                         },
                         None => continue,
                     }
@@ -566,7 +575,7 @@ impl InFlightCall {
     async fn passed_on(&mut self, first: Option<PendingStep>, outlet: &EventSink) -> StreamEnd {
         let mut ready = first;
         loop {
-            let step = match ready.take() {
+            let step = match ready.take().or_else(|| self.due_change()) {
                 Some(PendingStep::Message(message)) => {
                     if !self.send(outlet, &message).await {
                         return StreamEnd::Cancelled;
@@ -575,7 +584,7 @@ impl InFlightCall {
                 }
                 Some(PendingStep::Step(step)) => Ok(CallEvent::Step(step)),
                 None => tokio::select! {
-                    step = self.next(None) => step,
+                    step = self.next(self.list_changes.wait(self.now())) => step,
                     // SPEC 2026-07-28 basic/patterns/cancellation: a disconnect cancels the request. In earlier
                     // revisions the call continues.
                     () = outlet.closed() => Ok(CallEvent::Cancelled),
@@ -583,10 +592,7 @@ impl InFlightCall {
             };
             match step {
                 Ok(CallEvent::Step(AnswerStep::Told(told))) => {
-                    let message = self.visible(&told).await;
-                    if let Some(message) = message
-                        && !self.send(outlet, &message).await
-                    {
+                    if !self.pass_on(told, outlet).await {
                         return StreamEnd::Cancelled;
                     }
                 }
@@ -607,6 +613,11 @@ impl InFlightCall {
                     }
                 }
                 Ok(CallEvent::Step(AnswerStep::Final(outcome))) => {
+                    while let Some(told) = self.list_changes.last() {
+                        if !self.pass_on(told, outlet).await {
+                            return StreamEnd::Cancelled;
+                        }
+                    }
                     return StreamEnd::Response(self.released(outcome).await);
                 }
                 Ok(CallEvent::Refused(refusal)) => {
@@ -616,6 +627,25 @@ impl InFlightCall {
                 Ok(CallEvent::Cancelled) => return StreamEnd::Cancelled,
                 Err(error) => return StreamEnd::Response(Err(self.failed(error))),
             }
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.call.gateway.clock.instant()
+    }
+
+    /// A notification that a list has changed, which was held back until now.
+    fn due_change(&mut self) -> Option<PendingStep> {
+        let now = self.now();
+        self.list_changes.due(now).map(|told| PendingStep::Step(AnswerStep::Told(told)))
+    }
+
+    /// Sends the client a notification of the server, if it may see it; returns false if the client has disconnected for
+    /// good or does not read.
+    async fn pass_on(&mut self, told: Notification, outlet: &EventSink) -> bool {
+        match self.visible(told).await {
+            Some(message) => self.send(outlet, &message).await,
+            None => true,
         }
     }
 
@@ -699,8 +729,12 @@ impl InFlightCall {
         })
     }
 
-    /// Encodes a notification for the client; `None` if it may not see it.
-    async fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
+    /// Encodes a notification for the client; `None` if it may not see it, or not yet.
+    async fn visible(&mut self, told: Notification) -> Option<Vec<u8>> {
+        if let Some(kind) = upstream::changed(&told.method) {
+            return self.list_changed(told, kind).await;
+        }
+        let told = &told;
         if &*told.method == method::PROGRESS {
             if !self.is_ours(told) || self.frame.progress.is_none() {
                 if !self.call.answer.passes_on(told) {
@@ -713,12 +747,8 @@ impl InFlightCall {
             }
         }
         let legacy = self.era() == Era::Legacy;
-        let said = told.params.as_ref().map(Fragment::value);
-        if self.call.is_withheld(said) {
-            return self.list_changed_bare(told);
-        }
-        if let Some(kind) = upstream::changed(&told.method) {
-            return self.list_changed(told, kind).await;
+        if self.call.is_withheld(told.params.as_ref().map(Fragment::value)) {
+            return None;
         }
         let (call, frame) = (&self.call, &mut self.frame);
         let mut found = Vec::new();
@@ -762,30 +792,31 @@ impl InFlightCall {
         }
     }
 
-    /// Encodes the notification that a list has changed, without anything that the server adds to it; `None` if it is
-    /// another notification, or the client may not see it.
-    fn list_changed_bare(&self, told: &Notification) -> Option<Vec<u8>> {
-        let (legacy, call) = (self.era() == Era::Legacy, &self.call);
-        let kind = upstream::changed(&told.method)?;
-        call.server.heard(told);
+    /// Encodes the notification that a list has changed; `None` if the client may not see it, or not yet.
+    async fn list_changed(&mut self, told: Notification, kind: ItemKind) -> Option<Vec<u8>> {
+        let (legacy, now) = (self.era() == Era::Legacy, self.now());
+        let call = &self.call;
+        call.server.heard(&told);
         let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
         let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
-        let told = ShownNotification { method: told.method.clone(), params: None };
-        (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]))
+        let shown = legacy && standing.is_granted();
+        let told = if shown { self.list_changes.pass(kind, told, now)? } else { told };
+        let told = self.inspected_change(told).await.filter(|_| shown)?;
+        self.list_changes.sent(kind, now);
+        Some(encode::notification(&told, &[]))
     }
 
-    /// Encodes the notification that a list of this kind has changed; `None` if the client may not see it.
-    async fn list_changed(&mut self, told: &Notification, kind: ItemKind) -> Option<Vec<u8>> {
-        let legacy = self.era() == Era::Legacy;
+    /// The notification that a list has changed as the client may see it; `None` if it is withheld. Of a call whose results
+    /// are withheld nothing is shown that the server adds to it.
+    async fn inspected_change(&mut self, told: Notification) -> Option<ShownNotification> {
         let (call, frame) = (&self.call, &mut self.frame);
-        call.server.heard(told);
-        let (policy, facts) = (&call.gateway.policy, call.gateway.policy.facts());
-        let standing = policy.may_list(&facts, &call.caller, call.server.name(), kind);
+        if call.is_withheld(told.params.as_ref().map(Fragment::value)) {
+            return Some(ShownNotification { method: told.method, params: None });
+        }
         let mut found = Vec::new();
-        let told = call.gateway.told(&call.caller, &call.server, told, &mut found).await;
+        let told = call.gateway.told(&call.caller, &call.server, &told, &mut found).await;
         frame.entry.found(found);
-        let told = told?;
-        (legacy && standing.is_granted()).then(|| encode::notification(&told, &[]))
+        told
     }
 
     /// Whether the progress value increases, as the protocol requires (vector PV-43).

@@ -5,14 +5,16 @@
 //! program on its output at any time. A [`Feed`] hides the difference from the exchange.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use json::{Document, Fragment, JsonBounds};
 use tokio::sync::{Mutex, broadcast};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, IncomingMessages, InputRequest};
 use super::demux::{Demux, QueuedNotification};
+use super::list_changes::ListChanges;
 use super::reply::ServerReply;
 use super::request;
 use super::stream::{ReopenPacing, SILENCE, SessionStream};
@@ -62,6 +64,7 @@ pub struct Feed {
     generation: u64,
     /// The pauses before a lost stream is opened again.
     pacing: ReopenPacing,
+    list_changes: ListChanges<Arc<Notification>>,
 }
 
 /// The key of a resource that a legacy server watches: its session, the generation of its channel, and the URI.
@@ -219,6 +222,7 @@ impl Upstream {
             watched: Vec::new(),
             generation,
             pacing,
+            list_changes: ListChanges::default(),
         };
         if era == Era::Legacy {
             for uri in feed.wants.items().resources().to_vec() {
@@ -434,11 +438,47 @@ impl Feed {
         &self.upstream
     }
 
-    /// The next message of the server. A lost stream is opened again, so this waits until there is one.
+    /// The next message of the server. A lost stream is opened again, so this waits until there is one. Notifications that
+    /// a list has changed are paced, as [`ListChanges`] says. Cancel-safe.
     ///
     /// # Errors
     /// If the server no longer knows the session.
     pub async fn next(&mut self) -> Result<ServerMessage, UpstreamError> {
+        loop {
+            let wait = self.list_changes.wait(Instant::now().into_std());
+            let message = tokio::select! {
+                biased;
+                () = until_due(wait) => self.due_change(),
+                message = self.receive() => Some(message?),
+            };
+            match message {
+                Some(ServerMessage::Notification(told)) => {
+                    if let Some(told) = self.paced(told) {
+                        return Ok(ServerMessage::Notification(told));
+                    }
+                }
+                Some(question) => return Ok(question),
+                None => {}
+            }
+        }
+    }
+
+    /// A notification that a list has changed, which was held back until now.
+    fn due_change(&mut self) -> Option<ServerMessage> {
+        self.list_changes.due(Instant::now().into_std()).map(ServerMessage::Notification)
+    }
+
+    /// Returns a notification that may be passed on now; one that a list has changed may have to wait.
+    fn paced(&mut self, told: Arc<Notification>) -> Option<Arc<Notification>> {
+        let Some(kind) = changed(&told.method) else { return Some(told) };
+        let now = Instant::now().into_std();
+        let told = self.list_changes.pass(kind, told, now)?;
+        self.list_changes.sent(kind, now);
+        Some(told)
+    }
+
+    /// The next message of the server, as it arrives.
+    async fn receive(&mut self) -> Result<ServerMessage, UpstreamError> {
         loop {
             let deadline = Instant::now() + SILENCE;
             let message = match &mut self.source {
@@ -650,6 +690,14 @@ impl Drop for Feed {
                 upstream.forget_unwatched(key);
             }
         });
+    }
+}
+
+/// Waits for `wait`; forever if there is none.
+async fn until_due(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => sleep(wait).await,
+        None => std::future::pending().await,
     }
 }
 
