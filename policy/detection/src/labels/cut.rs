@@ -195,6 +195,12 @@ impl<'a> ConcealedPaths<'a> {
         }
         trees
     }
+
+    /// Whether a member of this name may be concealed where the arrangement of members is unknown: a label of every
+    /// member (`additionalProperties`, `patternProperties`) may apply to any.
+    fn may_label(&self, name: &str) -> bool {
+        self.loose.ends || self.names.contains(name)
+    }
 }
 
 /// The position of a value relative to the concealed paths.
@@ -408,7 +414,7 @@ impl<'t> MemberRedactor<'t> {
                 return cut.value(out, member, NEUTRAL, at);
             }
             cut.members(out, member, at, &mut |cut, out, name, property, at| {
-                let labelled = cut.trees.whole || cut.trees.names.contains(&*form::shown(name));
+                let labelled = cut.trees.whole || cut.trees.may_label(&form::shown(name));
                 if !labelled || !property.is_object() {
                     return cut.value(out, property, NEUTRAL, at);
                 }
@@ -545,8 +551,8 @@ impl<'t> MemberRedactor<'t> {
         }
         let values = match form::of(text) {
             TextForm::Plain => {
-                let names = &self.trees.names;
-                if form::gives(text, |name| names.contains(name)) {
+                let trees = self.trees;
+                if form::gives(text, |name| trees.may_label(name)) {
                     return Some(self.withheld(text, at));
                 }
                 return self.encoded(text, at);
@@ -694,8 +700,7 @@ impl DecodedInspector for DecodedTextReader<'_, '_> {
 
     fn holds(&self, decoded: &str) -> bool {
         // Where everything is concealed, unreadable bytes are concealed too.
-        self.cut.trees.whole
-            || form::gives_in_bytes(decoded, |name| self.cut.trees.names.contains(name))
+        self.cut.trees.whole || form::gives_in_bytes(decoded, |name| self.cut.trees.may_label(name))
     }
 
     fn withhold(&mut self, encoded: &str) -> String {

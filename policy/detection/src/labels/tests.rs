@@ -225,6 +225,40 @@ fn a_text_that_begins_like_json_and_cannot_be_read_is_withheld() {
 }
 
 #[test]
+fn a_label_of_members_of_any_name_reaches_every_text() {
+    for keyword in ["additionalProperties", "unevaluatedProperties", "patternProperties"] {
+        let sensitive = json!({ "x-sensitive": "pii" });
+        let any = if keyword == "patternProperties" {
+            json!({ "^[a-z]+$": sensitive })
+        } else {
+            sensitive
+        };
+        let labels = labels(&json!({ "type": "object", keyword: any }));
+        for text in [
+            r#"{"ann":"geheim"}"#,
+            "```json\n{\"ann\":\"geheim\"}\n```",
+            r#"The answers are {"ann": "geheim"}."#,
+            "The answers:\n\n```json\n{\"ann\": \"geheim\"}\n```\nThat is all.",
+            "eyJhbm4iOiJnZWhlaW0ifQ==",
+            "It is eyJhbm4iOiJnZWhlaW0ifQ== in short.",
+        ] {
+            let result = json!({ "content": [{ "type": "text", "text": text }] });
+            let seen = shown(&labels, LabelledPart::Result, &result).unwrap();
+            assert!(!seen.contains("geheim") && !seen.contains("Z2VoZWlt"), "{keyword}: {seen}");
+            assert!(!seen.contains("eyJhbm4iOiJnZWhlaW0ifQ"), "{keyword}: {seen}");
+        }
+        let form = json!({ "message": "?", "requestedSchema": {
+            "properties": { "ann": { "type": "string", "default": "geheim" } },
+        } });
+        let seen = shown(&labels, LabelledPart::Params, &form).unwrap();
+        assert!(!seen.contains("geheim"), "{keyword}: {seen}");
+        let words =
+            json!({ "content": [{ "type": "text", "text": "Ann said: \"well\", and left." }] });
+        assert_eq!(shown(&labels, LabelledPart::Result, &words), None);
+    }
+}
+
+#[test]
 fn labels_reach_every_part_of_what_a_server_says() {
     let labels = of_pointers(&["/rows/*/ssn"]);
     let row = json!({ "ssn": "123-45" });
