@@ -397,6 +397,33 @@ fn guardrails_are_asked_about_a_notification_that_only_the_two_ends_know() {
     assert!(reached(&server, "nice-value") && !reached(&server, "nasty-value"));
 }
 
+#[test]
+fn guardrails_are_asked_about_what_a_server_says_where_it_refuses_a_log_level() {
+    let said = Arc::new(Mutex::new("nasty-value"));
+    let says = Arc::clone(&said);
+    let server = Server::start(move |call, stream| {
+        let bytes = match call.method() {
+            "logging/setLevel" => {
+                let error = json!({ "code": -32602, "message": *says.lock().unwrap() });
+                let body = json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error });
+                ok(&body.to_string())
+            }
+            _ => greeting(call, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let guard = guard();
+    let gateway = guarded(Config::of(&server.url()), &guard);
+    let ana = gateway.client(Era::Legacy, ANA);
+    let ask = || ana.ask("logging/setLevel", json!({ "level": "info" }));
+    let refused = ask();
+    assert!(refused.code() != 0 && !refused.body.contains("nasty"), "{refused:?}");
+    assert_eq!(gateway.last()["reason"], "content", "{}", gateway.last());
+    *said.lock().unwrap() = "nice-value";
+    let shown = ask();
+    assert!(shown.body.contains("nice-value"), "{shown:?}");
+}
+
 pub(crate) type Script = Arc<Mutex<Value>>;
 
 /// A server whose tool asks what the script says, and ends with what it was told.

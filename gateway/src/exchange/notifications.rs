@@ -1,5 +1,6 @@
 //! Notifications of clients, `logging/setLevel`, and responses to requests of the gateway.
 
+use detection::inspect::Finding;
 use detection::labels::LabelledPart;
 use http::{Response, StatusCode};
 use json::Fragment;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use super::call::UseStopped;
 use super::elicitation::may_require_elicitation;
+use super::guardrails::GuardrailSubject;
 use super::in_flight_call::server_error;
 use super::{DecodedRequest, Gateway, InFlightSlot, Route};
 use crate::audit::{ReadEntry, Record};
@@ -22,6 +24,7 @@ use crate::edge::failure::Failure;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Id, ResponseOutcome};
 use crate::metrics::outcome::ExchangeEnd;
+use crate::outbound::guardrail::GuardedPart;
 use crate::session::state::SessionState;
 use crate::stream::body::Body;
 use crate::upstream::{Upstream, UpstreamError};
@@ -180,8 +183,36 @@ impl Gateway {
             true => Err(self.not_for_planner()),
             false => self.heard(caller, server, told, None, &mut found).await,
         };
+        let error = match error {
+            Ok(Some(said)) => self.guarded_error(arrived, server, said, &mut found).await.map(Some),
+            error => error,
+        };
         entry.found(found);
         error.map_err(Failure::Withheld)
+    }
+
+    /// The error of a server that was told a log level, if the guardrails of the route let it pass. Their findings are
+    /// added to `found`.
+    async fn guarded_error(
+        &self,
+        arrived: &DecodedRequest,
+        server: &Upstream,
+        said: Shown,
+        found: &mut Vec<Finding>,
+    ) -> Result<Shown, Finding> {
+        let (caller, value) = (&arrived.caller.principal, said.value());
+        let (part, name) = (GuardedPart::Result, LEVEL);
+        let about = GuardrailSubject { server, name, part, value, beside: "" };
+        match self.guarded(&arrived.route, caller, about).await {
+            Ok((_, noted)) => {
+                found.extend(noted);
+                Ok(said)
+            }
+            Err((finding, noted)) => {
+                found.extend(noted);
+                Err(finding)
+            }
+        }
     }
 
     /// `notifications/roots/list_changed`: passed on to the servers with a session.
