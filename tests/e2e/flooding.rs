@@ -385,6 +385,47 @@ fn the_records_of_one_caller_leave_room_in_a_queue_for_those_of_others() {
     }
 }
 
+/// A gateway whose log is on a volume of one MiB; `None` where a process may not mount one in a namespace of its own.
+fn on_a_small_volume(config: &Config) -> Option<Gateway> {
+    let namespace = ["--user", "--map-root-user", "--mount"];
+    let may = Command::new("unshare").args(namespace).arg("true").status();
+    may.is_ok_and(|status| status.success()).then_some(())?;
+    let folder = Folder::new();
+    let volume = folder.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    let (audit, file) = (volume.join("audit.jsonl"), folder.path().join("gateway.yaml"));
+    config.write(&file, &audit);
+    let mut command = Command::new("unshare");
+    let mount = "mount -t tmpfs -o size=1m tmpfs \"$0\" && exec \"$@\"";
+    command.args(namespace).args(["sh", "-c", mount]).arg(volume).arg(binary());
+    command.args(["run", "-c"]).arg(&file);
+    Some(Gateway::spawn(command, folder, audit))
+}
+
+#[test]
+fn the_records_of_one_caller_leave_room_on_a_volume_for_those_of_others() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let config = Config::of(&server.url()).limits("otherRequestsPerMinutePerCaller: 1000000");
+        let Some(gateway) = on_a_small_volume(&config) else {
+            eprintln!("not tested: a process may not have a volume of its own here");
+            return;
+        };
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let refused =
+            (0..10_000).map(|_| ana.call("read", &json!({}))).find(|answer| answer.code() != 0);
+        let refused = refused.expect("a volume of one MiB has no room for so many records");
+        let reason = &refused.json()["error"]["data"]["reason"];
+        assert_eq!(*reason, "caller-limit-records", "{era:?} {refused:?}");
+        for _ in 0..5 {
+            let answer = bob.call("read", &json!({}));
+            assert!(answer.json()["result"].is_object(), "{era:?} {answer:?}");
+        }
+        assert_ne!(ana.call("read", &json!({})).code(), 0);
+        gateway.says("audit.volume_low");
+    }
+}
+
 #[test]
 fn lines_of_the_log_about_records_that_are_not_taken_are_few() {
     let folder = Folder::new();
