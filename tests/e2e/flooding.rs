@@ -406,7 +406,9 @@ fn on_a_small_volume(config: &Config) -> Option<Gateway> {
 fn the_records_of_one_caller_leave_room_on_a_volume_for_those_of_others() {
     for era in ERAS {
         let server = Server::echo(era, &["read"]);
-        let config = Config::of(&server.url()).limits("otherRequestsPerMinutePerCaller: 1000000");
+        let config = Config::of(&server.url())
+            .policy(ALL)
+            .limits("otherRequestsPerMinutePerCaller: 1000000");
         let Some(gateway) = on_a_small_volume(&config) else {
             eprintln!("not tested: a process may not have a volume of its own here");
             return;
