@@ -1098,6 +1098,7 @@ impl Journal {
     fn check_files(&self) {
         let mut space = FileSpace::ENOUGH;
         self.check_foreign_appends();
+        let before = self.reserve.written();
         let watches = self.ledger().watches();
         for (n, watch) in watches {
             if watch.known.is_some() || watch.lost().is_some() {
@@ -1106,7 +1107,7 @@ impl Journal {
                 space = space.least(watch.space(self.volume).unwrap_or(FileSpace::ENOUGH));
             }
         }
-        if let Some(scarce) = self.reserve.found(space) {
+        if let Some(scarce) = self.reserve.found(space, before) {
             match scarce {
                 true => tracing::error!(
                     event = "audit.volume_low",

@@ -105,11 +105,16 @@ impl FileSpace {
 /// The space that is left on the volumes of the log, and the callers that have used it while it was scarce.
 ///
 /// The operating system is asked once a second; in between, what is written is subtracted. From the moment that only
-/// the reserve is left, a caller may write as much of it as it leaves to others.
+/// the reserve is left, a caller may write as much of it as it leaves to others. The ends of the space are kept as numbers
+/// of bytes written since the start, so that what is written while the operating system is asked counts as well.
 #[derive(Debug)]
 pub(super) struct VolumeReserve {
-    free: AtomicU64,
-    spare: AtomicU64,
+    /// Number of bytes written since the start.
+    written: AtomicU64,
+    /// That number when only the reserve is left.
+    spare_ends: AtomicU64,
+    /// That number when nothing is left.
+    ends: AtomicU64,
     /// The scarcity was told.
     told: AtomicBool,
     /// Something was counted in `callers`.
@@ -117,22 +122,33 @@ pub(super) struct VolumeReserve {
     callers: CallerCounters,
 }
 
+/// A number of bytes written since the start, which was read before the operating system was asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrittenBefore(u64);
+
 impl VolumeReserve {
     pub(super) fn new() -> Self {
         let FileSpace { free, spare } = FileSpace::ENOUGH;
         Self {
-            free: AtomicU64::new(free),
-            spare: AtomicU64::new(spare),
+            written: AtomicU64::new(0),
+            spare_ends: AtomicU64::new(spare),
+            ends: AtomicU64::new(free),
             told: AtomicBool::new(false),
             counted: AtomicBool::new(false),
             callers: CallerCounters::new(COUNTERS),
         }
     }
 
+    /// To be called before the operating system is asked, for [`Self::found`].
+    pub(super) fn written(&self) -> WrittenBefore {
+        WrittenBefore(self.written.load(Ordering::Acquire))
+    }
+
     /// Takes over what the operating system has said. Returns whether the space is scarce, if that has changed.
-    pub(super) fn found(&self, space: FileSpace) -> Option<bool> {
-        self.free.store(space.free, Ordering::Release);
-        self.spare.store(space.spare, Ordering::Release);
+    pub(super) fn found(&self, space: FileSpace, before: WrittenBefore) -> Option<bool> {
+        let spare_ends = before.0.saturating_add(space.spare);
+        self.ends.store(spare_ends.saturating_add(space.free), Ordering::Release);
+        self.spare_ends.store(spare_ends, Ordering::Release);
         let scarce = self.is_scarce();
         // It may have been scarce for a moment that nobody was told of.
         if !scarce && self.counted.swap(false, Ordering::AcqRel) {
@@ -141,15 +157,13 @@ impl VolumeReserve {
         (self.told.swap(scarce, Ordering::AcqRel) != scarce).then_some(scarce)
     }
 
-    /// Subtracts a record that was written.
+    /// Counts a record that was written.
     pub(super) fn wrote(&self, bytes: usize, caller: Option<CallerKey>) {
         let bytes = bytes as u64;
-        let less = |space: u64| (space != u64::MAX).then(|| space.saturating_sub(bytes));
-        if self.spare.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) != Ok(0) {
+        let before = self.written.fetch_add(bytes, Ordering::AcqRel);
+        if before < self.spare_ends.load(Ordering::Acquire) {
             return;
         }
-        // The closure gives nothing if the space is unknown.
-        let _unknown = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         if let Some(caller) = caller {
             self.counted.store(true, Ordering::Release);
             self.callers.add(caller, bytes);
@@ -158,12 +172,13 @@ impl VolumeReserve {
 
     /// Whether only the reserve is left.
     pub(super) fn is_scarce(&self) -> bool {
-        self.spare.load(Ordering::Acquire) == 0
+        self.written().0 >= self.spare_ends.load(Ordering::Acquire)
     }
 
     /// Whether the caller may have further records.
     pub(super) fn has_share(&self, caller: CallerKey) -> bool {
-        !self.is_scarce() || self.callers.get(caller) <= self.free.load(Ordering::Acquire)
+        let left = self.ends.load(Ordering::Acquire).saturating_sub(self.written().0);
+        !self.is_scarce() || self.callers.get(caller) <= left
     }
 }
 
@@ -253,14 +268,15 @@ mod tests {
         let [ana, bob] =
             [1, 2].map(|n| rates.caller(&Holder::network([192, 0, 2, n].into())).key());
         let reserve = VolumeReserve::new();
+        let found = |reserve: &VolumeReserve, space| reserve.found(space, reserve.written());
         reserve.wrote(1000, Some(ana));
         assert!(!reserve.is_scarce() && reserve.has_share(ana), "nothing is known of the volume");
-        assert_eq!(reserve.found(FileSpace { free: 100, spare: 50 }), None);
+        assert_eq!(found(&reserve, FileSpace { free: 100, spare: 50 }), None);
         reserve.wrote(49, Some(ana));
         assert!(!reserve.is_scarce());
         reserve.wrote(49, Some(ana));
         assert!(reserve.is_scarce(), "it is known before the operating system is asked again");
-        assert_eq!(reserve.found(FileSpace { free: 100, spare: 0 }), Some(true));
+        assert_eq!(found(&reserve, FileSpace { free: 100, spare: 0 }), Some(true));
         for _ in 0..5 {
             assert!(reserve.has_share(ana));
             reserve.wrote(10, Some(ana));
@@ -268,15 +284,22 @@ mod tests {
         assert!(reserve.has_share(ana));
         reserve.wrote(10, Some(ana));
         assert!(!reserve.has_share(ana) && reserve.has_share(bob));
-        assert_eq!(reserve.found(FileSpace { free: 40, spare: 0 }), None);
+        assert_eq!(found(&reserve, FileSpace { free: 40, spare: 0 }), None);
         assert!(!reserve.has_share(ana) && reserve.has_share(bob));
+        // What is written while the operating system is asked counts.
+        let before = reserve.written();
+        reserve.wrote(10, Some(bob));
+        assert_eq!(reserve.found(FileSpace { free: 20, spare: 0 }, before), None);
+        assert!(reserve.has_share(bob));
+        reserve.wrote(1, Some(bob));
+        assert!(!reserve.has_share(bob));
         // With more room everybody begins anew.
-        assert_eq!(reserve.found(FileSpace { free: 100, spare: 100 }), Some(false));
+        assert_eq!(found(&reserve, FileSpace { free: 100, spare: 100 }), Some(false));
         assert!(reserve.has_share(ana));
         // Also after a scarcity of which nobody was told.
         reserve.wrote(200, Some(ana));
         assert!(reserve.is_scarce());
-        assert_eq!(reserve.found(FileSpace { free: 100, spare: 10 }), None);
+        assert_eq!(found(&reserve, FileSpace { free: 100, spare: 10 }), None);
         assert_eq!(reserve.callers.get(ana), 0);
     }
 }
