@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use http::Response;
 use json::{Document, Fragment, JsonBounds, Value};
 use policy::definition::offer::{ItemKind, ReadOnlyHint};
-use policy::engine::message::{ItemRequest, RequestOperation};
+use policy::engine::message::{ItemRequest, RequestExtras, RequestOperation};
 use policy::engine::pipeline::{Facts, Permit, Policy, Ruling, Shown};
 use policy_core::base::work::{USUAL_MOST, WorkBudget};
 use policy_core::subject::name::ServerName;
@@ -228,12 +228,13 @@ impl Gateway {
         if watched(filter.value()).nth(RESOURCES).is_some() {
             return self.refuse(&record, &Failure::Params(TOO_MANY));
         }
+        let flow = self.flow_of(&arrived, &record);
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
             Err(error) => return arrived.unrecorded(error),
         };
         let mut found = Vec::new();
-        let wanted = self.wanted(&arrived, &filter, &mut found).await;
+        let wanted = self.wanted(&arrived, &filter, flow, &mut found).await;
         entry.found(found);
         let wanted = match wanted {
             Ok(wanted) => wanted,
@@ -325,6 +326,7 @@ impl Gateway {
         &self,
         arrived: &DecodedRequest,
         filter: &Fragment,
+        flow: Option<ExchangeFlow>,
         found: &mut Vec<Finding>,
     ) -> Result<Vec<Option<NotificationFilter>>, Finding> {
         let (route, filter) = (Arc::clone(&arrived.route), filter.clone());
@@ -332,7 +334,8 @@ impl Gateway {
         let look =
             move |policy: &Policy, facts: &Facts, caller: &Arc<Principal>, budget: &WorkBudget| {
                 let mut found = Vec::new();
-                let check = SubscriptionCheck { policy, facts, caller, budget };
+                let flow = flow.as_ref();
+                let check = SubscriptionCheck { policy, facts, caller, flow, budget };
                 let wanted: Vec<_> = (0..route.servers.len())
                     .map(|server_index| {
                         check.permitted(&route, server_index, filter.value(), &mut found)
@@ -642,6 +645,8 @@ struct SubscriptionCheck<'a> {
     policy: &'a Policy,
     facts: &'a Facts,
     caller: &'a Principal,
+    /// The flow of the request, if it is part of the decision.
+    flow: Option<&'a ExchangeFlow>,
     budget: &'a WorkBudget,
 }
 
@@ -655,7 +660,7 @@ impl SubscriptionCheck<'_> {
         filter: Value<'_>,
         found: &mut Vec<Finding>,
     ) -> Option<NotificationFilter> {
-        let Self { policy, facts, caller, budget } = self;
+        let Self { policy, facts, caller, budget, .. } = self;
         let server = route.servers.get(server_index)?;
         let mut wants =
             policy.admit_server(facts, caller, server.name()).map(NotificationFilter::new);
@@ -699,7 +704,15 @@ impl SubscriptionCheck<'_> {
     /// The decision about a subscription to a resource of a server.
     fn of_resource(self, server: &ServerName, uri: &str) -> Ruling<Permit> {
         let call = ItemRequest::bare(server, RequestOperation::Subscribe, uri);
-        self.policy.admit(self.facts, self.caller, None, call, self.budget)
+        let Self { policy, facts, caller, flow, budget } = self;
+        let extras = RequestExtras::default();
+        let decide = |call, extras: &RequestExtras| {
+            policy.admit_with(facts, caller, None, call, extras, budget)
+        };
+        match flow {
+            Some(flow) => flow.admit(policy, call, None, extras, decide),
+            None => decide(call, &extras),
+        }
     }
 }
 
@@ -762,7 +775,9 @@ impl SessionForwarder {
         }
         for uri in kept.watched(self.server_index) {
             let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
-            let check = SubscriptionCheck { policy, facts, caller, budget: &budget };
+            // What was shown in the flow was part of the decision when the client subscribed.
+            let flow = None;
+            let check = SubscriptionCheck { policy, facts, caller, flow, budget: &budget };
             if let Ok(permit) = check.of_resource(server, &uri).outcome {
                 wants.add(permit);
             }

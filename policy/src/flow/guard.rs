@@ -691,6 +691,9 @@ impl<'a> SentValues<'a> {
             (name, role, SentPart::Value(value))
         });
         let is_method = self.operation == SentOperation::Method;
+        // A rule with a pattern lets the caller choose the rest of the name.
+        let method = is_method
+            .then(|| (Cow::from("method"), ArgumentRole::Beside, SentPart::Text(self.name)));
         let extra = self.extra.iter().map(move |(name, value)| {
             let role = if is_method { role(name) } else { ArgumentRole::Beside };
             (Cow::from(&**name), role, SentPart::Value(value.value()))
@@ -704,7 +707,7 @@ impl<'a> SentValues<'a> {
         let others = self.extra.iter().chain(self.meta).map(|(name, _)| Cow::from(&**name));
         let names = self.names.iter().cloned().chain(others);
         let names = names.map(|name| (name.clone(), ArgumentRole::Beside, SentPart::Name(name)));
-        uri.into_iter().chain(arguments).chain(extra).chain(beside).chain(names)
+        uri.into_iter().chain(method).chain(arguments).chain(extra).chain(beside).chain(names)
     }
 
     /// Remembers in `memory` that these values were sent.

@@ -268,7 +268,7 @@ impl RuleSet {
             worst.count(rule, outcome, subject.principal);
         }
         let needs_approval = best.needs_approval;
-        let asks_in_any_case = worst.granted.is_some_and(|rule| rule.requires_approval);
+        let asks_in_any_case = worst.granted().is_some_and(|rule| rule.requires_approval);
         match (best.decision.effect, worst.conclude(subject.kind).effect) {
             (Effect::Allow(_), Effect::Deny(_)) => None,
             (Effect::Allow(_), Effect::Allow(_)) if needs_approval != asks_in_any_case => None,
@@ -285,7 +285,7 @@ impl RuleSet {
         }
         let for_any_arguments = !tally.depends;
         let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
-        let needs_approval = tally.granted.is_some_and(|rule| rule.requires_approval);
+        let needs_approval = tally.granted().is_some_and(|rule| rule.requires_approval);
         let decision = tally.conclude(subject.kind);
         AccessDecision { decision, for_any_arguments, contact, needs_approval }
     }
@@ -369,6 +369,9 @@ pub struct AccessDecision {
 #[derive(Default)]
 struct OutcomeTally<'a> {
     granted: Option<&'a Rule>,
+    /// An `allow` with an approval whose condition could not be evaluated. It grants nothing, but what another one grants
+    /// needs its approval.
+    undecided: Option<&'a Rule>,
     denied: Option<(&'a Rule, Reason)>,
     /// What the credential lacks for an `allow` that would otherwise grant.
     lacks: Option<Reason>,
@@ -398,6 +401,9 @@ impl<'a> OutcomeTally<'a> {
             | (RuleEffect::Forbid, Ok(ConditionOutcome::Depends)) => {}
             (RuleEffect::Allow, Err(error)) => {
                 self.failed.get_or_insert_with(|| rule.condition_error(&error));
+                if rule.requires_approval && !audit && lack().is_none() {
+                    self.undecided.get_or_insert(rule);
+                }
             }
             (RuleEffect::Allow, Ok(ConditionOutcome::Holds | ConditionOutcome::Depends)) => {
                 match (lack(), audit) {
@@ -429,6 +435,15 @@ impl<'a> OutcomeTally<'a> {
         }
     }
 
+    /// The rule that allows. What an `allow` without an approval grants needs that of one whose condition could not be
+    /// evaluated: otherwise a caller would be rid of it with arguments that nobody can judge.
+    fn granted(&self) -> Option<&'a Rule> {
+        match self.granted {
+            Some(rule) if !rule.requires_approval => self.undecided.or(Some(rule)),
+            granted => granted,
+        }
+    }
+
     /// Keeps the first denial, unless it may not be disclosed and this one may: the caller gets the most informative
     /// answer that a rule permits.
     fn deny(&mut self, rule: &'a Rule, reason: Reason) {
@@ -453,7 +468,8 @@ impl<'a> OutcomeTally<'a> {
             definition: None,
             ran: ControlSet::of(&[Control::Rules]),
         };
-        match (self.denied, self.granted) {
+        let granted = self.granted();
+        match (self.denied, granted) {
             (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
             (None, None) if self.lacks.is_some() => {
                 let reason = self.lacks.unwrap_or(Reason::NotGranted);

@@ -288,7 +288,8 @@ impl Condition {
 
     /// What is on record about an expression that could not be evaluated because of `error`.
     pub(crate) fn fault(&self, error: &EvaluationError) -> ConditionFault {
-        let remedy = match self.reads_arguments && self.is_surely_boolean() {
+        let reads_arguments = self.reads_arguments || self.reads_origin;
+        let remedy = match reads_arguments && self.is_surely_boolean() {
             true => ConditionRemedy::Arguments,
             false => ConditionRemedy::Rule,
         };
@@ -314,13 +315,16 @@ impl Condition {
     ) -> Result<ConditionOutcome, EvaluationError> {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         let matched = Arc::new(AtomicUsize::new(0));
-        if self.reads_arguments {
-            let arguments = match subject.arguments {
-                KnownArguments::Unknown => return Ok(ConditionOutcome::Depends),
-                KnownArguments::None => map([]),
-                KnownArguments::Given(value, budget) => self.arguments(value, budget)?,
-            };
-            context.add_variable_from_value("arguments", arguments);
+        match (subject.arguments, self.reads_arguments) {
+            (KnownArguments::Unknown, true) => return Ok(ConditionOutcome::Depends),
+            (KnownArguments::None, true) => context.add_variable_from_value("arguments", map([])),
+            (KnownArguments::Given(value, budget), true) => {
+                context.add_variable_from_value("arguments", self.arguments(value, budget)?);
+            }
+            (KnownArguments::Given(value, budget), false) if self.reads_origin => {
+                self.check_names(value, budget)?;
+            }
+            (_, false) => {}
         }
         let left = match subject.arguments {
             KnownArguments::Given(_, budget) => {
@@ -375,13 +379,23 @@ impl Condition {
         // An iteration that reads the arguments may scan all of them.
         let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
         let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
-        let names = length.saturating_mul(self.paths.len());
-        if !budget.spend(read.saturating_add(turns).saturating_add(names)) {
+        if !budget.spend(read.saturating_add(turns)) {
+            return Err(EvaluationError::Budget);
+        }
+        self.check_names(value, budget)?;
+        Ok(from_json(value))
+    }
+
+    /// Checks that a server reads no other member of the arguments as one that the expression reads, by itself or in
+    /// `origin`.
+    fn check_names(&self, value: Value<'_>, budget: &WorkBudget) -> Result<(), EvaluationError> {
+        let names = value.span().len().saturating_mul(self.paths.len());
+        if !budget.spend(names) {
             return Err(EvaluationError::Budget);
         }
         match self.paths.iter().find_map(|path| respelt(value, path)) {
             Some(name) => Err(EvaluationError::Respelt(name)),
-            None => Ok(from_json(value)),
+            None => Ok(()),
         }
     }
 }
@@ -536,8 +550,8 @@ enum ArgumentStep {
     Below,
 }
 
-/// The place in the arguments that an expression names: `arguments.a['b']`, `arguments.a[0].b`, or `f.b` in a loop over
-/// `arguments.a`. Empty for the arguments themselves, and `None` for anything else.
+/// The place in the arguments that an expression names: `arguments.a['b']`, `arguments.a[0].b`, `'a' in arguments`,
+/// `origin.a`, or `f.b` in a loop over `arguments.a`. Empty for the arguments themselves, and `None` for anything else.
 ///
 /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
 fn argument_path(
@@ -552,6 +566,10 @@ fn argument_path(
         Expr::Call(call) if call.func_name == operators::INDEX => {
             let step = member_of(call).map_or(ArgumentStep::Any, ArgumentStep::Member);
             (call.args.first()?, step)
+        }
+        Expr::Call(call) if call.func_name == operators::IN => {
+            let name = literal_text(&call.args.first()?.expr)?;
+            (call.args.get(1)?, ArgumentStep::Member(name.into()))
         }
         Expr::Comprehension(inner) => return made_path(inner, scope),
         Expr::Call(_)
@@ -610,7 +628,8 @@ fn appended(step: &IdedExpr) -> Option<&IdedExpr> {
 /// The place in the arguments of the variable `name`.
 fn variable_path(name: &str, scope: Option<&LoopScope<'_>>) -> Option<Vec<ArgumentStep>> {
     let Some(LoopScope { inner, outer }) = scope else {
-        return (name == "arguments").then(Vec::new);
+        // The members of `origin` have the names of the arguments.
+        return matches!(name, "arguments" | "origin").then(Vec::new);
     };
     if inner.iter_var == name || inner.iter_var2.as_deref() == Some(name) {
         let mut path = argument_path(&inner.iter_range, *outer)?;
