@@ -560,7 +560,10 @@ impl Gateway {
         asked.memo = Some(&peer.memo);
         asked.peer = Some(peer.address.ip());
         let caller = self.identity.identify(asked).await;
-        let caller = caller.map_err(|error| self.authn_failure(resource, error))?;
+        let mut caller = caller.map_err(|error| self.authn_failure(resource, error))?;
+        if let Some(own) = peer.certificate.as_deref().filter(|_| admission.forwarded.is_some()) {
+            caller.came_through(own);
+        }
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
         let facts = self.policy.facts();

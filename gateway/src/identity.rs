@@ -591,6 +591,19 @@ fn named(
     caller
 }
 
+impl AuthenticatedCaller {
+    /// Adds the names of the connection's own certificate, which may be that of a proxy: with it, everybody is revoked who
+    /// comes through the proxy.
+    pub fn came_through(&mut self, own: &VerifiedCertificate) {
+        let known = &self.principal.claims.names;
+        if own.names().iter().all(|name| known.contains(name)) {
+            return;
+        }
+        let names = known.iter().chain(own.names().iter()).cloned().collect();
+        Arc::make_mut(&mut self.principal).claims.names = names;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Authenticator, AuthnError, AuthnRequest};

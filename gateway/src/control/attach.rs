@@ -120,18 +120,29 @@ struct RunningFile {
 /// on its file. Only for a report, because another user could hold it.
 #[must_use]
 pub fn seems_to_run(config: &Path) -> bool {
+    paths(config).iter().any(|path| opened(path).is_ok_and(|file| file::is_locked(&file)))
+}
+
+/// Opens the file at `path` for reading. It waits for no pipe, and follows no link.
+fn opened(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path(config));
-    opened.is_ok_and(|file| file::is_locked(&file))
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 impl RunningFile {
     /// Reads the file of a live gateway of this user; `None` if there is none, or it cannot be trusted.
     fn read(config: &Path) -> Result<Option<Self>, AttachError> {
-        let path = path(config);
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&path);
-        let opened = match (opened, fs::symlink_metadata(&path)) {
+        for path in paths(config) {
+            if let Some(file) = Self::read_at(&path)? {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same for the file at `path`.
+    fn read_at(path: &Path) -> Result<Option<Self>, AttachError> {
+        let opened = match (opened(path), fs::symlink_metadata(path)) {
             (Ok(file), _) => file,
             (Err(error), Ok(data)) if is_left_by_us(&data) => {
                 return Err(AttachError::Broken(error));
@@ -255,11 +266,21 @@ struct AttachRequest {
     key: Option<Secret>,
 }
 
-/// The path of the file for the configuration `config`.
-fn path(config: &Path) -> PathBuf {
-    let mut name = config.as_os_str().to_owned();
-    name.push(ENDING);
-    name.into()
+/// The paths of the file for the configuration `config`: beside the path as it is named, and beside the file that it leads
+/// to. A gateway and its clients may name one configuration by different links.
+fn paths(config: &Path) -> Vec<PathBuf> {
+    let beside = |config: &Path| {
+        let mut name = config.as_os_str().to_owned();
+        name.push(ENDING);
+        PathBuf::from(name)
+    };
+    let folder = config.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok();
+    let named = folder.zip(config.file_name()).map(|(folder, name)| folder.join(name));
+    let real = fs::canonicalize(config).ok().filter(|real| named.as_ref() != Some(real));
+    let mut paths = vec![beside(config)];
+    paths.extend(real.as_deref().map(beside));
+    paths
 }
 
 /// The socket on which processes attach to this gateway.
@@ -267,8 +288,8 @@ fn path(config: &Path) -> PathBuf {
 pub struct AttachListener {
     listener: UnixListener,
     token: Secret,
-    /// Removes the file on drop.
-    left: RunningFileGuard,
+    /// Remove the files on drop.
+    left: Vec<RunningFileGuard>,
 }
 
 /// The file, removed on drop if its content is unchanged.
@@ -278,6 +299,24 @@ struct RunningFileGuard {
     text: Secret,
     /// Locked as long as this process lives, so that clients can tell that it does.
     _held: File,
+}
+
+impl RunningFileGuard {
+    /// Writes the file at `path`, in place of that of an earlier gateway.
+    fn write(path: PathBuf, notice: &RunningFile) -> io::Result<Self> {
+        let text = notice.text();
+        let next = path.with_extension(format!("{}.next", drawn()?));
+        let mut options = OpenOptions::new();
+        let mut held = options.write(true).create_new(true).mode(0o600).open(&next)?;
+        // The file is locked before it becomes visible.
+        let written = held.try_lock().map_err(io::Error::from);
+        let written = written.and_then(|()| held.write_all(text.as_bytes()));
+        if let Err(error) = written.and_then(|()| fs::rename(&next, &path)) {
+            drop(fs::remove_file(&next));
+            return Err(error);
+        }
+        Ok(Self { path, text: Secret::new(text.into()), _held: held })
+    }
 }
 
 impl Drop for RunningFileGuard {
@@ -301,18 +340,17 @@ impl AttachListener {
         let socket = StdListener::bind_addr(&address)?;
         socket.set_nonblocking(true)?;
         let listener = UnixListener::from_std(socket)?;
-        let (path, text) = (path(config), notice.text());
-        let next = path.with_extension(format!("{}.next", drawn()?));
-        let mut options = OpenOptions::new();
-        let mut held = options.write(true).create_new(true).mode(0o600).open(&next)?;
-        // The file is locked before it becomes visible.
-        let written = held.try_lock().map_err(io::Error::from);
-        let written = written.and_then(|()| held.write_all(text.as_bytes()));
-        if let Err(error) = written.and_then(|()| fs::rename(&next, &path)) {
-            drop(fs::remove_file(&next));
-            return Err(error);
+        let mut left = Vec::new();
+        for path in paths(config) {
+            match RunningFileGuard::write(path, &notice) {
+                Ok(guard) => left.push(guard),
+                // Whoever names the configuration as this gateway does finds the first one.
+                Err(error) if !left.is_empty() => {
+                    tracing::debug!(%error, "stdio clients find this gateway by one path only");
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let left = RunningFileGuard { path, text: Secret::new(text.into()), _held: held };
         Ok(Self { listener, token: Secret::new(notice.token.into()), left })
     }
 

@@ -16,6 +16,8 @@ use rustix::process::geteuid;
 const ENTRIES: usize = 8192;
 /// Most links that are followed from one path, as in Linux.
 const LINKS: usize = 40;
+/// Most links in a protected folder that are followed.
+const LINKED: usize = 1024;
 /// Folders of the system, which no server has to change.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/boot", "/sys"];
@@ -47,8 +49,19 @@ struct ProtectedPath {
     path: PathBuf,
     /// The access that is left; `None`: no access.
     access: Option<PathAccess>,
-    /// Whether it is a link on the way to a protected path: it remains accessible, but cannot be replaced.
-    is_link: bool,
+    /// What it is on the way to a file that is protected.
+    role: PathRole,
+}
+
+/// What a protected path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PathRole {
+    /// The file or folder itself.
+    Own,
+    /// A link to the file. It remains accessible, but cannot be replaced; what belongs to the file may stand beside it.
+    LinkToFile,
+    /// A link to a folder on the way. It remains accessible, but cannot be replaced.
+    LinkToFolder,
 }
 
 /// The Landlock rules for a program, and the protected paths that they respect.
@@ -85,13 +98,15 @@ impl AccessRules {
         let mut around = Self { user, ..Self::default() };
         // The first match counts, so a path that is in both lists is hidden.
         for (paths, access) in [(hidden, None), (fixed, Some(PathAccess::Read))] {
-            let all = paths.iter().flat_map(|path| {
-                let links = links(path).into_iter().map(move |path| ProtectedPath {
-                    path,
-                    access,
-                    is_link: true,
+            let linked = paths.iter().flat_map(|folder| linked(folder));
+            let all = paths.iter().cloned().chain(linked).flat_map(|path| {
+                let own = ProtectedPath { path: real(&path), access, role: PathRole::Own };
+                let links = links(&path).into_iter().map(move |path| {
+                    let role =
+                        if path.is_dir() { PathRole::LinkToFolder } else { PathRole::LinkToFile };
+                    ProtectedPath { path, access, role }
                 });
-                links.chain([ProtectedPath { path: real(path), access, is_link: false }])
+                links.chain([own])
             });
             let files = all.filter(|kept| !NO_FILES.iter().any(|made| kept.path.starts_with(made)));
             around.kept.extend(files);
@@ -195,7 +210,8 @@ impl ProtectedPath {
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return false;
         };
-        if parent != folder || self.is_link {
+        let is_link = self.role == PathRole::LinkToFile && own == name;
+        if parent != folder || self.role == PathRole::LinkToFolder || is_link {
             return false;
         }
         let (own, name) = (own.as_encoded_bytes(), name.as_encoded_bytes());
@@ -249,18 +265,25 @@ fn links(path: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The links in a folder whose files are protected, at most as many as are followed from it: what one leads to is protected like a file of the folder.
+fn linked(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES);
+    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    links.take(LINKED).map(|entry| entry.path()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use super::{AccessRules, PathAccess, ProtectedPath, UserPrivilege};
+    use super::{AccessRules, PathAccess, PathRole, ProtectedPath, UserPrivilege};
 
     #[test]
     fn what_stands_beside_a_hidden_file_and_is_of_it_is_hidden_too() {
-        let kept =
-            ProtectedPath { path: PathBuf::from("/srv/audit.jsonl"), access: None, is_link: false };
+        let path = PathBuf::from("/srv/audit.jsonl");
+        let mut kept = ProtectedPath { path, access: None, role: PathRole::Own };
         let is = |name: &str| kept.is(Path::new("/srv"), OsStr::new(name));
         for name in [
             "audit.jsonl",
@@ -275,6 +298,36 @@ mod tests {
             assert!(!is(name), "{name}");
         }
         assert!(!kept.is(Path::new("/etc"), OsStr::new("audit.jsonl")));
+        // Beside a link to it too: the gateway writes there what belongs to the file.
+        kept.role = PathRole::LinkToFile;
+        let is = |name: &str| kept.is(Path::new("/srv"), OsStr::new(name));
+        assert!(is("audit.jsonl.lock") && is("audit.000000000012.jsonl") && !is("audit.jsonl"));
+        kept.role = PathRole::LinkToFolder;
+        assert!(!kept.is(Path::new("/srv"), OsStr::new("audit.jsonl.lock")));
+    }
+
+    #[test]
+    fn what_a_link_in_a_protected_folder_leads_to_is_protected() {
+        let name = format!("portcullis-around-linked-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        for name in ["registry", "elsewhere"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let folder = fs::canonicalize(folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        for name in ["elsewhere/pay.yaml", "elsewhere/data"] {
+            fs::write(at(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("../elsewhere/pay.yaml", at("registry/pay.yaml")).unwrap();
+        let mut around = AccessRules::new(&[at("registry")], &[], UserPrivilege::Ordinary);
+        around.look();
+        let of = |name: &str| {
+            let path = at(name);
+            around.rules.iter().find(|(known, _)| *known == path).map(|(_, access)| *access)
+        };
+        assert_eq!((of("registry"), of("elsewhere/pay.yaml")), (None, None));
+        assert_eq!(of("elsewhere/data"), Some(PathAccess::Full));
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

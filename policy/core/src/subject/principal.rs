@@ -40,7 +40,8 @@ pub struct Claims {
     pub scopes: BTreeSet<Scope>,
     /// Name in the client certificate of the connection.
     pub certificate: Option<Box<str>>,
-    /// All names of the client certificate that its trust anchors may vouch for.
+    /// All names of the client certificate that its trust anchors may vouch for, and of the certificate of the proxy that
+    /// forwards it. Each of them revokes the caller.
     pub names: Arc<[Box<str>]>,
     /// How the caller has proved possession of the credential.
     pub proof: ProofOfPossession,
