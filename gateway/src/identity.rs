@@ -490,6 +490,9 @@ const CREDENTIALS: [&str; 12] = [
     "xapikey",
 ];
 
+/// Most parameters of a query that are read. The protocol has one, in the former transport.
+const PARAMETERS: usize = 64;
+
 /// Whether a query contains a credential in any spelling: by the name of a parameter, or because a value equals a
 /// credential in the headers or looks like a token or a key.
 ///
@@ -497,7 +500,12 @@ const CREDENTIALS: [&str; 12] = [
 fn has_credential(query: &str, shown: Option<&RequestCredentials<'_>>) -> bool {
     let decoded =
         |text: &str| certificate::percent(text).unwrap_or_else(|| text.as_bytes().to_vec());
-    query.split(['&', ';']).any(|pair| {
+    // A stranger chooses it, so no more of it is read: a query of so many parameters is refused like one with a credential.
+    let separators = query.bytes().filter(|byte| matches!(byte, b'&' | b';'));
+    if separators.take(PARAMETERS).count() == PARAMETERS {
+        return true;
+    }
+    query.split(['&', ';']).filter(|pair| !pair.is_empty()).any(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let letters = decoded(name).into_iter().filter(u8::is_ascii_alphanumeric);
         let name: Vec<u8> = letters.map(|byte| byte.to_ascii_lowercase()).collect();

@@ -196,7 +196,14 @@ impl RevocationManager {
             let (data, text) = found.map_err(|error| revoked::unread(path, error))?;
             held.seen = Some(FileVersion::of(&data, &text));
             held.file = SettledRevocations::new(match revoked::parse(path, &text)? {
-                RevocationContent::Nothing => RevocationList::default(),
+                RevocationContent::Nothing => {
+                    tracing::warn!(
+                        event = "revocation.file_empty", file = %path.display(),
+                        "the file of revocations is empty or has only comments, so nothing is revoked; write \
+                         `principals: []` into it if that is meant"
+                    );
+                    RevocationList::default()
+                }
                 RevocationContent::Lists(lists) => lists,
             });
         }

@@ -20,6 +20,10 @@ use crate::mcp::trace_context::ParentSpan;
 use crate::mcp::wire::headers::{self, SingleValue};
 use crate::mcp::wire::{self, Id, Message, ResponseOutcome};
 
+/// Longest name of a method and of what is used, in bytes. Names are compared with rules and written on record on the thread
+/// that serves the client.
+const LONGEST_NAME: usize = 8192;
+
 /// A decoded message of a client.
 #[derive(Debug)]
 pub struct Inbound {
@@ -148,6 +152,9 @@ pub fn read(
         client = Some(Arc::new(Client::new(capabilities, info)));
     } else if &*method == method::INITIALIZE {
         client = Some(Arc::new(introduced(params.as_ref())));
+    }
+    if method.len() > LONGEST_NAME {
+        return Err(Failure::Params("the name of the method is longer than 8192 bytes"));
     }
     let parents = Box::new(parents(headers, meta));
     let mut ask = ask(version.era(), &method, params.as_ref(), kind)?;
@@ -386,6 +393,9 @@ fn used(
         }
     }
     if let Some((member, _)) = place {
+        if name.as_ref().is_some_and(|name| name.len() > LONGEST_NAME) {
+            return Err(Failure::Params("the name of what is used is longer than 8192 bytes"));
+        }
         let name = name.filter(|name| !name.contains('\0'));
         ask.name = name.ok_or(Failure::Params(unusable_name(member)))?.into();
     }

@@ -10,7 +10,7 @@ use detection::inspect::AcceptedDetectors;
 use json::{Fragment, Value};
 use policy_core::schema::CachedSchema;
 use policy_core::subject::mode::Mode;
-use policy_core::subject::template::UriTemplate;
+use policy_core::subject::template::{MatchWork, UriTemplate};
 use policy_core::subject::uri::{self, ResourceUri};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -362,7 +362,8 @@ impl Pins {
             return Some(PinViolation::Revoked);
         }
         let is_of_template = |made: &ServerUnlistedResources| {
-            made.templates.iter().any(|template| template.matches(&uri))
+            let mut left = MatchWork::default();
+            made.templates.iter().any(|template| template.matches(&uri, &mut left))
         };
         let fits = match self.mode_of(server) {
             ResourcePins::Pinned => false,

@@ -21,7 +21,7 @@ use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 use regex::Regex;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
@@ -81,19 +81,25 @@ pub struct ArgumentLimits {
     #[serde(rename = "type")]
     kind: ArgumentType,
     /// For `path`: absolute paths of the directories it must lie in; `.` permits relative paths.
+    #[serde(deserialize_with = "filled")]
     within: Vec<String>,
     /// For `url`: permitted hosts, names or patterns with `*`. Default: every public host.
+    #[serde(deserialize_with = "filled")]
     hosts: Vec<String>,
     /// For `url`: hosts permitted in addition to every public host, including internal ones: names or patterns with
     /// `*`.
+    #[serde(deserialize_with = "filled")]
     additional_hosts: Vec<String>,
     /// For `url`: permitted schemes. Default `https`.
+    #[serde(deserialize_with = "filled")]
     schemes: Vec<String>,
     /// For `url`: permits internal and loopback addresses that `hosts` names.
     private_hosts: bool,
     /// For `email`: permitted domains, names or patterns with `*`.
+    #[serde(deserialize_with = "filled")]
     domains: Vec<String>,
     /// Classes of content that the argument must not contain: `shell`, `sql`, `option`, `agentConfig`.
+    #[serde(deserialize_with = "filled")]
     forbid: Vec<ForbiddenContent>,
     /// Permitted values; empty permits any.
     #[serde(rename = "enum")]
@@ -108,6 +114,16 @@ pub struct ArgumentLimits {
     maximum: Option<f64>,
     /// Denies a call without the argument.
     required: bool,
+}
+
+/// Reads a list that has to name something: an empty one would limit nothing.
+fn filled<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = Vec::deserialize(from)?;
+    if list.is_empty() {
+        let message = "the list is empty, which limits nothing: name what may be, or leave it out";
+        return Err(serde::de::Error::custom(message));
+    }
+    Ok(list)
 }
 
 /// A compiled constraint on one argument.

@@ -26,7 +26,7 @@ use policy::engine::ask::{
 use policy_core::subject::kind::ReadOnlyHint;
 use policy_core::subject::pattern::Pattern;
 use policy_core::subject::scope;
-use policy_core::subject::template::UriTemplate;
+use policy_core::subject::template::{MatchWork, UriTemplate};
 use policy_core::subject::uri::{ResourceUri, reduced, related};
 use tokio::io::{BufReader, copy, join, sink};
 
@@ -203,7 +203,7 @@ fn uris() -> Place {
             meter.measure(text.len(), |_| related(uri.as_str()).count());
             meter.measure(text.len(), |_| reduced(uri.as_str()).into_owned());
             let template = UriTemplate::read("http://a.example/{+a}{b}{/c*}").unwrap();
-            meter.measure(text.len(), |_| template.matches(&uri));
+            meter.measure(text.len(), |_| template.matches(&uri, &mut MatchWork::default()));
         }
         meter.measure(text.len(), |_| UriTemplate::read(text));
     })

@@ -42,6 +42,14 @@ impl SettingsCompiler<'_> {
             if window.is_zero() || window > LONGEST {
                 self.report(&window_at, "a budget cannot be for this time", "give at most `31d`");
             }
+            let lists =
+                [("principals", &raw.principals), ("servers", &raw.servers), ("tools", &raw.tools)];
+            for (key, list) in lists {
+                if list.as_ref().is_some_and(Vec::is_empty) {
+                    let help = "name some, or leave it out: an empty list means none, so the budget would limit nothing";
+                    self.filled::<String>(&format!("{at}/{key}"), &[], help);
+                }
+            }
             let principals = raw.principals.as_ref();
             let principals = principals
                 .map(|texts| self.selectors(&format!("{at}/principals"), texts, identity));

@@ -65,22 +65,64 @@ impl UriTemplate {
         Some(Self { parts })
     }
 
-    /// Whether the template matches a URI in canonical form.
+    /// Whether the template matches a URI in canonical form. Comparing takes from `left`; once nothing is left, no template
+    /// matches.
     #[must_use]
-    pub fn matches(&self, uri: &ResourceUri) -> bool {
+    pub fn matches(&self, uri: &ResourceUri, left: &mut MatchWork) -> bool {
         let text = uri.as_str().as_bytes();
+        // Both ends are literal, and most templates of a server have others.
+        let fits = |part: Option<&TemplatePart>, is: fn(&[u8], &[u8]) -> bool| match part {
+            Some(TemplatePart::Literal(literal)) => is(text, literal.as_bytes()),
+            _ => true,
+        };
+        let could = fits(self.parts.first(), <[u8]>::starts_with)
+            && fits(self.parts.last(), <[u8]>::ends_with);
+        if !left.spend(1) || !could {
+            return false;
+        }
         // Positions in the URI at which the parts so far can end.
         let mut ends = vec![false; text.len() + 1];
         if let Some(start) = ends.first_mut() {
             *start = true;
         }
         for part in &self.parts {
+            if !left.spend(text.len().saturating_mul(part.weight())) {
+                return false;
+            }
             ends = part.ends(text, &ends);
             if !ends.contains(&true) {
                 return false;
             }
         }
         ends.last() == Some(&true)
+    }
+}
+
+/// What comparing one URI with the templates of a server may cost: the server chooses the templates and a caller the URI, and
+/// both are compared on the thread that serves the caller.
+#[derive(Debug)]
+pub struct MatchWork(usize);
+
+impl Default for MatchWork {
+    /// Bytes of the URI, for each part of a template: some thousand ordinary templates, or a dozen of the costliest.
+    fn default() -> Self {
+        Self(512 * 1024)
+    }
+}
+
+impl MatchWork {
+    /// Takes `units`; false if so many are not left, and none will be from then on.
+    const fn spend(&mut self, units: usize) -> bool {
+        match self.0.checked_sub(units) {
+            Some(left) => {
+                self.0 = left;
+                true
+            }
+            None => {
+                self.0 = 0;
+                false
+            }
+        }
     }
 }
 
@@ -144,6 +186,17 @@ const fn is_inner(byte: u8) -> bool {
 }
 
 impl TemplatePart {
+    /// How many times the text is looked at.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Literal(_) | Self::Segment(_) | Self::Anything(_) => 1,
+            Self::Parameters(names) => names.len().saturating_mul(4),
+            Self::Repeated { most: usize::MAX, .. } => 1,
+            Self::Repeated { most, .. } => most.saturating_mul(3),
+            Self::Query(QueryPart { names, .. }) => 1 + names.as_ref().map_or(0, Vec::len),
+        }
+    }
+
     /// The positions in `text` at which the part can end if it begins at one of `starts`.
     fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
         match self {
@@ -311,12 +364,13 @@ fn parameter_ends(text: &[u8]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::UriTemplate;
+    use super::{MatchWork, UriTemplate};
     use crate::subject::uri::ResourceUri;
 
     fn matches(template: &str, uri: &str) -> bool {
         let uri = ResourceUri::parse(uri).unwrap();
-        UriTemplate::read(template).is_some_and(|template| template.matches(&uri))
+        let left = &mut MatchWork::default();
+        UriTemplate::read(template).is_some_and(|template| template.matches(&uri, left))
     }
 
     #[test]
@@ -393,6 +447,24 @@ mod tests {
         ] {
             assert!(!matches(template, uri), "{template} {uri}");
         }
+    }
+
+    #[test]
+    fn what_many_costly_templates_take_is_bounded() {
+        let costly = UriTemplate::read(&format!("note://x/{}end", "{a}{+b}".repeat(20))).unwrap();
+        let plain = UriTemplate::read("note://x/{name}").unwrap();
+        let other = UriTemplate::read("other://x/{name}").unwrap();
+        let uri = ResourceUri::parse(&format!("note://x/{}", "y".repeat(1500))).unwrap();
+        let ordinary = ResourceUri::parse("note://x/y").unwrap();
+        let mut left = MatchWork::default();
+        for _ in 0..10_000 {
+            assert!(!other.matches(&uri, &mut left), "another scheme costs next to nothing");
+        }
+        assert!(plain.matches(&ordinary, &mut left));
+        for _ in 0..100 {
+            let _does_not = costly.matches(&uri, &mut left);
+        }
+        assert!(!plain.matches(&ordinary, &mut left), "nothing is left");
     }
 
     #[test]
