@@ -12,6 +12,7 @@ mod fence;
 mod host;
 mod imperative;
 mod mark;
+mod attributes;
 mod markup;
 mod media;
 mod members;

@@ -2,6 +2,7 @@
 //!
 //! A scan over the bytes determines which patterns could match at all; only those are tried.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,11 +14,14 @@ use policy_core::base::work::{EACH_FOUND, WorkBudget};
 use policy_core::subject::pattern::Pattern;
 use regex::Regex;
 
+use super::attributes::{self, Attribute};
 use super::host;
 use crate::inspect::rendered::RenderedText;
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
+/// Units that a byte costs where attributes are read, and where a value is compared.
+const ATTRIBUTES: usize = 2;
 
 /// The way in which active markup is defused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,7 @@ pub(super) struct MarkupMatch {
 }
 
 const FAR_IMAGE: &str = "has an image that is loaded from elsewhere";
+const FAR_ELEMENT: &str = "has an element that loads something from elsewhere";
 
 /// The sign that must occur in a text for a pattern to be tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,8 +114,23 @@ const SPECS: [(MarkupTrigger, Defusal, &str, &str); 13] = [
     (MarkupTrigger::Word, Defusal::Scheme, "has a style that loads something", r#"(?i)@import\s+(?:url\()?\s*["']?(?:https?:)?//[^;\s]*"#),
 ];
 
+/// Functions of a style that load what they name, and those that do so only of another host.
+const STYLE_LOADS: &str = r#"(?i)\b(?:url|image-set)\s*\(|\b(?:image|src|cross-fade)\s*\(\s*["']?\s*(?:https?:|[/\\]{2})"#;
+/// Declarations of a style with which nothing is shown.
+const STYLE_HIDES: &str = r#"(?ix)
+    display\s*:\s*none | visibility\s*:\s*hidden | font(?:-size)?\s*:\s*0
+    | opacity\s*:\s*(?:-|calc\(\s*0\s*\)|\+?0*\.?0*(?:e\d+)?%?\s*(?:[;!]|$))
+    | (?:left|top|right|bottom|text-indent)\s*:\s*-(?:\d{4}|\d{3}\s*(?:r?em|v[wh]|%))
+    | (?:^|[;\s])color\s*:\s*(?:transparent|\#[0-9a-f]{3}0(?:[;\s!]|$)|\#[0-9a-f]{6}00(?:[;\s!]|$)
+        |(?:rgb|hsl)a?\([^)]*[,/]\s*0*\.?0*%?\s*\))
+    | scale\(\s*0\s*[,)] | (?:^|[;\s])(?:scale|zoom)\s*:\s*0*\.?0*%?\s*(?:[;!]|$)
+    | translate[xy]?\s*[:(]\s*-\d{4} | opacity\(\s*0*\.?0*%?\s*\)
+    | clip\s*:\s*rect\(\s*0 | clip-path\s*:\s*inset\(\s*(?:50|100)%"#;
+
 struct MarkupPatterns {
     words: AhoCorasick,
+    style_loads: Regex,
+    style_hides: Regex,
     patterns: Vec<(MarkupTrigger, Defusal, &'static str, Regex)>,
     mismatch: Regex,
 }
@@ -124,7 +144,8 @@ static COMPILED: Compiled<MarkupPatterns> = Compiled::new(|| {
     let mismatch = Regex::new(
         r#"(?i)\[\s*https?://([^\]\s/]+)[^\]\n]*\]\(\s*<?(https?://([^)\s>/]+)[^)\s>]*)|<a\b[^<>]*\bhref\s*=\s*["']?(https?://([^"'\s<>/]+)[^"'\s<>]*)[^<>]*>\s*https?://([^\s<>/]+)"#,
     );
-    Ok(MarkupPatterns { words, patterns, mismatch: mismatch? })
+    let (style_loads, style_hides) = (Regex::new(STYLE_LOADS)?, Regex::new(STYLE_HIDES)?);
+    Ok(MarkupPatterns { words, style_loads, style_hides, patterns, mismatch: mismatch? })
 });
 
 /// All active markup and suspicious links in a text, as it stands and as it is read. `hosts` are those that links may lead
@@ -192,6 +213,9 @@ fn search(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Ma
             found.push(MarkupMatch::new(image, FAR_IMAGE, Defusal::Image));
         }
     }
+    if tag && budget.spend(text.len().saturating_mul(ATTRIBUTES)) {
+        attributes(text, compiled, hosts, budget, found);
+    }
     links(text, hosts, budget, found);
     if (has_pair(bytes, *b"](") || tag) && budget.spend(text.len()) {
         mismatches(&compiled.mismatch, text, budget, found);
@@ -203,6 +227,124 @@ impl MarkupMatch {
         let is_link = matches!(fix, Defusal::Link);
         Self { from: range.start, end: range.end, note, is_link, fix, rendered: None }
     }
+}
+
+/// Appends what attributes of elements run, load and hide, and the links in them.
+fn attributes(
+    text: &str,
+    compiled: &MarkupPatterns,
+    hosts: &[Pattern],
+    budget: &WorkBudget,
+    found: &mut Vec<MarkupMatch>,
+) {
+    attributes::find(text, &mut |one| {
+        let part = |range: &Range<usize>| text.get(range.clone()).unwrap_or_default();
+        let (name, value) = (part(&one.name), part(&one.value));
+        let name = if name.len() > LONGEST_ATTRIBUTE { Cow::Borrowed("") } else { lower(name) };
+        if let Some(note) = active(&one, &name, value, compiled, budget) {
+            let element = one.element..one.end.min(text.len());
+            found.push(MarkupMatch::new(element, note, Defusal::Tag));
+        }
+        if LINKING.contains(&&*name)
+            && let Some(note) = link_note(value, hosts)
+        {
+            found.push(MarkupMatch::new(one.value, note, Defusal::Link));
+        }
+        budget.spend(EACH_FOUND)
+    });
+}
+
+/// Longest name of an attribute that does something, in bytes.
+const LONGEST_ATTRIBUTE: usize = 32;
+/// Attributes with the address of what a person opens, or an element loads.
+const LINKING: [&str; 11] = [
+    "href",
+    "src",
+    "action",
+    "formaction",
+    "poster",
+    "background",
+    "cite",
+    "data",
+    "longdesc",
+    "xlink:href",
+    "manifest",
+];
+
+fn lower(name: &str) -> Cow<'_, str> {
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// What an attribute does as soon as its element is shown; `None` for nothing.
+fn active(
+    one: &Attribute,
+    name: &str,
+    value: &str,
+    compiled: &MarkupPatterns,
+    budget: &WorkBudget,
+) -> Option<&'static str> {
+    let is_event = || {
+        let event = name.strip_prefix("on").filter(|event| (3..=20).contains(&event.len()));
+        event.is_some_and(|event| event.bytes().all(|byte| byte.is_ascii_lowercase()))
+    };
+    match name {
+        "src" | "background" | "poster" | "href" | "xlink:href" if one.loads && name != "href" => {
+            is_far(value).then_some(FAR_ELEMENT)
+        }
+        "srcset" | "imagesrcset" => {
+            // Commas and blanks separate what may be loaded; a comma can also be part of it.
+            let mut candidates = value.split([',', ' ', '\t', '\n', '\r', '\u{c}']);
+            candidates.any(is_far).then_some(FAR_ELEMENT)
+        }
+        "ping" => Some(FAR_ELEMENT).filter(|_| !value.is_empty()),
+        "hidden" => (!value.starts_with('{')).then_some("has an element that is not shown"),
+        "style" if budget.spend(value.len().saturating_mul(ATTRIBUTES)) => {
+            let style = without_comments(value);
+            if compiled.style_loads.is_match(&style) {
+                return Some("has a style that loads something");
+            }
+            compiled.style_hides.is_match(&style).then_some("has an element that is not shown")
+        }
+        _ if is_event() => Some("has an element that runs something").filter(|_| !value.is_empty()),
+        _ => None,
+    }
+}
+
+/// A style without its comments (CSS Syntax, section 4.3.2).
+fn without_comments(style: &str) -> Cow<'_, str> {
+    if !style.contains("/*") {
+        return Cow::Borrowed(style);
+    }
+    let (mut out, mut rest) = (String::with_capacity(style.len()), style);
+    while let Some((before, comment)) = rest.split_once("/*") {
+        out.push_str(before);
+        rest = comment.split_once("*/").map_or("", |(_, behind)| behind);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// What is wrong with the link that is the whole of `target`, as a browser reads it (WHATWG URL, section 4.4); `None` if it
+/// leads to no other host, or nothing is.
+fn link_note(target: &str, hosts: &[Pattern]) -> Option<&'static str> {
+    let target = target.trim_start_matches(|c: char| c <= ' ');
+    if !is_far(target) {
+        return None;
+    }
+    let scheme = target.bytes().take_while(u8::is_ascii_alphabetic).count();
+    let behind = target.get(scheme..).unwrap_or_default();
+    let behind = behind.strip_prefix(':').unwrap_or(behind).trim_start_matches(['/', '\\']);
+    host::note(exact_authority(behind), hosts)
+}
+
+/// The authority at the start of a text that is the rest of a URL.
+fn exact_authority(text: &str) -> &str {
+    let most = text.get(..text.floor_char_boundary(AUTHORITY)).unwrap_or(text);
+    let end = most.find(['/', '\\', '?', '#']).unwrap_or(most.len());
+    most.get(..end).unwrap_or_default().trim_end()
 }
 
 /// Whether this is a declaration or an instruction that documents and programs have: a reader of HTML takes everything else
@@ -321,8 +463,11 @@ fn far_images(text: &str) -> Vec<Range<usize>> {
 
 /// Whether a target leads to another host: an address with `http:` or with two slashes in front.
 fn is_far(target: &str) -> bool {
-    let target = target.trim_ascii_start();
-    let target = target.strip_prefix('<').map_or(target, str::trim_ascii_start).as_bytes();
+    let blanks = |c: char| c <= ' ';
+    let target = target.trim_start_matches(blanks);
+    let target =
+        target.strip_prefix('<').map_or(target, |target| target.trim_start_matches(blanks));
+    let target = target.as_bytes();
     let slashes = target.iter().take(2).filter(|byte| matches!(byte, b'/' | b'\\')).count();
     let begins = |scheme: &[u8]| {
         target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
@@ -422,7 +567,10 @@ fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Mar
         // The end of the last link, so that each byte of a path is scanned once.
         let mut ended = 0;
         for (from, start) in places {
-            let authority = authority(text, start);
+            let authority = match is_destination(bytes, from) {
+                true => destination_authority(text, start),
+                false => authority(text, start),
+            };
             if !budget.spend(AUTHORITY) {
                 return;
             }
@@ -512,21 +660,72 @@ fn is_behind(bytes: &[u8], at: usize, signs: &[&[u8]]) -> bool {
     signs.iter().any(|sign| before.ends_with(sign))
 }
 
+/// Whether the target of a Markdown link begins at a place (CommonMark, section 6.3).
+fn is_destination(bytes: &[u8], from: usize) -> bool {
+    is_behind(bytes, from, &[b"](", b"](<", b"]:", b"]:<"])
+        || bytes.get(..from).is_some_and(|before| {
+            let before = before.strip_suffix(b"<").unwrap_or(before);
+            is_behind(before, before.len(), &[b"](", b"]:"])
+        })
+}
+
+/// The authority in the target of a Markdown link: nothing but the end of the target ends it early.
+fn destination_authority(text: &str, start: usize) -> &str {
+    let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
+    let behind = behind.unwrap_or_default();
+    let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#<>\\".contains(c);
+    let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
+    // The parenthesis that none has opened ends the target.
+    let mut open = 0_usize;
+    let end = most.find(|c: char| {
+        open += usize::from(c == '(');
+        let is_end = c == ')' && open == 0;
+        open = open.saturating_sub(usize::from(c == ')'));
+        is_end
+    });
+    most.get(..end.unwrap_or(most.len())).unwrap_or_default()
+}
+
 /// The authority that begins at a place. Before an `@`, a browser does not end it at the characters that end one in
 /// running text.
 fn authority(text: &str, start: usize) -> &str {
     let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
     let behind = behind.unwrap_or_default();
     let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#\"<>\\".contains(c);
-    let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
+    let mut end = behind.find(stops).unwrap_or(behind.len());
+    // A quotation mark ends it, but not before an `@`.
+    let quoted = behind.get(end..).and_then(|rest| rest.strip_prefix('"'));
+    if let Some(quoted) = quoted {
+        let rest = quoted.find(stops).unwrap_or(quoted.len());
+        let has_more = quoted.get(..rest).is_some_and(|rest| rest.contains('@'));
+        end += if has_more { 1 + rest } else { 0 };
+    }
+    let most = behind.get(..end).unwrap_or_default();
     if most.contains('@') {
         return most.trim_end_matches([')', ']', '\'', '`', ',', ';', '.', '}', '|', '^']);
     }
     // An IPv6 address stands in brackets.
     let inside = if most.starts_with('[') { most.find(']').map_or(0, |at| at + 1) } else { 0 };
     let rest = most.get(inside..).unwrap_or_default();
-    let end = rest.find(|c: char| "'()[]{}|`^,;".contains(c)).unwrap_or(rest.len());
+    let delimits = |c: char| "'()[]{}|`^,;".contains(c);
+    let end = rest.find(delimits).unwrap_or(rest.len());
+    // A browser takes most of these for a part of the host, and so does who makes links of running text.
+    let more = rest.get(end..).unwrap_or_default().trim_start_matches(delimits);
+    if goes_on_as_host(more) {
+        return most;
+    }
     most.get(..inside + end).unwrap_or_default()
+}
+
+/// Whether a text is the end of a host with a dot in it, perhaps with a port: not a call in a program, or a list.
+fn goes_on_as_host(more: &str) -> bool {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let host =
+        more.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(more, |(host, _)| host);
+    let last = host.rsplit_once('.').map(|(_, last)| last);
+    let is_top =
+        |last: &str| last.len() >= 2 && last.bytes().all(|byte| byte.is_ascii_alphabetic());
+    !host.contains(['(', ':']) && last.is_some_and(is_top)
 }
 
 /// Appends links whose text shows another host than their target.
@@ -644,6 +843,9 @@ mod tests {
             "<p style=\"background-color:transparent;margin-left:-20px;opacity:0.5\">",
             "<!DOCTYPE html> <?xml version=\"1.0\"?> <?php echo 1; ?> <![CDATA[ words ]]> <!ENTITY a \"b\">",
             "List<?> a; Map<? extends K, ? super V> b; Class<?, T> c; <></> </_a> </été>",
+            "<p style=\"color:#aabbcc;margin:0;opacity:1;scale:1;font:12px a;left:-10px;color:rgb(0,0,0)\">",
+            "<img src=/a.png srcset=\"/a.png 1x, /b.png 2x\" alt=\"a > b\">",
+            "if (a <b && on = 3) { hide() }; Map<K, V> once = f(a<b, c>d)",
             "a C:\\:\\/ path and a regular expression \\: \\/\\/ beside [a](b)",
         ] {
             assert_eq!(notes(text), [""; 0], "{text}");
@@ -668,6 +870,22 @@ mod tests {
             ("https://example.org;@example.com/", true),
             ("ftp://example.com", true),
             ("https://example.org./", false),
+            ("https://example.org;.example.com/", true),
+            ("https://example.org';_.example.com:443/", true),
+            ("[x](https://example.org\"@example.com/)", true),
+            ("https://example.org\"@example.com/", true),
+            ("[x](https://example.org).example.com/)", false),
+            ("[x](<https://example.org).example.com/>)", true),
+            ("<a href = \"//example.com\">", true),
+            ("<a title='a>b' HREF\n=\n//example.com>", true),
+            ("<a href=\"&#1;//example.com\">", true),
+            ("<a href='https://example.org\".example.com/'>", true),
+            ("> [x](\n> //example.com/a)", true),
+            ("> > [x]:\n> > //example.com", true),
+            ("{\"a\":\"https://example.org\",\"b\":\"x@example.com\"}", false),
+            ("'https://example.org'.format(a.b)", false),
+            ("(https://example.org),[https://example.org]; 'https://example.org'", false),
+            ("> see https://example.org\n> and more", false),
         ] {
             assert_eq!(!find(text, &hosts).matches.is_empty(), found, "{text}");
         }
@@ -743,6 +961,20 @@ mod tests {
             "</ words>",
             "<feImage href=\"//evil.example/x\">",
             "<a ping=\"//evil.example\" href=\"#\">",
+            "<img title=\"a>b\" src=\"//evil.example\">",
+            "<p title='a>b' onclick=\"x()\">",
+            "<p title='a>b' style='display:none'>x</p>",
+            "<img src=/x srcset='/y 1x, //evil.example/a 2x'>",
+            "<img src=/x srcset=', //evil.example/a 2x'>",
+            "> ![x](\n> //evil.example/a.png)",
+            "> <img\n> src=//evil.example/a.png>",
+            "<p hidden=>x</p>",
+            "<p style='display:/**/none'>x</p>",
+            "<p style='color:#0000'>x</p>",
+            "<p style='color:rgba(0,0,0,0)'>x</p>",
+            "<p style='opacity:-1'>x</p>",
+            "<p style='transform:translateX(-9999px)'>x</p>",
+            "<p style='background:image(\"//evil.example\")'>x</p>",
         ] {
             assert!(!notes(text).is_empty(), "{text}");
             let mut now = text.to_owned();

@@ -8,9 +8,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr_iter, memchr2};
 use regex::Regex;
 
+/// Longest beginning of a line that is searched for marks of block quotations, in bytes.
+const MARKS: usize = 32;
 /// Longest name of a character reference that is decoded, in bytes.
 const NAME: usize = 13;
 
@@ -62,12 +64,14 @@ impl RenderedText {
         let bytes = source.as_bytes();
         let is_markdown = memchr(b'\\', bytes).is_some()
             && bytes.windows(2).any(|pair| matches!(pair, b"](" | b"]:"));
-        if memchr2(b'&', b'<', bytes).is_none() && !is_markdown {
+        let has_quotes = memchr_iter(b'>', bytes).any(|at| begins_line(bytes, at));
+        if memchr2(b'&', b'<', bytes).is_none() && !is_markdown && !has_quotes {
             return None;
         }
         let mut reader = Reader {
             source,
             is_markdown,
+            has_quotes,
             has_tags: false,
             is_target_start: false,
             value_end: 0,
@@ -133,6 +137,8 @@ fn offset(at: usize) -> u32 {
 struct Reader<'a> {
     source: &'a str,
     is_markdown: bool,
+    /// Whether a line begins with the mark of a block quotation.
+    has_quotes: bool,
     /// Whether a tag has begun. Where it ends depends on the reader: on comments, on code in Markdown, on elements of text.
     has_tags: bool,
     /// Whether the target of a Markdown link begins here: after `](` or `]:`, and blanks.
@@ -155,6 +161,10 @@ impl Reader<'_> {
             let read = match byte {
                 b'&' => reference(self.source.get(at..).unwrap_or_default(), self.opens(at)),
                 b'\\' => self.escape(at),
+                b'\n' if self.has_quotes && quote_mark(bytes, at + 1) > 0 => {
+                    let mark = quote_mark(bytes, at + 1);
+                    Some((1 + mark, Cow::Borrowed(if is_inside { "" } else { "\n" })))
+                }
                 b'\t' | b'\n' | b'\r' if is_inside => Some((1, Cow::Borrowed(""))),
                 _ => {
                     self.note(at, *byte);
@@ -219,6 +229,24 @@ impl Reader<'_> {
     }
 }
 
+/// Whether the `>` at a place is the mark of a block quotation: nothing but such marks and blanks stands before it in its
+/// line (CommonMark, section 5.1).
+fn begins_line(bytes: &[u8], at: usize) -> bool {
+    let before = bytes.get(at.saturating_sub(MARKS)..at).unwrap_or_default();
+    let marks = before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'>')).count();
+    at > marks && bytes.get(at - marks - 1) == Some(&b'\n')
+}
+
+/// The length of the marks of block quotations with which a line begins.
+fn quote_mark(bytes: &[u8], start: usize) -> usize {
+    let line = bytes.get(start..).unwrap_or_default();
+    let marks = line.iter().take(MARKS).take_while(|byte| matches!(byte, b' ' | b'\t' | b'>'));
+    let marks = line.get(..marks.count()).unwrap_or_default();
+    let last = marks.iter().rposition(|byte| *byte == b'>');
+    // One blank after the last mark is part of it.
+    last.map_or(0, |last| last + 1 + usize::from(marks.get(last + 1) == Some(&b' ')))
+}
+
 /// The length of the character reference at the start of a text and what it stands for; `None` if there is none, or one to a
 /// character that delimits something. `opens`: whether a parenthesis delimits nothing here.
 fn reference(text: &str, opens: bool) -> Option<(usize, Cow<'static, str>)> {
@@ -246,7 +274,8 @@ fn reference(text: &str, opens: bool) -> Option<(usize, Cow<'static, str>)> {
         '\t' | '\n' | '\r' => Cow::Borrowed(""),
         '(' | ')' if opens => Cow::Owned(c.to_string()),
         '<' | '>' | '"' | '\'' | '[' | ']' | '(' | ')' | '!' | '&' | '`' => return None,
-        c if c.is_control() => return None,
+        // A parser of URLs drops those at its beginning.
+        c if c.is_control() => Cow::Borrowed(""),
         c => Cow::Owned(c.to_string()),
     };
     Some((length, instead))
