@@ -122,7 +122,7 @@ const STYLE_HIDES: &str = r#"(?ix)
     | opacity\s*:\s*(?:-|calc\(\s*0\s*\)|\+?0*\.?0*(?:e\d+)?%?\s*(?:[;!]|$))
     | (?:left|top|right|bottom|text-indent)\s*:\s*-(?:\d{4}|\d{3}\s*(?:r?em|v[wh]|%))
     | (?:^|[;\s])color\s*:\s*(?:transparent|\#[0-9a-f]{3}0(?:[;\s!]|$)|\#[0-9a-f]{6}00(?:[;\s!]|$)
-        |(?:rgb|hsl)a?\([^)]*[,/]\s*0*\.?0*%?\s*\))
+        |(?:rgb|hsl)a?\((?:[^,)]*,[^,)]*,[^,)]*,|[^)]*/)\s*0*\.?0*%?\s*\))
     | scale\(\s*0\s*[,)] | (?:^|[;\s])(?:scale|zoom)\s*:\s*0*\.?0*%?\s*(?:[;!]|$)
     | translate[xy]?\s*[:(]\s*-\d{4} | opacity\(\s*0*\.?0*%?\s*\)
     | clip\s*:\s*rect\(\s*0 | clip-path\s*:\s*inset\(\s*(?:50|100)%"#;
@@ -669,12 +669,22 @@ fn is_destination(bytes: &[u8], from: usize) -> bool {
         })
 }
 
+/// Whether the target that a text ends in is one in `<>`.
+fn is_in_angles(before: &str) -> bool {
+    let before = before.trim_end_matches(['/', '\\']);
+    let scheme = before.strip_suffix(':').unwrap_or(before);
+    scheme.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_ascii_end().ends_with('<')
+}
+
 /// The authority in the target of a Markdown link: nothing but the end of the target ends it early.
 fn destination_authority(text: &str, start: usize) -> &str {
     let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
     let behind = behind.unwrap_or_default();
     let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#<>\\".contains(c);
     let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
+    if text.get(..start).is_some_and(is_in_angles) {
+        return most;
+    }
     // The parenthesis that none has opened ends the target.
     let mut open = 0_usize;
     let end = most.find(|c: char| {

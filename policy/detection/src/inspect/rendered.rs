@@ -369,10 +369,11 @@ mod tests {
             "C:\\:\\/ has no link in it",
             "a < b\nand c = \"x\ny\"",
             "<b>![x]&#40;https://a.example",
-            "&#1;",
         ] {
             assert_eq!(read(source), source);
         }
+        // What no reader shows is left out, with the marks of block quotations.
+        assert_eq!(read("a&#1;b\n> c\n>> > d\ne > f\n"), "ab\nc\nd\ne > f\n");
     }
 
     #[test]
