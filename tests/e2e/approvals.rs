@@ -145,6 +145,37 @@ fn nobody_is_asked_about_an_answer_that_is_none() {
 }
 
 #[test]
+fn a_condition_that_cannot_be_evaluated_takes_no_approval_away() {
+    for era in ERAS {
+        let (server, folder) = (server(era), Folder::new());
+        let mut config = config(&server, &folder, "");
+        config.policy = config.policy.replace(
+            "requireApproval: true",
+            "requireApproval: true, when: 'arguments.amount > 100'",
+        );
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("send", &json!({ "amount": 5 })).text().contains("done"));
+        for arguments in [
+            json!({ "amount": 500 }),
+            json!({ "amount": 500, "Amount": 1 }),
+            json!({ "amount": 5, "amount[]": 500 }),
+            json!({ "amount": ["500"] }),
+            json!({}),
+        ] {
+            let call = calling(&ana, &arguments);
+            let id = question(&gateway);
+            assert_eq!(
+                operator(&gateway, "POST", &format!("/approvals/{id}/deny"), "").status,
+                200
+            );
+            assert!(call.join().unwrap().denial().is_some(), "{era:?} {arguments}");
+        }
+        assert_eq!(server.count("tools/call"), 1, "{era:?}");
+    }
+}
+
+#[test]
 fn a_call_waits_for_an_operator_and_is_made_once_it_is_approved() {
     for era in ERAS {
         let (server, folder) = (server(era), Folder::new());

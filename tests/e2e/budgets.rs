@@ -297,6 +297,9 @@ fn mistakes_in_budgets_are_shown() {
             "no caller can be",
         ),
         ("budgets: [{name: a, window: 1h, calls: 0}]", "calls"),
+        ("budgets: [{name: a, window: 1h, calls: 1, principals: []}]", "the list is empty"),
+        ("budgets: [{name: a, window: 1h, calls: 1, servers: []}]", "the list is empty"),
+        ("budgets: [{name: a, window: 1h, calls: 1, tools: []}]", "the list is empty"),
         ("repeatedCalls: {limit: 0}", "limit"),
         ("repeatedCalls: {limit: 3, window: 48h}", "window"),
     ] {

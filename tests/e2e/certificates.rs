@@ -15,6 +15,7 @@ use e2e::{ERAS, Era, eventually};
 use rcgen::ExtendedKeyUsagePurpose;
 use serde_json::json;
 
+use crate::revoking::{revoke, switchable};
 use crate::tokens::believing;
 
 const POLICY: &str =
@@ -491,7 +492,11 @@ fn a_proxy_is_known_by_its_certificate() {
     config.listener.push_str("forwardedCertificate: {names: ['dns:proxy.example']}");
     config.authentication = "[certificate]".to_owned();
     config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+    let (folder, key) = (Folder::new(), config.more.clone());
+    let config = switchable(config, &folder);
     let gateway = config.start();
+    let mut config = config;
+    (config.more, config.ops) = (key, String::new());
     let proxy = pki.issue(&Leaf { dns: vec!["proxy.example".into()], ..Leaf::default() });
     let agent = pki.issue(&Leaf::uri("urn:a"));
     let (chain, _) = agent.read();
@@ -510,6 +515,11 @@ fn a_proxy_is_known_by_its_certificate() {
     let other = pki.issue(&Leaf::uri("urn:b"));
     assert_eq!(status(&other, &[("client-cert", &told)]), 200);
     assert_eq!(gateway.last()["principal"], "uri:urn:b");
+    // Whoever has the key of a proxy could be every client, so its certificate is revoked for all who come through it.
+    revoke(&gateway, &json!({ "principals": ["dns:proxy.example"] }));
+    assert_eq!(status(&proxy, &[("client-cert", &told)]), 401);
+    assert_eq!(gateway.last()["detail"], "credential-revoked", "{}", gateway.last());
+    assert_eq!(status(&other, &[]), 200);
     // Also where the proxy is known by its address alone.
     config.listener =
         config.listener.replace("names: ['dns:proxy.example']", "addresses: [127.0.0.1]");

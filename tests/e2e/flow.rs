@@ -1,10 +1,13 @@
 //! What flows between servers: labels of results, and where the values in a call came from (control C15).
 
-use e2e::client::Client;
-use e2e::gateway::{ANA, BOB, Config, Folder};
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use e2e::client::{Client, until};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::issuer::{Issuer, Key};
 use e2e::server::{Server, tool};
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 use crate::possession::{bound, said};
@@ -597,9 +600,64 @@ fn rules_read_the_labels_of_the_flow_and_the_origin_of_arguments() {
         passes(&ana, "send", &to("bob@corp.example"));
         is_refused(&ana, "send", &to("eve@evil.example"), "forbidden");
         assert_eq!(gateway.last()["rule"], "shown");
+        // Servers may read another member as this one, which the rule would not see.
+        for other in ["To", "to[]", "to."] {
+            let arguments = json!({ "to": "bob@corp.example", other: "eve@evil.example" });
+            is_refused(&ana, "send", &arguments, "condition-error");
+        }
         passes(&ana, "mail", &json!({}));
         is_refused(&ana, "remove", &json!({ "id": 1 }), "forbidden");
         assert_eq!(ana.tools(), TOOLS, "the list is the same in every flow");
+    }
+}
+
+/// Listens to resources as a modern client, until the subscription is acknowledged.
+fn acknowledged(gateway: &Gateway, ana: &Client, uris: &[&str]) -> String {
+    let wanted = json!({ "notifications": { "resourceSubscriptions": uris } });
+    let body = ana.message(&json!("listen"), "subscriptions/listen", wanted);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+    until(&mut stream, "subscriptionId")
+}
+
+/// A method with these params, of which only the two ends know the meaning.
+fn tells(ana: &Client, method: &str, params: Value) -> bool {
+    ana.ask(method, params).json()["result"].is_object()
+}
+
+#[test]
+fn what_a_client_listens_to_and_the_names_of_methods_are_judged_like_arguments() {
+    const SHOWN: &str = "https://docs.example/Notes/A";
+    const OWN: &str = "note://own/a";
+    for era in ERAS {
+        let server = server(era);
+        let mut config = config(&server, "mode: deny");
+        config.policy = config.policy.replace(
+            "resources: ['*']}",
+            "resources: ['*'], methods: ['x/*'], when: '!flow.confidential'}",
+        );
+        let gateway = config.start();
+        let ana = gateway.client(Era::Modern, ANA);
+        let listened = |uri: &str| {
+            server.calls().iter().any(|call| {
+                let is_news =
+                    matches!(call.method(), "subscriptions/listen" | "resources/subscribe");
+                is_news && call.body.to_string().contains(uri)
+            })
+        };
+        passes(&ana, "web", &json!({}));
+        let agreed = acknowledged(&gateway, &ana, &[SHOWN, OWN]);
+        assert!(!agreed.contains(SHOWN), "{era:?}: {agreed}");
+        eventually("the server to be asked", || listened(OWN).then_some(()));
+        assert!(!listened(SHOWN), "{era:?}");
+        assert!(tells(&ana, "x/plain", json!({})));
+        assert!(!tells(&ana, "x/evil.example", json!({})));
+        assert!(!tells(&ana, "x/y", json!({ "z": "evil.example" })));
+        // Rules read the flow here as well.
+        passes(&ana, "mail", &json!({}));
+        acknowledged(&gateway, &ana, &["note://own/b"]);
+        assert!(!listened("note://own/b"), "{era:?}");
     }
 }
 

@@ -628,3 +628,32 @@ fn a_client_that_is_refused_can_go_on_or_is_told_that_it_cannot() {
         assert_eq!((refused.status, refused.header("connection")), (401, Some("close")));
     }
 }
+
+#[test]
+fn what_no_name_and_no_query_needs_is_refused_before_it_is_read() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let complete = |name: &str| {
+            let params = json!({ "ref": { "type": "ref/prompt", "name": name }, "argument": { "name": "a", "value": "" } });
+            ana.ask("completion/complete", params)
+        };
+        let long = complete(&"n".repeat(8193));
+        assert_eq!(long.code(), -32602, "{long:?}");
+        assert!(long.body.contains("longer than 8192 bytes"), "{long:?}");
+        assert!(!complete(&"n".repeat(8192)).body.contains("8192 bytes"));
+        if era == Era::Legacy {
+            let named = ana.call(&"n".repeat(8193), &json!({}));
+            assert!(named.body.contains("longer than 8192 bytes"), "{named:?}");
+        }
+        let get = |query: &str| {
+            let head = format!(
+                "GET /mcp?{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {ANA}\r\nconnection: close\r\n\r\n"
+            );
+            raw(gateway.address, head.as_bytes()).status
+        };
+        assert_ne!(get(&"&".repeat(63)), 400, "{era:?}");
+        assert_eq!(get(&"&".repeat(64)), 400, "{era:?}");
+    }
+}

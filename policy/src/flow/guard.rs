@@ -692,8 +692,10 @@ impl<'a> SentValues<'a> {
         });
         let is_method = self.operation == SentOperation::Method;
         // A rule with a pattern lets the caller choose the rest of the name.
-        let method = is_method
-            .then(|| (Cow::from("method"), ArgumentRole::Beside, SentPart::Text(self.name)));
+        let parts =
+            std::iter::once(self.name).chain(self.name.split('/')).filter(move |_| is_method);
+        let method =
+            parts.map(|part| (Cow::from("method"), ArgumentRole::Beside, SentPart::Text(part)));
         let extra = self.extra.iter().map(move |(name, value)| {
             let role = if is_method { role(name) } else { ArgumentRole::Beside };
             (Cow::from(&**name), role, SentPart::Value(value.value()))
