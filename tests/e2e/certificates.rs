@@ -518,7 +518,7 @@ fn a_proxy_is_known_by_its_certificate() {
     // Whoever has the key of a proxy could be every client, so its certificate is revoked for all who come through it.
     revoke(&gateway, &json!({ "principals": ["dns:proxy.example"] }));
     assert_eq!(status(&proxy, &[("client-cert", &told)]), 401);
-    assert_eq!(gateway.last()["detail"], "credential-revoked", "{}", gateway.last());
+    assert_eq!(gateway.last()["reason"], "credential-revoked", "{}", gateway.last());
     assert_eq!(status(&other, &[]), 200);
     // Also where the proxy is known by its address alone.
     config.listener =
