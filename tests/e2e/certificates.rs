@@ -492,11 +492,10 @@ fn a_proxy_is_known_by_its_certificate() {
     config.listener.push_str("forwardedCertificate: {names: ['dns:proxy.example']}");
     config.authentication = "[certificate]".to_owned();
     config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
-    let (folder, key) = (Folder::new(), config.more.clone());
-    let config = switchable(config, &folder);
+    let (folder, more, ops) = (Folder::new(), config.more.clone(), config.ops.clone());
+    let mut config = switchable(config, &folder);
     let gateway = config.start();
-    let mut config = config;
-    (config.more, config.ops) = (key, String::new());
+    (config.more, config.ops) = (more, ops);
     let proxy = pki.issue(&Leaf { dns: vec!["proxy.example".into()], ..Leaf::default() });
     let agent = pki.issue(&Leaf::uri("urn:a"));
     let (chain, _) = agent.read();
