@@ -635,7 +635,7 @@ fn what_a_client_listens_to_and_the_names_of_methods_are_judged_like_arguments()
         let mut config = config(&server, "mode: deny");
         let rights = "resources: ['*'], methods: ['x/*'], when: '!flow.confidential'}";
         config.policy = config.policy.replace("resources: ['*']}", rights)
-            + "\n  - {servers: [up], integrity: trusted, confidentiality: internal, sink: external}";
+            + "\n    - {servers: [up], integrity: trusted, confidentiality: internal, sink: external}";
         let gateway = config.start();
         let ana = gateway.client(Era::Modern, ANA);
         let listened = |uri: &str| {
