@@ -344,7 +344,7 @@ impl AttachListener {
         for path in paths(config) {
             match RunningFileGuard::write(path, &notice) {
                 Ok(guard) => left.push(guard),
-                // Whoever names the configuration as this gateway does finds the first one.
+                // The first one is found by all who name the configuration as this gateway does.
                 Err(error) if !left.is_empty() => {
                     tracing::debug!(%error, "stdio clients find this gateway by one path only");
                 }

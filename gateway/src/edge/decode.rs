@@ -153,9 +153,6 @@ pub fn read(
     } else if &*method == method::INITIALIZE {
         client = Some(Arc::new(introduced(params.as_ref())));
     }
-    if method.len() > LONGEST_NAME {
-        return Err(Failure::Params("the name of the method is longer than 8192 bytes"));
-    }
     let parents = Box::new(parents(headers, meta));
     let mut ask = ask(version.era(), &method, params.as_ref(), kind)?;
     if let ClientOperation::Use(asked) = &mut ask {
@@ -215,6 +212,7 @@ fn ask(
     params: Option<&Fragment>,
     kind: MessageKind,
 ) -> Result<ClientOperation, Failure> {
+    bounded(method)?;
     let use_of = |verb| used(verb, method, params).map(|ask| ClientOperation::Use(Box::new(ask)));
     let tell = || {
         let told = used(RequestOperation::Other, method, params);
@@ -393,13 +391,26 @@ fn used(
         }
     }
     if let Some((member, _)) = place {
-        if name.as_ref().is_some_and(|name| name.len() > LONGEST_NAME) {
-            return Err(Failure::Params("the name of what is used is longer than 8192 bytes"));
-        }
-        let name = name.filter(|name| !name.contains('\0'));
-        ask.name = name.ok_or(Failure::Params(unusable_name(member)))?.into();
+        ask.name = usable(name.as_deref(), member)?.into();
     }
     Ok(ask)
+}
+
+/// Checks the length of the name of a method.
+fn bounded(method: &str) -> Result<(), Failure> {
+    match method.len() > LONGEST_NAME {
+        true => Err(Failure::Params("the name of the method is longer than 8192 bytes")),
+        false => Ok(()),
+    }
+}
+
+/// The name of what is used, if it is usable; `member` of the params has it.
+fn usable<'a>(name: Option<&'a str>, member: &str) -> Result<&'a str, Failure> {
+    if name.is_some_and(|name| name.len() > LONGEST_NAME) {
+        return Err(Failure::Params("the name of what is used is longer than 8192 bytes"));
+    }
+    let name = name.filter(|name| !name.contains('\0'));
+    name.ok_or(Failure::Params(unusable_name(member)))
 }
 
 /// The message if `member` of the params, which names the item, is not usable.

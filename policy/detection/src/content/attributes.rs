@@ -40,7 +40,7 @@ enum State {
     Name,
     /// After the name of an attribute, and blanks.
     AfterName,
-    /// After `=`.
+    /// After the `=` behind the name of an attribute.
     BeforeValue,
     /// In a value in double quotation marks.
     Double,
@@ -195,27 +195,28 @@ fn step(at: usize, byte: u8, state: State, reading: &mut Reading, bytes: &[u8]) 
                 Step::Ended(Some(State::Name))
             }
         },
-        State::BeforeValue => {
-            reading.value = at + 1;
-            match byte {
-                b'"' => Step::To(State::Double),
-                b'\'' => Step::To(State::Single),
-                _ if is_blank => Step::To(State::BeforeValue),
-                b'>' => {
-                    reading.value = at;
-                    Step::Ended(None)
-                }
-                _ => {
-                    reading.value = at;
-                    Step::To(State::Bare)
-                }
-            }
+        State::BeforeValue | State::Double | State::Single | State::Bare => {
+            value_step(at, byte, state, reading)
         }
-        State::Double if byte == b'"' => Step::Ended(Some(State::BeforeName)),
-        State::Single if byte == b'\'' => Step::Ended(Some(State::BeforeName)),
-        State::Double | State::Single => Step::To(state),
-        State::Bare if is_blank || byte == b'>' => Step::Ended(rest(byte)),
-        State::Bare => Step::To(State::Bare),
+    }
+}
+
+/// The same for a reading before or in a value.
+fn value_step(at: usize, byte: u8, state: State, reading: &mut Reading) -> Step {
+    let is_blank = byte.is_ascii_whitespace();
+    if state == State::BeforeValue {
+        let is_quote = matches!(byte, b'"' | b'\'');
+        reading.value = at + usize::from(is_quote);
+    }
+    match (state, byte) {
+        (State::BeforeValue, b'"') => Step::To(State::Double),
+        (State::BeforeValue, b'\'') => Step::To(State::Single),
+        (State::BeforeValue, b'>') => Step::Ended(None),
+        (State::BeforeValue, _) if is_blank => Step::To(State::BeforeValue),
+        (State::BeforeValue, _) => Step::To(State::Bare),
+        (State::Double, b'"') | (State::Single, b'\'') => Step::Ended(Some(State::BeforeName)),
+        (State::Bare, _) if is_blank || byte == b'>' => Step::Ended(rest(byte)),
+        (state, _) => Step::To(state),
     }
 }
 
