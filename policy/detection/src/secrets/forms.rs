@@ -68,10 +68,10 @@ static FORMATS: Compiled<KeyFormats> = Compiled::new(|| {
     Ok(KeyFormats { patterns, starts, of_anchor, grouped, of_group })
 });
 
-/// The number of characters behind a distinctive prefix, where it is always the same and they can be grouped.
+/// The number of characters behind a distinctive prefix, where it is nearly always the same.
 fn group(pattern: &KeyPattern) -> Option<usize> {
     match pattern.after.as_slice() {
-        [FormPart::Run(run)] if pattern.anchor.len() >= OF_GROUPS => run.exact(),
+        [FormPart::Run(run)] if pattern.anchor.len() >= OF_GROUPS => run.usual(),
         _ => None,
     }
 }
@@ -174,7 +174,7 @@ fn grouped(
             .count();
         let broken = rest.iter().take(gap).any(|byte| *byte == b'\n');
         lines += usize::from(broken);
-        (gap == 1 || broken && gap > 0).then_some(())?;
+        (gap == 1 && run.has_groups() || broken && gap > 0).then_some(())?;
         at += gap;
     }
     let first = groups.first().copied()?;
@@ -184,7 +184,7 @@ fn grouped(
     let next = bytes.get(at).copied().unwrap_or(b' ');
     let ends = !next.is_ascii_alphanumeric() && next != b'_';
     let fits = body.len() == length && ends && groups.len() >= 2;
-    (fits && (even && first >= GROUP || wrapped)).then_some((at, body))
+    (fits && (even && first >= GROUP && run.has_groups() || wrapped)).then_some((at, body))
 }
 
 /// Whether what begins here is not within a longer word: no letter or digit stands before it, except in an
@@ -454,10 +454,16 @@ mod tests {
 
     #[test]
     fn a_key_in_groups_or_on_two_lines_is_found() {
-        for text in
-            ["AKIA Q3EG RZ7X K2MW PLVT", "AKIA-Q3EG-RZ7X-K2MW-PLVT", "AKIAQ3EGRZ7X\n    K2MWPLVT"]
-        {
-            assert_eq!(found(text), [(ValueClass::Secret, "aws-access-key")], "{text}");
+        for (text, rule) in [
+            ("AKIA Q3EG RZ7X K2MW PLVT", "aws-access-key"),
+            ("AKIA-Q3EG-RZ7X-K2MW-PLVT", "aws-access-key"),
+            ("AKIAQ3EGRZ7X\n    K2MWPLVT", "aws-access-key"),
+            ("it is AIzaSyD3k9Qm2Xv7Lp0R\n  t8Wn4Bz6Hc1Jf5Yg2Ks3 today", "google-api-key"),
+            ("glpat-Xk3v9Qm2\nT7Lp0Rt8Wn4B", "gitlab-token"),
+            ("ghp_x8Rk2LmQ9vTz4WbY7nPc\n1HdF6sJg3a2Yq0Lk", "github-token"),
+            ("ghp_ x8Rk2LmQ9 vTz4WbY7n Pc1HdF6sJ g3a2Yq0Lk", "github-token"),
+        ] {
+            assert_eq!(found(text), [(ValueClass::Secret, rule)], "{text}");
         }
         for text in [
             "AKIA IS THE PREFIX OF ACCESS KEYS",

@@ -6,6 +6,8 @@ use super::table::{CheckDigits, KeyForm};
 
 /// How many bytes of a run without an upper limit are tested before the whole format is known to match.
 const SAMPLE: usize = 160;
+/// From this least length on, a run without a greatest length has its least in most keys.
+const USUAL: usize = 20;
 /// Fewest bytes of the text that a format is found by, if it begins with it.
 const ANCHOR: usize = 2;
 
@@ -101,10 +103,16 @@ impl KeyRun {
         (length >= self.least).then_some(length)
     }
 
-    /// The exact length of a run that is printed in groups by some programs: its alphabet has no separators.
-    pub(super) fn exact(self) -> Option<usize> {
-        let groups = matches!(self.alphabet, Alphabet::Upper | Alphabet::Alnum | Alphabet::Hex);
-        self.most.filter(|most| *most == self.least && groups)
+    /// The length of a run that some programs print in groups or break over two lines. One that may be longer has its least
+    /// length in most keys.
+    pub(super) fn usual(self) -> Option<usize> {
+        let is_exact = self.most == Some(self.least);
+        (is_exact || self.most.is_none() && self.least >= USUAL).then_some(self.least)
+    }
+
+    /// Whether its alphabet has none of the signs that separate groups.
+    pub(super) const fn has_groups(self) -> bool {
+        matches!(self.alphabet, Alphabet::Upper | Alphabet::Alnum | Alphabet::Hex)
     }
 
     pub(super) const fn has(self, byte: u8) -> bool {
