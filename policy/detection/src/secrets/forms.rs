@@ -458,7 +458,7 @@ mod tests {
             ("AKIA Q3EG RZ7X K2MW PLVT", "aws-access-key"),
             ("AKIA-Q3EG-RZ7X-K2MW-PLVT", "aws-access-key"),
             ("AKIAQ3EGRZ7X\n    K2MWPLVT", "aws-access-key"),
-            ("it is AIzaSyD3k9Qm2Xv7Lp0R\n  t8Wn4Bz6Hc1Jf5Yg2Ks3 today", "google-api-key"),
+            ("it is AIzaSyD3k9Qm2Xv7Lp0R\n  t8Wn4Bz6Hc1Jf5Yg2Ks today", "google-api-key"),
             ("glpat-Xk3v9Qm2\nT7Lp0Rt8Wn4B", "gitlab-token"),
             ("ghp_x8Rk2LmQ9vTz4WbY7nPc\n1HdF6sJg3a2Yq0Lk", "github-token"),
             ("ghp_ x8Rk2LmQ9 vTz4WbY7n Pc1HdF6sJ g3a2Yq0Lk", "github-token"),
