@@ -198,6 +198,23 @@ fn a_mistake_in_a_constraint_is_shown_where_it_is() {
     {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
+    for list in [
+        "type: path, within: []",
+        "type: url, hosts: []",
+        "type: url, additionalHosts: []",
+        "type: url, schemes: []",
+        "type: email, domains: []",
+        "forbid: []",
+    ] {
+        let constraint = format!("{{servers: [up], tools: [work], argument: /a, {list}}}");
+        let policy = format!("constraints: [{constraint}]\n{OPEN}");
+        let output = Config::of(&server.url()).policy(&policy).refused();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("the list is empty") && said.contains("gateway.yaml:"),
+            "{list}: {said}"
+        );
+    }
 }
 
 /// Real servers behind constraints: what is refused never gets there.

@@ -295,6 +295,31 @@ fn beside_a_running_gateway_a_client_is_served_by_it() {
 }
 
 #[test]
+fn a_gateway_and_its_client_may_name_the_configuration_by_different_links() {
+    for (era, names) in
+        ERAS.into_iter().flat_map(|era| [["real", "linked"], ["linked", "real"]].map(|n| (era, n)))
+    {
+        let (server, folder) = (Server::echo(era, &["work"]), Folder::new());
+        for name in names {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        symlink("../real/gateway.yaml", folder.path().join("linked/gateway.yaml")).unwrap();
+        let [own, other] = names.map(|name| folder.path().join(name).join("gateway.yaml"));
+        let mut config = Config::of(&server.url());
+        config.audit = Some(folder.path().join("audit.jsonl"));
+        let gateway = config.start_at(&own);
+        let mut client = Started::new(started(&other, "/mcp", Some(ANA)), era);
+        assert_eq!(client.tools(), ["work"], "{era:?} {names:?}");
+        gateway.recorded("the list of the client", |record| record["listener"] == "stdio");
+        assert!(
+            !folder.path().join("audit.jsonl.stdio-1").exists(),
+            "it runs no gateway of its own"
+        );
+        assert_eq!(client.end().code, Some(0));
+    }
+}
+
+#[test]
 fn connections_that_say_nothing_take_no_place_of_a_client() {
     let server = Server::echo(Era::Modern, &["work"]);
     let folder = Folder::new();

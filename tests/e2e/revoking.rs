@@ -59,6 +59,16 @@ pub(crate) fn revoke(gateway: &Gateway, body: &Value) {
 }
 
 #[test]
+fn an_empty_file_of_revocations_is_told_at_the_start() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let config = switchable(Config::of(&server.url()), &folder);
+    config.start().says("revocation.file_empty");
+    fs::write(folder.path().join("revoked.yaml"), "principals: []\n").unwrap();
+    let said = config.start().said();
+    assert!(!said.contains("revocation.file_empty"), "{said}");
+}
+
+#[test]
 fn whoever_is_revoked_is_served_no_more() {
     for era in ERAS {
         let (server, issuer, folder) =

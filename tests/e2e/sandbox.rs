@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -131,7 +131,7 @@ fn a_program_for_which_nothing_is_configured_works_and_is_kept_from_what_is_the_
             fs::write(at(name), text).unwrap();
         }
         fs::create_dir(at("work")).unwrap();
-        std::os::unix::fs::symlink(at("key"), at("link")).unwrap();
+        symlink(at("key"), at("link")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = boxed("");
         let env = format!(", env: [{{name: KEY, fromFile: '{}'}}]}}", at("key"));
@@ -180,6 +180,53 @@ fn a_program_for_which_nothing_is_configured_works_and_is_kept_from_what_is_the_
         }
         assert!(fs::read_to_string(own("gateway.yaml")).unwrap().starts_with("apiVersion"));
         assert_eq!(fs::read_to_string(at("key")).unwrap(), "a secret");
+    }
+}
+
+/// As Kubernetes mounts a configuration: each file is a link into a folder that is a link.
+#[test]
+fn what_belongs_to_the_gateway_is_kept_from_a_program_also_behind_links() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["conf/..v1", "logs", "log", "registry", "elsewhere"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        fs::write(at("elsewhere/up.work.policy.yaml"), "server: up\ntool: work\n").unwrap();
+        fs::write(at("elsewhere/notes"), "plain notes").unwrap();
+        fs::write(at("log/audit.000000000001.jsonl"), "{}\n").unwrap();
+        for (target, link) in [
+            ("..v1", "conf/..data"),
+            ("..data/gateway.yaml", "conf/gateway.yaml"),
+            ("../logs/audit.jsonl", "log/audit.jsonl"),
+            ("../elsewhere/up.work.policy.yaml", "registry/up.work.policy.yaml"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        let mut config = boxed("");
+        config.audit = Some(at("log/audit.jsonl"));
+        config.more = format!("registry: {{folder: '{}'}}", at("registry").display());
+        let gateway = config.start_at(&at("conf/gateway.yaml"));
+        let kept = Tried::of(&gateway, era);
+        let (failed, text) = kept.to("read", &at("elsewhere/notes").display().to_string());
+        assert!(!failed, "{text}");
+        for name in [
+            "conf/gateway.yaml",
+            "conf/gateway.yaml.running",
+            "conf/..v1/gateway.yaml.running",
+            "conf/gateway.yaml.next",
+            "log/audit.jsonl",
+            "log/audit.000000000001.jsonl",
+            "logs/audit.jsonl",
+            "registry/up.work.policy.yaml",
+            "elsewhere/up.work.policy.yaml",
+        ] {
+            for what in ["read", "write"] {
+                let (failed, text) = kept.to(what, &at(name).display().to_string());
+                assert!(failed, "{era:?} {what} {name}: {text}");
+            }
+        }
+        assert!(at("conf/gateway.yaml.running").is_file() && at("logs/audit.jsonl").is_file());
     }
 }
 
@@ -1039,7 +1086,7 @@ impl Home {
                       for n in 1 2 3 4 5 6 7 8 9; do echo \"    at line $n\" >&2; done; exit 1\nfi\necho x > \"$d/state\"\nexec \"$0-real\" canary\n";
         fs::write(at("bin/server"), script).unwrap();
         fs::set_permissions(at("bin/server"), fs::Permissions::from_mode(0o755)).unwrap();
-        std::os::unix::fs::symlink(binary(), at("bin/server-real")).unwrap();
+        symlink(binary(), at("bin/server-real")).unwrap();
         let mut config = Config::with(
             &format!("- {{name: up, command: '{}'}}", at("bin/server").display()),
             "[up]",
@@ -1184,7 +1231,7 @@ fn a_program_does_not_change_what_a_program_for_a_secret_is_told_to_run_or_to_re
         fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(&list, "said-by-the-list\n").unwrap();
-        std::os::unix::fs::symlink(&script, &link).unwrap();
+        symlink(&script, &link).unwrap();
         for line in [
             format!("[/bin/sh, '{script}']"),
             format!("[/bin/sh, '{link}']"),

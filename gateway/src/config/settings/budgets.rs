@@ -45,9 +45,9 @@ impl SettingsCompiler<'_> {
             let lists =
                 [("principals", &raw.principals), ("servers", &raw.servers), ("tools", &raw.tools)];
             for (key, list) in lists {
-                if list.as_ref().is_some_and(Vec::is_empty) {
+                if let Some(list) = list {
                     let help = "name some, or leave it out: an empty list means none, so the budget would limit nothing";
-                    self.filled::<String>(&format!("{at}/{key}"), &[], help);
+                    self.filled(&format!("{at}/{key}"), list, help);
                 }
             }
             let principals = raw.principals.as_ref();

@@ -291,7 +291,7 @@ fn active(
         event.is_some_and(|event| event.bytes().all(|byte| byte.is_ascii_lowercase()))
     };
     match name {
-        "src" | "background" | "poster" | "href" | "xlink:href" if one.loads && name != "href" => {
+        "src" | "background" | "poster" | "href" | "xlink:href" if one.loads => {
             is_far(value).then_some(FAR_ELEMENT)
         }
         "srcset" | "imagesrcset" => {
@@ -567,9 +567,9 @@ fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Mar
         // The end of the last link, so that each byte of a path is scanned once.
         let mut ended = 0;
         for (from, start) in places {
-            let authority = match is_destination(bytes, from) {
-                true => destination_authority(text, start),
-                false => authority(text, start),
+            let authority = match Destination::before(bytes, from) {
+                Some(destination) => destination.authority(text, start),
+                None => authority(text, start),
             };
             if !budget.spend(AUTHORITY) {
                 return;
@@ -660,40 +660,44 @@ fn is_behind(bytes: &[u8], at: usize, signs: &[&[u8]]) -> bool {
     signs.iter().any(|sign| before.ends_with(sign))
 }
 
-/// Whether the target of a Markdown link begins at a place (CommonMark, section 6.3).
-fn is_destination(bytes: &[u8], from: usize) -> bool {
-    is_behind(bytes, from, &[b"](", b"](<", b"]:", b"]:<"])
-        || bytes.get(..from).is_some_and(|before| {
-            let before = before.strip_suffix(b"<").unwrap_or(before);
-            is_behind(before, before.len(), &[b"](", b"]:"])
-        })
+/// The target of a Markdown link (CommonMark, section 6.3). Nothing but its own end ends a host in it early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Destination {
+    /// In `<>`.
+    Angles,
+    /// Up to a blank, or to the parenthesis that none in it has opened.
+    Plain,
 }
 
-/// Whether the target that a text ends in is one in `<>`.
-fn is_in_angles(before: &str) -> bool {
-    let before = before.trim_end_matches(['/', '\\']);
-    let scheme = before.strip_suffix(':').unwrap_or(before);
-    scheme.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_ascii_end().ends_with('<')
-}
-
-/// The authority in the target of a Markdown link: nothing but the end of the target ends it early.
-fn destination_authority(text: &str, start: usize) -> &str {
-    let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
-    let behind = behind.unwrap_or_default();
-    let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#<>\\".contains(c);
-    let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
-    if text.get(..start).is_some_and(is_in_angles) {
-        return most;
+impl Destination {
+    /// The target that begins at a place; `None` if none does.
+    fn before(bytes: &[u8], from: usize) -> Option<Self> {
+        let before = bytes.get(..from)?.trim_ascii_end();
+        let (before, destination) = match before.strip_suffix(b"<") {
+            Some(before) => (before.trim_ascii_end(), Self::Angles),
+            None => (before, Self::Plain),
+        };
+        (before.ends_with(b"](") || before.ends_with(b"]:")).then_some(destination)
     }
-    // The parenthesis that none has opened ends the target.
-    let mut open = 0_usize;
-    let end = most.find(|c: char| {
-        open += usize::from(c == '(');
-        let is_end = c == ')' && open == 0;
-        open = open.saturating_sub(usize::from(c == ')'));
-        is_end
-    });
-    most.get(..end.unwrap_or(most.len())).unwrap_or_default()
+
+    /// The authority of the target, which begins at `start`.
+    fn authority(self, text: &str, start: usize) -> &str {
+        let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
+        let behind = behind.unwrap_or_default();
+        let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#<>\\".contains(c);
+        let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
+        if self == Self::Angles {
+            return most;
+        }
+        let mut open = 0_usize;
+        let end = most.find(|c: char| {
+            open += usize::from(c == '(');
+            let is_end = c == ')' && open == 0;
+            open = open.saturating_sub(usize::from(c == ')'));
+            is_end
+        });
+        most.get(..end.unwrap_or(most.len())).unwrap_or_default()
+    }
 }
 
 /// The authority that begins at a place. Before an `@`, a browser does not end it at the characters that end one in

@@ -161,11 +161,8 @@ impl Reader<'_> {
             let read = match byte {
                 b'&' => reference(self.source.get(at..).unwrap_or_default(), self.opens(at)),
                 b'\\' => self.escape(at),
-                b'\n' if self.has_quotes && quote_mark(bytes, at + 1) > 0 => {
-                    let mark = quote_mark(bytes, at + 1);
-                    Some((1 + mark, Cow::Borrowed(if is_inside { "" } else { "\n" })))
-                }
-                b'\t' | b'\n' | b'\r' if is_inside => Some((1, Cow::Borrowed(""))),
+                b'\n' => self.line_end(at, is_inside),
+                b'\t' | b'\r' if is_inside => Some((1, Cow::Borrowed(""))),
                 _ => {
                     self.note(at, *byte);
                     None
@@ -215,6 +212,16 @@ impl Reader<'_> {
         }
     }
 
+    /// The line end at a place with the marks of block quotations behind it. Within a target or a value it is dropped.
+    fn line_end(&self, at: usize, is_inside: bool) -> Option<(usize, Cow<'static, str>)> {
+        let marks = if self.has_quotes { quote_marks(self.source.as_bytes(), at + 1) } else { 0 };
+        match (is_inside, marks) {
+            (true, _) => Some((1 + marks, Cow::Borrowed(""))),
+            (false, 0) => None,
+            (false, _) => Some((1 + marks, Cow::Borrowed("\n"))),
+        }
+    }
+
     /// The escape at a backslash: of CSS where there are tags, or of Markdown.
     fn escape(&self, at: usize) -> Option<(usize, Cow<'static, str>)> {
         let bytes = self.source.as_bytes().get(at..)?;
@@ -238,7 +245,7 @@ fn begins_line(bytes: &[u8], at: usize) -> bool {
 }
 
 /// The length of the marks of block quotations with which a line begins.
-fn quote_mark(bytes: &[u8], start: usize) -> usize {
+fn quote_marks(bytes: &[u8], start: usize) -> usize {
     let line = bytes.get(start..).unwrap_or_default();
     let marks = line.iter().take(MARKS).take_while(|byte| matches!(byte, b' ' | b'\t' | b'>'));
     let marks = line.get(..marks.count()).unwrap_or_default();
