@@ -310,7 +310,9 @@ fn a_gateway_and_its_client_may_name_the_configuration_by_different_links() {
         let gateway = config.start_at(&own);
         let mut client = Started::new(started(&other, "/mcp", Some(ANA)), era);
         assert_eq!(client.tools(), ["work"], "{era:?} {names:?}");
-        gateway.recorded("the list of the client", |record| record["listener"] == "stdio");
+        let is_listed = |record: &Value| record["listener"] == "stdio";
+        let record = gateway.recorded("the list of the client", is_listed);
+        assert_eq!(record["principal"], "ana", "{record}");
         assert!(
             !folder.path().join("audit.jsonl.stdio-1").exists(),
             "it runs no gateway of its own"

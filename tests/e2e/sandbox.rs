@@ -194,7 +194,7 @@ fn what_belongs_to_the_gateway_is_kept_from_a_program_also_behind_links() {
         }
         fs::write(at("elsewhere/up.work.policy.yaml"), "server: up\ntool: work\n").unwrap();
         fs::write(at("elsewhere/notes"), "plain notes").unwrap();
-        fs::write(at("log/audit.000000000001.jsonl"), "{}\n").unwrap();
+        fs::write(at("log/audit.jsonl.copy"), "{}\n").unwrap();
         for (target, link) in [
             ("..v1", "conf/..data"),
             ("..data/gateway.yaml", "conf/gateway.yaml"),
@@ -216,7 +216,7 @@ fn what_belongs_to_the_gateway_is_kept_from_a_program_also_behind_links() {
             "conf/..v1/gateway.yaml.running",
             "conf/gateway.yaml.next",
             "log/audit.jsonl",
-            "log/audit.000000000001.jsonl",
+            "log/audit.jsonl.copy",
             "logs/audit.jsonl",
             "registry/up.work.policy.yaml",
             "elsewhere/up.work.policy.yaml",
