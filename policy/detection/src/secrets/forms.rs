@@ -139,9 +139,12 @@ impl KeyFormats {
             let known = self.of_group.get(anchor.pattern().as_usize());
             let Some(pattern) = known.and_then(|at| self.patterns.get(*at)) else { continue };
             let Some(length) = group(pattern) else { continue };
+            // Tested first: in a repeated letter an anchor begins at each byte.
+            if !is_alone(text.as_bytes(), anchor.start()) {
+                continue;
+            }
             let Some((end, body)) = grouped(text, anchor.end(), pattern, length) else { continue };
-            let alone = is_alone(text.as_bytes(), anchor.start());
-            if alone && placeholder::likeness(&body) == Likeness::Random && is_random(&body) {
+            if placeholder::likeness(&body) == Likeness::Random && is_random(&body) {
                 out.push(FoundValue::new(ValueClass::Secret, pattern.rule, anchor.start(), end));
             }
         }
