@@ -27,6 +27,63 @@ const TOKENS: usize = 1 << 18;
 const WHOLE: usize = 64;
 /// Most bytes and words of a line that is a name.
 const NAME: (usize, usize) = (48, 3);
+/// Names that the protocol gives to the outermost members of results, errors, notifications and entries of lists, in
+/// ascending order. They say nothing of a server's own.
+const STANDARD: &[&str] = &[
+    "_meta",
+    "annotations",
+    "arguments",
+    "cacheScope",
+    "capabilities",
+    "code",
+    "completion",
+    "content",
+    "contents",
+    "createdAt",
+    "data",
+    "description",
+    "elicitationId",
+    "icons",
+    "inputRequests",
+    "instructions",
+    "isError",
+    "lastUpdatedAt",
+    "level",
+    "logger",
+    "message",
+    "messages",
+    "mimeType",
+    "name",
+    "nextCursor",
+    "notifications",
+    "pollInterval",
+    "progress",
+    "progressToken",
+    "prompts",
+    "protocolVersion",
+    "reason",
+    "requestId",
+    "requestState",
+    "resourceTemplates",
+    "resources",
+    "resultType",
+    "serverInfo",
+    "size",
+    "status",
+    "statusMessage",
+    "structuredContent",
+    "supportedVersions",
+    "task",
+    "taskId",
+    "tasks",
+    "title",
+    "tools",
+    "total",
+    "ttl",
+    "ttlMs",
+    "uri",
+    "uriTemplate",
+];
 
 /// The key of all hashes of one process. It does not leave the process.
 #[derive(Clone, Debug)]
@@ -125,13 +182,16 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         Self { has_runs: false, ..self }
     }
 
-    /// Visits the strings and numbers in `value` and the names of members, except those of the first level.
+    /// Visits the strings and numbers in `value` and the names of members, except those of the first level that the
+    /// protocol has there.
     pub fn all_of(&mut self, value: Value<'_>) -> ValueExtent {
         if !value.is_object() {
             return self.value(value);
         }
-        let mut members = value.members().map(|(_, member)| self.value(member));
-        let is_complete = members.all(|extent| extent == ValueExtent::Complete);
+        let is_complete = value.members().all(|(name, member)| {
+            (STANDARD.binary_search(&&*name).is_ok() || self.whole_text(&name))
+                && self.value(member) == ValueExtent::Complete
+        });
         if is_complete { ValueExtent::Complete } else { ValueExtent::Partial }
     }
 
@@ -533,7 +593,19 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{ValueKey, ValueKind, ValueReading, ValueVisitor, decimal};
+    use super::{STANDARD, ValueKey, ValueKind, ValueReading, ValueVisitor, decimal};
+
+    #[test]
+    fn the_standard_names_are_those_of_the_protocol_and_in_order() {
+        assert!(STANDARD.is_sorted());
+        let members = include_str!("../engine/places/members.txt").lines();
+        let of_servers = members.filter_map(|line| line.strip_prefix("server "));
+        for line in of_servers.filter(|line| !line.starts_with("request ")) {
+            let pointer = line.split(' ').nth(2).unwrap();
+            let name = pointer.split('/').nth(1).unwrap();
+            assert!(STANDARD.contains(&name), "{line}");
+        }
+    }
 
     fn found(key: &ValueKey, reading: ValueReading, text: &str) -> Vec<(ValueKind, u64)> {
         let mut found = Vec::new();
