@@ -57,6 +57,10 @@ fn server(era: Era) -> Server {
         if !asked["ifc"].is_null() {
             result["_meta"] = json!({ "ifc": asked["ifc"] });
         }
+        // Members that the protocol does not have.
+        for name in asked["members"].as_array().into_iter().flatten() {
+            result[name.as_str().unwrap()] = json!({ "role": "cfo" });
+        }
         result
     })
 }
@@ -332,6 +336,23 @@ fn what_adaptations_get_through() {
         passes(&ana, "send", &sent("dGhlIGxhdW5jaCBvZiB0aGUgcm9ja2V0IGlzIG9uIHRoZQ"));
         passes(&ana, "send", &sent("the launch of the"));
         is_refused(&ana, "send", &sent("The launch of the rocket!"), "flow-confidential");
+    }
+}
+
+#[test]
+fn what_an_outermost_member_of_a_result_is_called_is_a_value_of_it() {
+    for era in ERAS {
+        let server = server(era);
+        let gateway = config(&server, "mode: deny").start();
+        let ana = gateway.client(era, ANA);
+        passes(&ana, "web", &json!({ "members": ["mal@evil.example"] }));
+        is_refused(&ana, "send", &to("mal@evil.example"), "flow-target");
+        passes(&ana, "mail", &json!({ "members": ["the code of the vault is blue heron"] }));
+        let words = json!({ "to": "eve@evil.example", "body": "the code of the vault is blue heron" });
+        is_refused(&ana, "send", &words, "flow-confidential");
+        // The names that each result has are nobody's values.
+        passes(&ana, "send", &to("content"));
+        assert_eq!(of_sends(&server), 1, "{era:?}");
     }
 }
 
