@@ -171,6 +171,8 @@ pub struct Upstream {
     failures: LogLimit,
     /// No `initialize` is tried: the server is configured as modern, or has refused it and speaks the modern era.
     modern_alone: AtomicBool,
+    /// The server is revoked. Only the ends of sessions and of calls are sent to it.
+    revoked: AtomicBool,
     /// The server was found to speak the legacy era only, which is therefore tried first, also after a failure.
     is_legacy: AtomicBool,
     /// The server sends the headers of a stream only with the first message on it.
@@ -351,6 +353,7 @@ impl Upstream {
             met: AtomicU64::new(0),
             failures: LogLimit::new(1, 20),
             modern_alone: AtomicBool::new(server.protocol == ServerProtocol::Modern),
+            revoked: AtomicBool::new(false),
             is_legacy: AtomicBool::new(false),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
@@ -896,6 +899,11 @@ impl Upstream {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether the server is revoked, so that the gateway asks it nothing, not even for itself.
+    pub fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
     /// Checks that a server at a URL is the approved one, so that nothing, least of all a credential, is sent to
     /// another. A program is checked before it is started.
     fn approved(&self) -> Result<(), UpstreamError> {
@@ -929,12 +937,15 @@ impl Upstream {
     /// Obtains permission from the circuit breaker to send a request, after the credential for it is ready.
     ///
     /// # Errors
-    /// If the server is not the approved one, if its circuit is open, or if no credential is available in time.
+    /// If the server is revoked or not the approved one, if its circuit is open, or if no credential is available in time.
     async fn admitted(
         &self,
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<BreakerPass, UpstreamError> {
+        if self.is_revoked() {
+            return Err(UpstreamError::Revoked);
+        }
         self.approved()?;
         if let (Transport::Http(http), Some(breaker)) = (&self.transport, &self.breaker) {
             // The authorization server is a different party: its silence must not count as a failure of the upstream

@@ -781,6 +781,9 @@ fn look_for(server: &ServerSettings) {
 /// Reads the list of tools of an upstream server in advance, for the first caller. A server that does not answer is
 /// asked again on demand.
 async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
+    if upstream.is_revoked() {
+        return;
+    }
     tokio::select! {
         read = upstream.own_catalog(ItemKind::Tool, None) => if let Ok(listing) = read {
             let count = listing.catalog().offers().len();

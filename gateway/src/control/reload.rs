@@ -323,7 +323,6 @@ impl Reloader {
             self.lasting.journal.record_event("renamed", &what).map_err(ReloadError::Record)?;
         }
         self.lasting.journal.record_config_applied(&built.digest).map_err(ReloadError::Record)?;
-        self.lasting.begin(&built.work);
         let mut held = self.held();
         (held.pin_monitor, held.digest) = (built.pin_monitor(), built.digest.clone());
         (held.sections, held.at) = (sections, self.lasting.clock.now());
@@ -331,6 +330,8 @@ impl Reloader {
         drop(held);
         let (generation, digest) = (built.generation, built.digest);
         self.switch.succeed(generation);
+        // After the revocations are in force: a revoked server is asked nothing.
+        self.lasting.begin(&built.work);
         self.live.now().gateway.end_parked_of_others();
         tracing::info!(event = "config.applied", policy = %digest, "configuration applied");
         Ok(ReloadOutcome::Applied)

@@ -177,6 +177,11 @@ fn assemble(
     let text_digest = settings.text_digest;
     let built = lasting.build(settings, None)?;
     let (pin_monitor, digest) = (built.pin_monitor(), built.digest.clone());
+    let live = Arc::new(CurrentGeneration::new(built.generation));
+    let tasks = &lasting.tasks;
+    let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
+    let switch = Arc::new(switch);
+    // After the revocations are in force: a revoked server is asked nothing, and its program is not started.
     let deferred = match serves {
         ServedClients::OverNetwork | ServedClients::OfApplication => {
             lasting.begin(&built.work);
@@ -184,10 +189,6 @@ fn assemble(
         }
         ServedClients::AtStdio => Some(built.work),
     };
-    let live = Arc::new(CurrentGeneration::new(built.generation));
-    let tasks = &lasting.tasks;
-    let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
-    let switch = Arc::new(switch);
     let workers = serves.workers();
     let beats = begin_upkeep(lasting, &live, &switch, workers);
     if serves != ServedClients::OfApplication {

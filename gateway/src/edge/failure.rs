@@ -617,6 +617,7 @@ impl Failure {
             }
             UpstreamError::SharedFailure(_)
             | UpstreamError::IdentityMismatch
+            | UpstreamError::Revoked
             | UpstreamError::Connection(_)
             | UpstreamError::Environment(_)
             | UpstreamError::Credential(_)

@@ -258,6 +258,7 @@ impl UpstreamError {
             | Self::SharedFailure(_)
             | Self::CircuitOpen(_)
             | Self::IdentityMismatch
+            | Self::Revoked
             | Self::Connection(ConnectionError::Egress { .. } | ConnectionError::Identity(_))
             | Self::Environment(_)
             | Self::Credential(_)

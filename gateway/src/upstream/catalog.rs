@@ -468,6 +468,9 @@ impl Upstream {
     /// Reads all lists of the server again, regardless of their cache lifetime, and compares them with the lockfile. Needs
     /// no proof: no caller asks, and the gateway reads for itself.
     pub async fn recheck(self: &Arc<Self>) {
+        if self.is_revoked() {
+            return;
+        }
         let ourselves = OnBehalfOf::gateway();
         // Callers get no list that is older than this recheck, regardless of the server's cache lifetime.
         self.replaced();

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(super) struct ChannelPool {
     /// Shares of session channels, by caller. A part is released when the process has ended.
     shares: Arc<Shares<Arc<str>>>,
     generation: AtomicU64,
+    /// The server is revoked: no channel is opened or used.
+    suspended: AtomicBool,
 }
 
 /// The channel of one session.
@@ -79,7 +81,31 @@ impl ChannelPool {
     ) -> Self {
         let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
         let shares = Shares::new(limit, each);
-        Self { opener, sharing, shared: Mutex::default(), sessions, shares, generation }
+        let (shared, suspended) = (Mutex::default(), AtomicBool::new(false));
+        Self { opener, sharing, shared, sessions, shares, generation, suspended }
+    }
+
+    /// Opens and uses no channel any more, or does so again; returns whether there may be channels to end.
+    pub(super) fn suspend(&self, suspended: bool) -> bool {
+        !self.suspended.swap(suspended, Ordering::AcqRel) && suspended
+    }
+
+    /// Ends all channels, if the pool is still suspended. Waits for one that is being opened.
+    pub(super) async fn end_suspended(&self) {
+        let mut state = self.shared.lock().await;
+        if self.usable().is_ok() {
+            return;
+        }
+        if let Some(channel) = std::mem::take(&mut *state).channel {
+            channel.over.cancel();
+        }
+        for (_, seat) in std::mem::take(&mut *self.sessions()) {
+            seat.channel.over.cancel();
+        }
+    }
+
+    fn usable(&self) -> Result<(), UpstreamError> {
+        if self.suspended.load(Ordering::Acquire) { Err(UpstreamError::Revoked) } else { Ok(()) }
     }
 
     /// Whether each session gets a channel of its own, including the sessions that the gateway keeps for callers.
@@ -103,12 +129,14 @@ impl ChannelPool {
         &self,
         session: Option<&str>,
     ) -> Result<Arc<Channel>, UpstreamError> {
+        self.usable()?;
         if let Some(session) = session {
             let channel = self.sessions().get(session).map(|seat| Arc::clone(&seat.channel));
             let alive = channel.filter(|channel| !channel.over.is_cancelled());
             return alive.ok_or(UpstreamError::SessionGone);
         }
         let mut state = self.shared.lock().await;
+        self.usable()?;
         if let Some(channel) = &state.channel {
             if !channel.over.is_cancelled() {
                 return Ok(Arc::clone(channel));
@@ -152,9 +180,12 @@ impl ChannelPool {
         self.sessions().retain(|_, seat| !seat.channel.over.is_cancelled());
         let holder: Arc<str> = on_behalf.caller().unwrap_or_default().into();
         let held = self.room(&holder).await?;
+        self.usable()?;
         let channel = self.start(serves, Some(held)).await?;
         let seat = SessionChannel { holder, channel: Arc::clone(&channel) };
         self.sessions().insert(session.into(), seat);
+        // A revocation since then has not seen this channel.
+        self.usable().inspect_err(|_| self.close(session))?;
         Ok(channel)
     }
 

@@ -32,6 +32,9 @@ pub enum UpstreamError {
     /// The server is not the one that was approved.
     #[error("the server is not the one that was approved")]
     IdentityMismatch,
+    /// The server is revoked: nothing is sent to it (control C32).
+    #[error("the server is revoked")]
+    Revoked,
     /// The connection could not be made or was lost.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
@@ -176,6 +179,7 @@ impl UpstreamError {
             Self::SharedFailure(code) => code,
             Self::CircuitOpen(_) => Self::CIRCUIT_OPEN,
             Self::IdentityMismatch => "server-identity",
+            Self::Revoked => "revoked",
             Self::Connection(ConnectionError::Connect(_)) => "upstream-connect",
             Self::Connection(ConnectionError::Egress { .. }) => "upstream-egress",
             Self::Connection(ConnectionError::Identity(_)) => "upstream-identity",

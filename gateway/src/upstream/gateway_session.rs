@@ -467,10 +467,18 @@ impl Upstream {
             .map(|gateway_session| gateway_session.demux.listen())
     }
 
-    /// Ends the sessions of revoked principals and clients, or all sessions if this server was revoked. Needs no proof:
-    /// the operator is the reason, and nothing but the end of a session is sent.
+    /// Ends the sessions of revoked principals and clients. If this server was revoked, ends all sessions and its processes,
+    /// and sends it no request until that is lifted. Needs no proof: the operator is the reason, and nothing but the end of
+    /// a session is sent.
     pub fn cut(self: &Arc<Self>, revoked: &RevocationList) {
         let all = revoked.has_server(&self.name);
+        self.revoked.store(all, Ordering::Release);
+        if let Transport::Channel(pool) = &self.transport
+            && pool.suspend(all)
+        {
+            let upstream = Arc::clone(self);
+            self.tasks.spawn(async move { upstream.end_processes().await });
+        }
         let (mut over, mut gone) = (Vec::new(), Vec::new());
         self.gateway_sessions.retain(|key, gateway_session| {
             let cut = all || key.is_revoked(revoked);
@@ -487,6 +495,13 @@ impl Upstream {
             self.tasks.spawn(async move {
                 upstream.close(&OnBehalfOf::gateway(), &upstream_session, age).await
             });
+        }
+    }
+
+    /// Ends the processes of a program, or the connections of HTTP+SSE, of a revoked server.
+    async fn end_processes(&self) {
+        if let Transport::Channel(pool) = &self.transport {
+            pool.end_suspended().await;
         }
     }
 
