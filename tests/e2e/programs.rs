@@ -333,7 +333,7 @@ fn a_legacy_client_of_a_program_that_speaks_the_modern_era_alone_is_spoken_for_i
     }
 }
 
-fn program(script: &str, more: &str) -> Config {
+pub(crate) fn program(script: &str, more: &str) -> Config {
     let script = script.replace("CANARY", &format!("exec {} canary", binary().display()));
     let script = serde_json::to_string(&script).unwrap();
     let servers = format!("- {{name: up, command: sh, args: [-c, {script}]{more}}}");

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::attaching::started;
 use crate::introspection::replaced;
+use crate::programs::program;
 use crate::shares::deaf;
 use crate::tokens::{believing, knock};
 use crate::transports::{call_of, message, unread};
@@ -1218,6 +1219,69 @@ fn everything_is_revoked_at_once_and_over_a_restart() {
         let lift = change(&gateway, "DELETE", "operator-secret", &json!({ "everything": true }));
         assert_eq!((lift.status, &lift.json()["everything"]), (200, &json!(false)));
         assert_eq!(of_ana(&gateway, era), 200);
+    }
+}
+
+#[test]
+fn a_revoked_server_is_asked_nothing_for_the_gateway_itself_either() {
+    for era in ERAS {
+        let (one, two) = (Server::echo(era, &["echo"]), Server::echo(era, &["echo"]));
+        let folder = Folder::new();
+        let servers =
+            format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
+        let mut config = switchable(Config::with(&servers, "[one, two]"), &folder);
+        let lockfile = folder.path().join("portcullis.lock");
+        config.pins =
+            format!("{{lockfile: '{}', trustOnFirstUse: true, recheck: 20ms}}", lockfile.display());
+        // What is asked of the other one tells that time has passed.
+        let rechecks = |server: &Server, more: usize| {
+            let before = server.count("tools/list");
+            eventually("rechecks", || (server.count("tools/list") >= before + more).then_some(()));
+        };
+        let gateway = config.start();
+        rechecks(&one, 2);
+        revoke(&gateway, &json!({ "servers": ["one"] }));
+        rechecks(&two, 3);
+        let before = one.calls().len();
+        rechecks(&two, 5);
+        drop(gateway);
+        let gateway = config.start();
+        rechecks(&two, 5);
+        assert_eq!(one.calls().len(), before, "{era:?}");
+        let lift = change(&gateway, "DELETE", "operator-secret", &json!({ "servers": ["one"] }));
+        assert_eq!(lift.status, 200);
+        rechecks(&one, 2);
+        assert_eq!(gateway.client(era, ANA).tools(), ["one__echo", "two__echo"]);
+    }
+}
+
+#[test]
+fn a_revoked_program_ends_and_is_started_again_when_that_is_lifted() {
+    for era in ERAS {
+        for everything in [false, true] {
+            let folder = Folder::new();
+            let gateway = switchable(program("CANARY", ""), &folder).start();
+            let ana = gateway.client(era, ANA);
+            let is_echoed = || {
+                let answer = ana.call("echo", &json!({ "text": "x" })).json();
+                answer["result"]["content"][0]["text"] == "x"
+            };
+            assert!(is_echoed());
+            assert_eq!(gateway.children().len(), 1);
+            let what = if everything {
+                json!({ "everything": true })
+            } else {
+                json!({ "servers": ["up"] })
+            };
+            revoke(&gateway, &what);
+            eventually("the program ends", || gateway.children().is_empty().then_some(()));
+            assert!(!is_echoed());
+            assert!(gateway.children().is_empty());
+            assert_eq!(change(&gateway, "DELETE", "operator-secret", &what).status, 200);
+            let ana = gateway.client(era, ANA);
+            let answer = ana.call("echo", &json!({ "text": "x" })).json();
+            assert_eq!(answer["result"]["content"][0]["text"], "x", "{era:?} {answer}");
+        }
     }
 }
 
