@@ -1232,7 +1232,7 @@ fn a_revoked_server_is_asked_nothing_for_the_gateway_itself_either() {
         let mut config = switchable(Config::with(&servers, "[one, two]"), &folder);
         let lockfile = folder.path().join("portcullis.lock");
         config.pins =
-            format!("{{lockfile: '{}', trustOnFirstUse: true, recheck: 20ms}}", lockfile.display());
+            format!("{{file: '{}', trustOnFirstUse: true, recheck: 20ms}}", lockfile.display());
         // What is asked of the other one tells that time has passed.
         let rechecks = |server: &Server, more: usize| {
             let before = server.count("tools/list");
