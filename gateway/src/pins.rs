@@ -794,9 +794,9 @@ impl PinMonitor {
     fn compare_identity(&self, held: &mut PinState, server: &str, identity: &str) -> bool {
         let locked = held.pins.lock.servers.get(server);
         let expected = locked.and_then(|locked| locked.identity.clone());
-        let is_mismatch = expected
-            .as_deref()
-            .is_some_and(|expected| expected != identity || identity.starts_with(UNREADABLE));
+        let is_mismatch = expected.as_deref().is_some_and(|expected| {
+            !masking::is_same_identity(expected, identity) || identity.starts_with(UNREADABLE)
+        });
         if !is_mismatch {
             return held.pins.identity_mismatches.remove(server);
         }

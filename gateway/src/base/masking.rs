@@ -63,6 +63,13 @@ pub fn uris(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Whether the identity of a server that was approved is the one that was found. Identities have no secrets of URIs; those
+/// that earlier versions wrote may have them.
+#[must_use]
+pub fn is_same_identity(approved: &str, found: &str) -> bool {
+    approved == found || uris(approved) == found
+}
+
 /// Finds user information: the text between `//` and the last `@` of an authority.
 ///
 /// RFC 3986, section 3.2.1. Many parsers treat a backslash as a slash, so this one does too.

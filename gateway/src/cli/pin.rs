@@ -22,6 +22,7 @@ use detection::inspect::Finding;
 use gateway::base::clock::{Clock as _, SystemClock};
 use gateway::base::error_chain::ErrorChain;
 use gateway::base::file::{replace, replace_while};
+use gateway::base::masking;
 use gateway::config::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::config::settings::{Approvers, Settings};
 use gateway::control::inventory::ServerInventory;
@@ -282,7 +283,8 @@ fn differences(settings: &Settings, lock: &Lockfile, survey: &ServerInventory) -
     let locked = lock.servers.get(server).unwrap_or(&empty);
     let pins = settings.pins.approving(Arc::new(lock.clone()));
     let mut found = Vec::new();
-    if let Some(known) = locked.identity.as_deref().filter(|known| *known != survey.identity) {
+    let is_other = |known: &&str| !masking::is_same_identity(known, &survey.identity);
+    if let Some(known) = locked.identity.as_deref().filter(is_other) {
         let identity = IdentityChange { approved: known.to_owned(), now: survey.identity.clone() };
         found.push(Difference {
             server: server.to_owned(),

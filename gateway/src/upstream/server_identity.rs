@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 use json::hex;
 
+use crate::base::masking;
 use crate::config::settings::{
     Program, ServerSettings, ServerTransport, UNREADABLE, VariableValue,
 };
@@ -83,12 +84,13 @@ fn path_of(program: &Program) -> Option<OsString> {
     })
 }
 
-/// The identity of a server at a URL; `None` for a program.
+/// The identity of a server at a URL; `None` for a program. Without what is secret in the URL, because lockfiles are
+/// committed and shown.
 pub(super) fn of_url(server: &ServerSettings) -> Option<String> {
     let (ServerTransport::Http(uri) | ServerTransport::HttpSse(uri)) = &server.reach else {
         return None;
     };
-    let mut identity = uri.to_string();
+    let mut identity = masking::uris(&uri.to_string()).into_owned();
     if let Some(spiffe) = &server.tls.spiffe {
         identity.push_str(&format!(" {}", spiffe.as_str()));
     }

@@ -4,6 +4,7 @@
 //! A program writes its error output for itself, not for the gateway's log: it may write its secrets, the data of a
 //! caller, or any amount of text.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -261,8 +262,10 @@ pub(super) async fn beginning(input: &mut (impl AsyncBufRead + Unpin)) -> Option
 pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
     let mut text = String::from_utf8_lossy(line).into_owned();
     for (_, secret) in given.iter().filter(|(_, secret)| secret.expose().len() >= SECRET) {
-        if text.contains(secret.expose()) {
-            text = text.replace(secret.expose(), GIVEN);
+        for spelling in spellings(secret.expose()) {
+            if text.contains(&*spelling) {
+                text = text.replace(&*spelling, GIVEN);
+            }
         }
     }
     let text = masking::secrets(&text);
@@ -276,6 +279,35 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
         shown.push(character);
     }
     shown
+}
+
+/// How a program may print a value: as it is, as a string of JSON or of a debugging output, and line by line.
+fn spellings(value: &str) -> Vec<Cow<'_, str>> {
+    let mut all = vec![Cow::Borrowed(value)];
+    if value.bytes().any(|byte| matches!(byte, b'"' | b'\\' | b'\'' | ..b' ' | 0x7f..)) {
+        // As writers of JSON and of `repr` escape it, with and without characters beyond ASCII.
+        let escaped = value.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r");
+        let escaped = escaped.replace('\t', "\\t");
+        let quoted = escaped.replace('"', "\\\"");
+        let ascii = |text: &str| -> String {
+            let mut units = [0; 2];
+            let mut out = String::new();
+            for character in text.chars() {
+                if character.is_ascii() {
+                    out.push(character);
+                } else {
+                    let units = character.encode_utf16(&mut units).iter();
+                    out.extend(units.map(|unit| format!("\\u{unit:04x}")));
+                }
+            }
+            out
+        };
+        all.extend([ascii(&escaped), ascii(&quoted), escaped.replace('\'', "\\'")].map(Cow::Owned));
+        all.extend([escaped, quoted].map(Cow::Owned));
+    }
+    let lines = value.lines().map(str::trim).filter(|line| line.len() >= SECRET);
+    all.extend(lines.filter(|line| line.len() < value.len()).map(Cow::Borrowed));
+    all
 }
 
 #[cfg(test)]
@@ -295,6 +327,21 @@ mod tests {
         assert!(!text.contains("battery") && !text.contains("ghp_1234"), "{text}");
         assert!(!text.contains('\x1b') && text.contains("REDACTED:given"), "{text}");
         assert!(shown(&[1; 100_000], &[]).chars().count() <= MAX_LINE_CHARS + 1);
+        let given = |value: &str| [("KEY".to_owned(), Arc::new(Secret::new(value.into())))];
+        let pem = given("-----BEGIN SECRET-----\nQ29ycmVjdEhvcnNl\n  TWFueUxpbmVzT2Y\nabc\n");
+        assert_eq!(shown(b"> Q29ycmVjdEhvcnNl", &pem), "> [REDACTED:given]");
+        assert_eq!(shown(b"TWFueUxpbmVzT2Y\r", &pem), "[REDACTED:given]");
+        // A short line is a word.
+        assert_eq!(shown(b"abc", &pem), "abc");
+        let odd = given("pa\"ss\\w'ordé🔑");
+        for line in [
+            r#"{"key":"pa\"ss\\w'ordé🔑"}"#,
+            r#"{"key":"pa\"ss\\w'ord\u00e9\ud83d\udd11"}"#,
+            r#"repr 'pa"ss\\w\'ordé🔑'"#,
+        ] {
+            let text = shown(line.as_bytes(), &odd);
+            assert!(text.contains("REDACTED:given") && !text.contains("ord"), "{line}: {text}");
+        }
         // As libraries for HTTP write what they ask.
         let asked = shown(b"GET https://api.example/a?api_key=k-1&n=2", &[]);
         assert_eq!(asked, "GET https://api.example/a?api_key=***&n=2");

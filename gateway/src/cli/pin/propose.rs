@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use detection::inspect::AcceptedDetectors;
+use gateway::base::masking;
 use gateway::config::settings::{ServerSettings, Settings, UNREADABLE};
 use gateway::control::inventory::ServerInventory;
 use gateway::pins::volatile_entry;
@@ -107,7 +108,7 @@ impl Proposal<'_> {
                 say(&format!("warning: `{}` is {identity}", survey.server));
             }
             None => locked.identity = Some(identity.into()),
-            Some(known) if known != identity => {
+            Some(known) if !masking::is_same_identity(known, identity) => {
                 self.strange = true;
                 let mend = identity_mend(survey.server.as_str());
                 say(&format!(
