@@ -572,6 +572,25 @@ fn who_approves_another_place_approves_nothing_else() {
     assert_eq!(first.calls().len(), before);
 }
 
+/// Lockfiles are committed and shown.
+#[test]
+fn a_lockfile_has_no_secret_of_a_url_and_one_that_has_is_as_good() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let (url, lock) = (format!("{}?api_key=s3cr3t-of-mine", server.url()), lockfile(&folder));
+        let config = Config::of(&url).approved(&lock);
+        let text = fs::read_to_string(&lock).unwrap();
+        assert!(text.contains("?api_key=***") && !text.contains("s3cr3t"), "{text}");
+        for written in [text.clone(), text.replace("***", "s3cr3t-of-mine")] {
+            fs::write(&lock, written).unwrap();
+            let gateway = config.start();
+            assert_eq!(gateway.client(era, ANA).tools(), ["work"], "{era:?}");
+            assert_eq!(events(&gateway, "server-identity").len(), 0);
+        }
+    }
+}
+
 #[test]
 fn an_approval_is_of_one_server_at_one_place() {
     for era in ERAS {
