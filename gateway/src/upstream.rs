@@ -307,27 +307,26 @@ impl Upstream {
         metrics: &Metrics,
         pin_monitor: Arc<PinMonitor>,
     ) -> Result<Self, UpstreamError> {
-        let (name, tasks) = (server.name.clone(), environment.tasks.clone());
         if let Some(identity) = server_identity::of_url(server) {
-            pin_monitor.identified(&name, &identity);
+            pin_monitor.identified(&server.name, &identity);
         }
         let credentials = Credentials::new(environment, server.credential.as_ref(), &limits);
         let credentials = Arc::new(credentials.map_err(UpstreamError::Environment)?);
         let extra = ConfiguredHeaders::new(environment, &server.headers)
             .map_err(UpstreamError::Environment)?;
         let per_caller_credentials = credentials.are_of_callers();
-        let counts = metrics.server(name.as_str());
+        let counts = metrics.server(server.name.as_str());
         let breaker = |bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now()));
         let breaker = server.circuit_breaker.map(breaker);
         let parts = TransportParts { server, environment, limits, counts: &counts };
         let (transport, server_log) = parts.build((credentials, extra), env, &pin_monitor)?;
         let sandbox_denials = sandbox(server).zip(server_log.clone()).map(|(plan, server_log)| {
-            SandboxDenials::new(name.clone(), plan, server_log, tasks.clone())
+            SandboxDenials::new(server.name.clone(), plan, server_log, environment.tasks.clone())
         });
         let apps = if server.apps.is_some() { AppUse::Allowed } else { AppUse::Denied };
         let of_server = limits.response_memory_per_server;
         Ok(Self {
-            name,
+            name: server.name.clone(),
             protocol: server.protocol,
             transport,
             server_log,
@@ -344,7 +343,7 @@ impl Upstream {
             breaker,
             health: Arc::new(ServerHealth::new(Instant::now())),
             pin_monitor,
-            tasks,
+            tasks: environment.tasks.clone(),
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
             probing: SingleFlight::default(),

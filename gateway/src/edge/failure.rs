@@ -612,8 +612,7 @@ impl Failure {
                 let message =
                     format!("the server keeps failing; try again in {} s", seconds(*wait));
                 let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
-                let public = plain(status, code::INTERNAL, &message);
-                self.with_reason(public)
+                self.with_reason(plain(status, code::INTERNAL, &message))
             }
             UpstreamError::SharedFailure(_)
             | UpstreamError::IdentityMismatch

@@ -38,7 +38,7 @@ pub struct ChunkedWriter<S, B> {
 enum WriteStage {
     /// Chunks of the body.
     Body,
-    /// The last chunk.
+    /// The last chunk, of zero bytes (RFC 9112, section 7.1).
     End,
     /// Nothing: the sending direction is closed.
     Shutdown,

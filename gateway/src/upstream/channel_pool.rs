@@ -85,9 +85,15 @@ impl ChannelPool {
         Self { opener, sharing, shared, sessions, shares, generation, suspended }
     }
 
-    /// Opens and uses no channel any more, or does so again; returns whether there may be channels to end.
-    pub(super) fn suspend(&self, suspended: bool) -> bool {
-        !self.suspended.swap(suspended, Ordering::AcqRel) && suspended
+    /// Opens and uses no channel any more, until [`Self::resume`]. Returns whether it was not suspended before, so that its
+    /// channels are to be ended.
+    pub(super) fn suspend(&self) -> bool {
+        !self.suspended.swap(true, Ordering::AcqRel)
+    }
+
+    /// Opens and uses channels again.
+    pub(super) fn resume(&self) {
+        self.suspended.store(false, Ordering::Release);
     }
 
     /// Ends all channels, if the pool is still suspended. Waits for one that is being opened.
@@ -104,6 +110,8 @@ impl ChannelPool {
         }
     }
 
+    /// # Errors
+    /// While the pool is suspended, because the server is revoked.
     fn usable(&self) -> Result<(), UpstreamError> {
         if self.suspended.load(Ordering::Acquire) { Err(UpstreamError::Revoked) } else { Ok(()) }
     }

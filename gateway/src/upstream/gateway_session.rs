@@ -473,11 +473,13 @@ impl Upstream {
     pub fn cut(self: &Arc<Self>, revoked: &RevocationList) {
         let all = revoked.has_server(&self.name);
         self.revoked.store(all, Ordering::Release);
-        if let Transport::Channel(pool) = &self.transport
-            && pool.suspend(all)
-        {
-            let upstream = Arc::clone(self);
-            self.tasks.spawn(async move { upstream.end_processes().await });
+        match &self.transport {
+            Transport::Channel(pool) if !all => pool.resume(),
+            Transport::Channel(pool) if pool.suspend() => {
+                let upstream = Arc::clone(self);
+                self.tasks.spawn(async move { upstream.end_processes().await });
+            }
+            Transport::Channel(_) | Transport::Http(_) => {}
         }
         let (mut over, mut gone) = (Vec::new(), Vec::new());
         self.gateway_sessions.retain(|key, gateway_session| {
