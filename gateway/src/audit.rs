@@ -933,18 +933,17 @@ impl Journal {
         caller: Option<CallerKey>,
         reserve: Option<RequiredRoom>,
     ) -> Result<(), AuditError> {
-        let bytes = line.len();
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger.lock_in_time().ok_or(AuditError::Stalled)?;
         let mut write = |event: &AuditEvent<'_>| self.event_line(event);
         let turned = ledger.turn(|| self.clock.now());
         let room = reserve.map_or(Ok(()), |room| ledger.room(room, caller));
+        let before = ledger.in_files();
         let written = room.and_then(|()| ledger.push_hashed(line, &content, caller, &mut write));
+        let bytes = ledger.in_files() - before;
         drop(ledger);
-        if written.is_ok() {
-            self.reserve.wrote(bytes, caller);
-        }
+        self.reserve.wrote(bytes, caller);
         if turned {
             self.turned.notify_one();
         }

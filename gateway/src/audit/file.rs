@@ -614,6 +614,10 @@ impl AuditSink for FileSink {
         }
     }
 
+    fn takes_space(&self) -> bool {
+        self.regular
+    }
+
     fn turn(&mut self, seq: u64, now: &dyn Fn() -> SystemTime) -> io::Result<bool> {
         let first = *self.first.get_or_insert(seq);
         if self.bytes < self.rotation.size && self.rotation.age.is_none() {

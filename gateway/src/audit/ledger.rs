@@ -111,6 +111,8 @@ pub struct Ledger {
     kept: bool,
     /// Checkpoints that were not sent there yet.
     notes: Vec<String>,
+    /// Number of bytes that were written to files since the start.
+    in_files: u64,
 }
 
 impl Ledger {
@@ -130,6 +132,7 @@ impl Ledger {
             signed: None,
             kept,
             notes: Vec::new(),
+            in_files: 0,
         }
     }
 
@@ -201,6 +204,11 @@ impl Ledger {
         let due = self.owed || self.uncovered() >= self.checkpoints.records;
         let signed = if due { self.checkpoint(write) } else { Ok(()) };
         written.and(signed)
+    }
+
+    /// The number of bytes that were written to files since the start, with what seals the records and with checkpoints.
+    pub(super) const fn in_files(&self) -> u64 {
+        self.in_files
     }
 
     /// Records the gaps of sinks that have room again, and the starts of new files.
@@ -307,7 +315,10 @@ impl Ledger {
                 None => Err(io::Error::other("it has no room for more")),
             };
             match written {
-                Ok(()) => taken = true,
+                Ok(()) => {
+                    taken = true;
+                    self.in_files += if slot.sink.takes_space() { line.len() as u64 } else { 0 };
+                }
                 Err(cause) => {
                     let (from, _) = slot.missing.unwrap_or((place.seq, place.seq));
                     slot.missing = Some((from, place.seq));

@@ -53,6 +53,11 @@ pub trait AuditSink: fmt::Debug + Send {
         self.append(line)
     }
 
+    /// Whether the lines take space of a volume.
+    fn takes_space(&self) -> bool {
+        false
+    }
+
     /// Rotates the file if that is due; the next record is number `seq`. Returns whether it did.
     ///
     /// # Errors

@@ -157,9 +157,8 @@ impl VolumeReserve {
         (self.told.swap(scarce, Ordering::AcqRel) != scarce).then_some(scarce)
     }
 
-    /// Counts a record that was written.
-    pub(super) fn wrote(&self, bytes: usize, caller: Option<CallerKey>) {
-        let bytes = bytes as u64;
+    /// Counts the bytes that a record has taken in the files of the log.
+    pub(super) fn wrote(&self, bytes: u64, caller: Option<CallerKey>) {
         let before = self.written.fetch_add(bytes, Ordering::AcqRel);
         if before < self.spare_ends.load(Ordering::Acquire) {
             return;
