@@ -453,6 +453,11 @@ fn an_address_is_found_wherever_the_author_of_a_page_puts_it() {
             ("call 192.0.2.7", "http://3221225991/x"),
             ("GB30 NWBK 6016 1331 9268 19 now", "GB30NWBK60161331926819"),
             ("account 12345678", "12345678.0"),
+            ("call +1 (415) 555-0199 now", "+14155550199"),
+            ("call +14155550198 now", "+1 (415) 555-0198"),
+            ("write to @mallory now", "mallory"),
+            ("write to trudy now", "@trudy"),
+            ("see https://github.com/mallory/exfil now", "mallory/exfil"),
         ] {
             reads(&ana, text);
             is_refused(&ana, "send", &json!({ "to": to }), "flow-target");

@@ -283,9 +283,34 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
             && (canonical.user.is_empty()
                 || self.pass(ValueKind::Word, self.key.token(canonical.user)));
         goes_on
+            && self.names(token, canonical.bare)
             && self.inside(canonical.rest(self.reading))
             && self.grouped(token, state)
             && self.words(token, state)
+    }
+
+    /// Visits the name behind the sign of a handle (`@name`); where a token is not judged, also the names in a path, and
+    /// the path behind a host: programs take any of them for a target.
+    fn names(&mut self, token: &str, bare: &str) -> bool {
+        let is_sign = |c: char| matches!(c, '@' | '#' | '~' | '+' | '$');
+        let name = token.trim_start_matches(is_sign);
+        if name.len() < token.len() && !self.name(name) {
+            return false;
+        }
+        if self.reading == ValueReading::Judged {
+            return true;
+        }
+        let is_end = |c: char| is_sign(c) || matches!(c, '/' | '\\' | ':' | '?' | '&' | '=');
+        let path = bare.split_once(['/', ':']).map_or("", |(_, path)| path);
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        path.is_empty() || self.name(path) && bare.split(is_end).all(|name| self.name(name))
+    }
+
+    /// Visits a name inside a token.
+    fn name(&mut self, name: &str) -> bool {
+        let name = trimmed(name).trim_start_matches('/');
+        let name = name.strip_suffix(".git").unwrap_or(name);
+        name.is_empty() || self.pass(ValueKind::Word, self.key.token(name))
     }
 
     /// Visits the addresses inside a token.
@@ -773,6 +798,36 @@ mod tests {
             within("GB30NWBK60161331926819", text);
         }
         within("12-34-56789012", "the account 12-34-56789012");
+        for (number, text) in [
+            ("+14155550123", "call +1 415 555 0123 now"),
+            ("14155550123", "call +1 (415) 555-0123"),
+            ("4155550123", "ring 2 or (415) 555-0123"),
+            ("+4930901820", "tel. +49 30 901820"),
+            ("+1 (415) 555-0123", "call +14155550123 now"),
+            ("123456789012", "pay 12345678 9012 now"),
+            ("20000012345678", "pay 20-00-00 12345678 now"),
+        ] {
+            within(number, text);
+        }
+        let all = |reading, text: &str| {
+            let found = found(&key, reading, text).into_iter();
+            found.filter(|(kind, _)| *kind != ValueKind::Run).collect::<Vec<_>>()
+        };
+        for (name, text) in [
+            ("mallory", "write to @mallory."),
+            ("mallory", "write to <@mallory> now"),
+            ("@mallory", "write to mallory now"),
+            ("mallory", "https://t.me/mallory"),
+            ("mallory", "user:mallory"),
+            ("mallory", "see /mallory now"),
+            ("mallory/exfil", "see https://github.com/mallory/exfil?tab=x"),
+            ("mallory/exfil", "clone git@github.com:mallory/exfil.git"),
+        ] {
+            let (wanted, shown) =
+                (all(ValueReading::Judged, name), all(ValueReading::Untrusted, text));
+            let is_shown = |(_, hash): &(ValueKind, u64)| shown.iter().any(|(_, one)| one == hash);
+            assert!(wanted.iter().any(is_shown), "{name} in {text}");
+        }
         within("1234/56/7890/evil", "see 1234/56/7890/evil");
     }
 
@@ -787,6 +842,11 @@ mod tests {
             "1.",
             "a..",
             "1 ",
+            "+1 ",
+            "123456789012345 ",
+            "a 1 ",
+            "a/",
+            "@a:",
             "gb11 ",
             "\\\\n",
             "_1234567a",

@@ -13,6 +13,12 @@ use super::ValueReading;
 const ACCOUNT: (usize, usize) = (8, 4);
 /// Most groups of one account number.
 const GROUPS: usize = 12;
+/// Most letters and digits of an account number in groups; an IBAN has 34 at most.
+const JOINED: usize = 40;
+/// Most digits of a group: a telephone number has 15 at most (ITU-T E.164).
+const DIGITS: usize = 15;
+/// Most places where an account number in groups can begin.
+const STARTS: usize = 4;
 /// Signs inside an address that begin and end none.
 const SIGNS: [char; 5] = ['.', '-', '_', '+', '@'];
 /// Most readings of the name before an `@`, besides the whole.
@@ -207,13 +213,28 @@ fn is_date(token: &str) -> bool {
         && (is_month(first, middle) || is_month(middle, last))
 }
 
-/// Joins account numbers that are written in groups, as in `GB29 NWBK 6016 1331 9268 19`.
+/// Joins account and telephone numbers that are written in groups, as in `GB29 NWBK 6016 1331 9268 19` and
+/// `+1 (415) 555-0123`.
 #[derive(Debug, Default)]
 pub(super) struct AccountGroups {
     joined: String,
     count: usize,
-    /// Where an account can begin: with the first group, and with one that looks like the begin of an IBAN.
+    /// Where a number can begin: with the first group, with one that looks like the begin of an IBAN or of a telephone
+    /// number, and with digits behind a word.
     starts: Vec<usize>,
+    /// The last group has no digit.
+    after_word: bool,
+}
+
+/// The digits of a group of a number, which may be written with signs: `555-0123`, `20-00-00`, `+49`.
+fn digits(token: &str) -> Option<String> {
+    let number = token.strip_prefix('+').unwrap_or(token);
+    let is_sign = |byte: u8| matches!(byte, b'-' | b'.' | b'/');
+    let is_one = number.len() <= 2 * DIGITS
+        && number.bytes().all(|byte| byte.is_ascii_digit() || is_sign(byte))
+        && number.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    let digits = || number.chars().filter(char::is_ascii_digit).collect::<String>();
+    is_one.then(digits).filter(|digits| digits.len() <= DIGITS)
 }
 
 impl AccountGroups {
@@ -221,8 +242,9 @@ impl AccountGroups {
     /// may be short as well. Returns whether to go on.
     pub(super) fn add(&mut self, token: &str, visit: &mut impl FnMut(&str) -> bool) -> bool {
         let is_inside = |b: u8| b.is_ascii_alphanumeric();
-        let has_digit = token.bytes().any(|b| b.is_ascii_digit());
-        let is_group = token.len() <= 4 && token.bytes().all(is_inside);
+        let number = digits(token);
+        let has_digit = number.is_some() || token.bytes().any(|b| b.is_ascii_digit());
+        let is_group = number.is_some() || token.len() <= 4 && token.bytes().all(is_inside);
         let begins = is_group && token.len() > 1 && has_digit;
         if !is_group || self.count == 0 && !begins {
             if self.count > 0 {
@@ -230,17 +252,23 @@ impl AccountGroups {
             }
             return true;
         }
-        if self.count == GROUPS {
+        let is_behind_word = number.is_some() && self.after_word;
+        let group = number.as_deref().unwrap_or(token);
+        if self.count == GROUPS || self.joined.len() + group.len() > JOINED {
             self.drop_first();
         }
         let is_country = token.len() == 4
             && token.bytes().take(2).all(|b| b.is_ascii_alphabetic())
             && token.bytes().skip(2).all(|b| b.is_ascii_digit());
-        if self.count == 0 || is_country {
+        if self.count == 0 || is_country || is_behind_word || token.starts_with('+') {
+            if self.starts.len() == STARTS {
+                self.starts.remove(0);
+            }
             self.starts.push(self.joined.len());
         }
-        self.joined.push_str(token);
+        self.joined.push_str(group);
         self.count += 1;
+        self.after_word = !has_digit;
         if self.count == 1 || !has_digit {
             return true;
         }
@@ -251,7 +279,7 @@ impl AccountGroups {
     fn clear(&mut self) {
         self.joined.clear();
         self.starts.clear();
-        self.count = 0;
+        (self.count, self.after_word) = (0, false);
     }
 
     /// Makes room for the next group: what stands before the last begin of an IBAN is no part of its account.
