@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
-use e2e::server::{Call, Server, greeting, ok, tool, with_header};
+use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
@@ -313,6 +313,36 @@ fn what_is_kept_is_read_by_the_untrusted_planner_of_the_same_caller_alone() {
         assert!(answer.body.contains("evil.example"), "{answer:?}");
         // The reader's flow is another one.
         passes(&planner, "remove", &json!({ "id": "doc_4711_a" }));
+    }
+}
+
+#[test]
+fn the_guardrails_of_the_reader_are_asked_about_what_it_reads_of_the_planner() {
+    for era in ERAS {
+        let server = server(era);
+        let guard = Server::start(|call, stream| {
+            let is_bad = call.body.to_string().contains("evil.example");
+            let verdict = json!({ "verdict": if is_bad { "deny" } else { "allow" } }).to_string();
+            stream.write_all(&answer("200 OK", "application/json", &verdict)).is_ok()
+        });
+        let mut config = config(&server, "mode: deny");
+        let guarded = format!(
+            "servers: [up], planner: untrusted, guardrails: [{{name: guard, url: '{}'}}]",
+            guard.url()
+        );
+        config.routes = config.routes.replace("servers: [up], planner: untrusted", &guarded);
+        let gateway = config.start();
+        let planner = client(&gateway, "/mcp", era, ANA);
+        let uri = uri_in(&planner.call("read", &json!({ "how": "text" })));
+        assert!(guard.calls().is_empty(), "the route of the planner has no guardrail");
+        let reader = client(&gateway, "/reader", era, ANA);
+        let answer = reader.ask("resources/read", json!({ "uri": uri }));
+        assert_ne!(answer.code(), 0, "{answer:?}");
+        assert!(!answer.body.contains("evil.example"), "{answer:?}");
+        let record = gateway.last();
+        assert!(record["found"].to_string().contains("`guard` denies"), "{record}");
+        let asked = guard.calls().pop().unwrap().body;
+        assert_eq!((&asked["part"], &asked["tool"]), (&json!("result"), &json!("read")));
     }
 }
 

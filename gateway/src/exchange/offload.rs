@@ -12,8 +12,10 @@ use policy::engine::pipeline::{Facts, Policy, Shown};
 use policy::flow::planner::Planner;
 use policy::rules::decision::{Decision, Denial, Effect, Reason};
 use policy_core::base::work::WorkBudget;
+use policy_core::subject::name::ServerName;
 use policy_core::subject::principal::Principal;
 
+use super::guardrails::GuardrailSubject;
 use super::in_flight_call::InFlightCall;
 use super::shown_values::ShownResult;
 use super::{DecodedRequest, Gateway};
@@ -23,6 +25,7 @@ use crate::edge::failure::Failure;
 use crate::mcp::protocol::Era;
 use crate::mcp::wire::{self, Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
+use crate::outbound::guardrail::GuardedPart;
 use crate::session::result_store::{SCHEME, StoredResult, name_in};
 use crate::stream::body::Body;
 
@@ -171,6 +174,10 @@ impl Gateway {
         if let Err(failure) = self.still_allowed(arrived, kept.call, &mut entry).await {
             return self.failed(entry, &failure, Some(&id));
         }
+        if let Err(failure) = self.kept_guarded(arrived, &server, &tool, &result, &mut entry).await
+        {
+            return self.failed(entry, &failure, Some(&id));
+        }
         // The reader's flow may be another than that of the call.
         if let Some(flow) = flow {
             let said = &result;
@@ -179,6 +186,29 @@ impl Gateway {
         }
         let body = contents(&id, arrived.inbound.version.era(), uri, &result);
         self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))
+    }
+
+    /// Asks the guardrails of the route on which a kept result is read: the call may have been made on another one, or
+    /// before the route had them.
+    async fn kept_guarded(
+        &self,
+        arrived: &DecodedRequest,
+        server: &ServerName,
+        name: &str,
+        result: &Shown,
+        record: &mut ReadEntry,
+    ) -> Result<(), Failure> {
+        let mut servers = arrived.route.servers.iter();
+        let server = servers.find(|one| one.name() == server).ok_or(Failure::Unanswered)?;
+        let (part, value) = (GuardedPart::Result, result.value());
+        let about = GuardrailSubject { server, name, part, value, beside: "" };
+        let guarded = self.guarded(&arrived.route, &arrived.caller.principal, about).await;
+        let (passed, found) = match guarded {
+            Ok((_, found)) => (Ok(()), found),
+            Err((finding, found)) => (Err(Failure::Withheld(finding)), found),
+        };
+        record.found(found);
+        passed
     }
 
     /// Whether the original call would be allowed now. Otherwise the resource is reported as unknown.
