@@ -327,7 +327,7 @@ fn the_guardrails_of_the_reader_are_asked_about_what_it_reads_of_the_planner() {
         });
         let mut config = config(&server, "mode: deny");
         let guarded = format!(
-            "servers: [up], planner: untrusted, guardrails: [{{name: guard, url: '{}'}}]",
+            "servers: [up], planner: untrusted, guardrails: [{{name: guard, url: '{}', onFailure: deny}}]",
             guard.url()
         );
         config.routes = config.routes.replace("servers: [up], planner: untrusted", &guarded);
