@@ -53,7 +53,8 @@ pub fn app_uri(text: &str) -> Option<ResourceUri> {
 /// products had (`text/html+mcp`, `text/html+skybridge`).
 #[must_use]
 pub fn is_app_type(text: &str) -> bool {
-    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    // A backslash stands before any character of a quoted parameter (RFC 9110, section 5.6.4).
+    let text: String = text.chars().filter(|c| !c.is_whitespace() && *c != '\\').collect();
     let text = text.to_ascii_lowercase();
     text.strip_prefix(ESSENCE).is_some_and(|rest| rest.starts_with('+')) || text.contains(PROFILE.1)
 }

@@ -203,6 +203,7 @@ fn an_app_is_known_by_its_uri_and_its_type() {
         ("text/html;profile=mcp-app;", true, true),
         ("text/html;profile=mcp-app;charset=utf-7", false, true),
         ("text/html;profile=mcp-apps", false, true),
+        ("text/html;profile=\"mcp\\-app\"", false, true),
         ("text/html;profile=MCP-APP", false, true),
         ("text/html+mcp", false, true),
         ("text/html+skybridge", false, true),
