@@ -2,12 +2,12 @@
 //! servers lasted.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use e2e::client::{Answer, Client, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::port::ReservedPort;
 use e2e::server::{Server, answer, greeting, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -282,7 +282,7 @@ for line in sys.stdin:
 
 #[test]
 fn who_cannot_be_reached_is_left_alone_too() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = ReservedPort::new();
     let servers = format!(
         "- {{name: up, url: 'http://{free}/mcp', circuitBreaker: {{failures: 2, openFor: 1h}}}}"
     );
@@ -306,7 +306,7 @@ fn failed(gateway: &Gateway, method: &str, labels: &str, error: &str) -> u64 {
 
 #[test]
 fn a_server_whose_tools_cannot_be_read_is_named_with_the_failure() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = ReservedPort::new();
     let policy = "rules:\n- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: [work, other]}";
     for era in ERAS {
         let good = Server::echo(era, &["work"]);
@@ -351,7 +351,7 @@ fn a_server_whose_tools_cannot_be_read_is_named_with_the_failure() {
 
 #[test]
 fn a_server_that_cannot_be_met_is_named_with_the_failure() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = ReservedPort::new();
     for era in ERAS {
         let good = Server::echo(era, &["work"]);
         let servers = format!(

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use e2e::eventually;
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary, example, root};
+use e2e::port::ReservedPort;
 use serde_json::{Value, json};
 
 pub(super) fn peers() -> PathBuf {
@@ -84,9 +85,8 @@ impl Http {
     }
 
     pub(super) fn start(command: impl FnOnce(&str) -> Command) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let reserved = ReservedPort::new();
+        let port = reserved.number();
         let mut command = command(&port.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();

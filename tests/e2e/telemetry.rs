@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::get;
 use e2e::gateway::{ANA, Config, Folder, Gateway, root};
+use e2e::port::ReservedPort;
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -357,14 +357,10 @@ fn the_same_counts_go_to_prometheus_and_by_otlp_over_http_and_grpc() {
 
 #[test]
 fn a_collector_that_is_down_makes_no_difference_and_is_counted() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = ReservedPort::new();
     let server = Server::echo(Era::Modern, &["read"]);
     let mut config = Config::of(&server.url());
-    config.more = format!(
-        "telemetry: {{otlp: {{url: 'http://{}', interval: 100ms}}}}",
-        free.local_addr().unwrap()
-    );
-    drop(free);
+    config.more = format!("telemetry: {{otlp: {{url: 'http://{free}', interval: 100ms}}}}");
     let gateway = config.start();
     let ana = gateway.client(Era::Modern, ANA);
     for _ in 0..5 {
@@ -418,10 +414,8 @@ fn one_process_records_a_part_of_the_traces_it_begins_itself() {
     }
 }
 
-fn prometheus(gateway: &Gateway, folder: &Folder) -> (Program, u16) {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+fn prometheus(gateway: &Gateway, folder: &Folder) -> (Program, ReservedPort) {
+    let port = ReservedPort::new();
     let file = folder.path().join("prometheus.yml");
     let scrape = format!(
         "global: {{scrape_interval: 200ms}}\nscrape_configs:\n- job_name: portcullis\n  static_configs: [{{targets: ['{}']}}]\n",
@@ -432,7 +426,7 @@ fn prometheus(gateway: &Gateway, folder: &Folder) -> (Program, u16) {
     let child = Command::new(program)
         .arg(format!("--config.file={}", file.display()))
         .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .arg(format!("--web.listen-address={port}"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -448,7 +442,7 @@ fn a_real_prometheus_reads_every_metric() {
     assert_eq!(ana.call("read", &json!({})).status, 200);
     let folder = Folder::new();
     let (_program, port) = prometheus(&gateway, &folder);
-    let address = format!("127.0.0.1:{port}").parse().unwrap();
+    let address = port.to_string().parse().unwrap();
     let query = |text: &str| {
         std::net::TcpStream::connect(address).ok()?;
         let answer = get(address, &format!("/api/v1/query?query={text}"));

@@ -2,7 +2,7 @@
 //! harm to anybody else.
 
 use std::io::Write as _;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use std::thread;
 
 use e2e::client::{Client, raw, read};
 use e2e::gateway::{ANA, Config, Folder, binary};
+use e2e::port::ReservedPort;
 use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -346,7 +347,7 @@ fn an_error_of_the_server_is_passed_on_as_one() {
 #[test]
 fn a_server_that_is_down_or_silent_is_an_error_in_time() {
     for era in ERAS {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = ReservedPort::new();
         let (release, wait) = mpsc::channel::<()>();
         let wait = Mutex::new(wait);
         let silent = Server::with(era, json!([tool("work")]), move |_, _| {
@@ -494,7 +495,7 @@ fn a_changed_list_is_seen_and_one_that_has_not_changed_is_shown_again() {
 #[test]
 fn several_servers_share_a_route_and_one_that_is_down_does_not_hide_the_others() {
     for era in ERAS {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = ReservedPort::new();
         let (one, two) = (Server::echo(era, &["read"]), Server::echo(era, &["read", "write"]));
         let servers = format!(
             "- {{name: one, url: '{}'}}\n- {{name: gone, url: 'http://{free}/'}}\n- {{name: two, url: '{}'}}",

@@ -18,6 +18,7 @@ pub mod golden;
 pub mod http2;
 pub mod issuer;
 pub mod pki;
+pub mod port;
 pub mod server;
 pub mod stdio;
 pub mod tls;
