@@ -360,6 +360,33 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
     }
 }
 
+#[test]
+fn answers_of_one_server_to_one_caller_leave_room_for_its_answers_to_others() {
+    for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
+        let (server, release) = stalling(era);
+        // Ana's own share has room for more than one server may take.
+        let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 768KiB";
+        let gateway = start(&server, limits);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let stalled = [1, 2, 3, 4].map(|id| {
+            let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
+            begun(&gateway, &ana.call_bytes(&json!(id), &params))
+        });
+        let held = || gateway.metric_now("portcullis_response_memory_bytes");
+        eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
+        let over = ana.call("big", &json!({})).json();
+        assert!(
+            over["error"]["message"].as_str().unwrap().contains("response memory limit reached"),
+            "{over}"
+        );
+        assert!(bob.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
+        drop(release);
+        drop(stalled);
+        eventually("the share is given back", || (held() == 0).then_some(()));
+        assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
+    }
+}
+
 /// A definition whose text is as long as `count` empty objects, each of which takes several times its text when it is
 /// read.
 fn dense(name: &str, count: usize) -> Value {

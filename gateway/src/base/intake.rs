@@ -1,8 +1,9 @@
 //! Accounts for the bytes of upstream servers' responses in memory, while they are read, inspected and sent on.
 //!
 //! An upstream server decides how long a response is and when the rest of it comes, so the bytes received so far are
-//! charged to a share of that server and to one of the caller who waits for it. Short responses are not charged and
-//! take no lock: the limits on requests and streams bound their number.
+//! charged to a share of that server and to one of the caller who waits for it. Of the share of a server, one caller has a
+//! part, so that its responses leave room for those that others wait for. Short responses are not charged and take no
+//! lock: the limits on requests and streams bound their number.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,12 +22,17 @@ const STEP: usize = 64 * 1024;
 /// Interval between attempts while a response waits for room.
 const PAUSE: Duration = Duration::from_millis(25);
 
+/// A server and a caller who uses it, by their names.
+type ServerUse = (Arc<str>, Arc<str>);
+
 /// The accounts of all responses.
 pub struct ResponseAccounts {
     /// Shares by the id of the caller's principal.
     callers: Arc<Shares<Arc<str>>>,
     /// Shares by the name of the upstream server.
     servers: Arc<Shares<Arc<str>>>,
+    /// The part of a server's share that one caller may take.
+    uses: Arc<Shares<ServerUse>>,
     /// The bytes of every response, whichever shares they take, by the id of the caller, or by the name of the server
     /// if there is no caller. The ceiling above bounds them.
     held: Arc<Shares<Arc<str>>>,
@@ -46,24 +52,27 @@ impl Default for ResponseAccounts {
 }
 
 impl ResponseAccounts {
-    /// Makes accounts with `all` bytes in total, of which one caller may hold `of_caller` and one server `of_server`.
+    /// Makes accounts with `all` bytes in total, of which one caller may hold `of_caller` and one server `of_server`, also
+    /// for one caller.
     #[must_use]
     pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
         let ceiling = Shares::new(usize::MAX, usize::MAX);
-        Self::under(&ceiling, Shares::new(all, of_caller), Shares::new(all, of_server))
+        Self::under(&ceiling, Shares::new(all, of_caller), Shares::new(all, of_server), of_server)
     }
 
-    /// Makes accounts with these shares, by the id of the caller's principal and by the name of the server. Every
-    /// byte is charged to `ceiling` as well.
+    /// Makes accounts with these shares, by the id of the caller's principal and by the name of the server, of whose
+    /// share one caller may hold `of_use` bytes. Every byte is charged to `ceiling` as well.
     #[must_use]
     pub fn under(
         ceiling: &Arc<Ceiling>,
         callers: Arc<Shares<Arc<str>>>,
         servers: Arc<Shares<Arc<str>>>,
+        of_use: usize,
     ) -> Self {
         let portions = ShareLimits { all: usize::MAX, each: usize::MAX, others: HashMap::new() };
         let held = Shares::under(ceiling, Payer::caller, 0, portions);
-        Self { callers, servers, held, refused: AtomicU64::new(0) }
+        let uses = Shares::new(usize::MAX, of_use);
+        Self { callers, servers, uses, held, refused: AtomicU64::new(0) }
     }
 
     /// The number of bytes that are counted now: being read, being inspected, or waiting for a client to read them.
@@ -130,7 +139,8 @@ pub struct ResponseAccount {
     server: Arc<str>,
     caller: Option<Arc<str>>,
     charged: ChargedShares,
-    taken: Option<HeldShares>,
+    /// Boxed because most responses are short.
+    taken: Option<Box<HeldShares>>,
 }
 
 /// The shares that a response holds.
@@ -140,6 +150,8 @@ struct HeldShares {
     held: Share<Arc<str>>,
     /// `None` for a message from a connection that callers share: see [`ResponseAccounts::keep`].
     of_server: Option<Share<Arc<str>>>,
+    /// `None` as above, and if nobody waits for the response.
+    of_use: Option<Share<ServerUse>>,
     of_caller: Option<Share<Arc<str>>>,
 }
 
@@ -161,6 +173,9 @@ impl HeldShares {
                 share.join(more);
             }
         }
+        if let (Some(share), Some(more)) = (&mut self.of_use, more.of_use) {
+            share.join(more);
+        }
     }
 
     /// Releases `bytes` in place, without having to find room for the remainder.
@@ -168,6 +183,7 @@ impl HeldShares {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.held.release(bytes);
         self.of_server.iter_mut().chain(&mut self.of_caller).for_each(|share| share.release(bytes));
+        self.of_use.iter_mut().for_each(|share| share.release(bytes));
     }
 }
 
@@ -214,7 +230,7 @@ impl ResponseAccount {
     pub fn unsent(mut self, bytes: usize) -> Self {
         self.charged = ChargedShares::Caller;
         if let Some(taken) = &mut self.taken {
-            taken.of_server = None;
+            (taken.of_server, taken.of_use) = (None, None);
         }
         let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
         // The response was admitted with what is held, so it can take less and no more.
@@ -227,7 +243,7 @@ impl ResponseAccount {
     /// Adds the shares of another account of the same server and caller, to be released with this one.
     pub fn absorb(&mut self, mut other: Self) {
         match (&mut self.taken, other.taken.take()) {
-            (Some(taken), Some(more)) => taken.join(more),
+            (Some(taken), Some(more)) => taken.join(*more),
             (taken @ None, more) => *taken = more,
             (Some(_), None) => {}
         }
@@ -259,7 +275,7 @@ impl ResponseAccount {
             let more = self.counted(wanted - held)?;
             match &mut self.taken {
                 Some(taken) => taken.join(more),
-                None => self.taken = Some(more),
+                None => self.taken = Some(Box::new(more)),
             }
         } else if let Some(taken) = &mut self.taken {
             taken.release(held - wanted);
@@ -268,15 +284,22 @@ impl ResponseAccount {
     }
 
     fn counted(&self, bytes: usize) -> Result<HeldShares, ShareError> {
-        let of_server = match self.charged {
-            ChargedShares::ServerAndCaller => Some(self.of.servers.take(&self.server, bytes)?),
-            ChargedShares::Caller => None,
+        let (of_server, of_use) = match self.charged {
+            ChargedShares::ServerAndCaller => {
+                let of_use = self.caller.as_ref().map(|caller| {
+                    let used = (Arc::clone(&self.server), Arc::clone(caller));
+                    self.of.uses.take(&used, bytes)
+                });
+                let of_use = of_use.transpose()?;
+                (Some(self.of.servers.take(&self.server, bytes)?), of_use)
+            }
+            ChargedShares::Caller => (None, None),
         };
         let of_caller = self.caller.as_ref();
         let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
         let held = self.caller.as_ref().unwrap_or(&self.server);
         let held = self.of.held.take(held, bytes)?;
-        Ok(HeldShares { bytes, held, of_server, of_caller })
+        Ok(HeldShares { bytes, held, of_server, of_use, of_caller })
     }
 
     /// Moves the shares taken so far to a new account and leaves this one empty: what was read is inspected after the
@@ -331,10 +354,37 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_has_a_part_of_the_share_of_a_server_until_what_it_waits_for_was_read() {
+        let ceiling = Shares::new(usize::MAX, usize::MAX);
+        let (callers, servers) =
+            (Shares::new(16 * STEP, 16 * STEP), Shares::new(16 * STEP, 3 * STEP));
+        let accounts = Arc::new(ResponseAccounts::under(&ceiling, callers, servers, 2 * STEP));
+        let (one, other) = (Arc::from("one"), Arc::from("other"));
+        let mut ana = accounts.begin(&one, Some("ana"));
+        ana.holds(2 * STEP).unwrap();
+        let over = ShareError::Holder { limit: 2 * STEP };
+        assert_eq!(accounts.begin(&one, Some("ana")).holds(STEP), Err(over));
+        accounts.begin(&other, Some("ana")).holds(2 * STEP).unwrap();
+        let mut bob = accounts.begin(&one, Some("bob"));
+        bob.holds(STEP).unwrap();
+        let over = ShareError::Holder { limit: 3 * STEP };
+        assert_eq!(accounts.begin(&one, Some("eve")).holds(STEP), Err(over));
+        // What ana has not read yet takes of no share of the server.
+        let unsent = ana.unsent(2 * STEP);
+        let mut next = accounts.begin(&one, Some("ana"));
+        next.holds(2 * STEP).unwrap();
+        next.shrink(STEP);
+        accounts.begin(&one, Some("ana")).holds(STEP).unwrap();
+        drop((unsent, next, bob));
+        assert_eq!(accounts.bytes(), 0);
+    }
+
+    #[test]
     fn what_waits_for_its_client_is_held_under_the_ceiling_of_its_caller() {
         let ceiling = Shares::new(4 * STEP, 3 * STEP);
         let shares = || Shares::new(16 * STEP, 16 * STEP);
-        let response_memory = Arc::new(ResponseAccounts::under(&ceiling, shares(), shares()));
+        let response_memory =
+            Arc::new(ResponseAccounts::under(&ceiling, shares(), shares(), 16 * STEP));
         let mut read = response_memory.begin(&"up".into(), Some("ana"));
         read.holds(3 * STEP).unwrap();
         let over = ShareError::Holder { limit: 3 * STEP };

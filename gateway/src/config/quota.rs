@@ -157,6 +157,7 @@ impl Quotas {
                     one.response_memory
                 }),
                 Shares::new(limits.response_memory, limits.response_memory_per_server),
+                of_server_use(limits),
             )),
             tokens: Shares::new(limits.token_memory, limits.token_memory_per_caller),
             exchanged: Shares::new(limits.token_memory, limits.token_memory_per_caller),
@@ -168,6 +169,13 @@ impl Quotas {
 /// Bodies up to this many bytes, with the memory of their parsed values, do not count against the ceiling: most
 /// bodies are shorter, and the number of requests is bounded.
 const LIGHT: usize = 16 * 1024;
+
+/// The part of a server's share of `responseMemory` that one caller may take: two thirds, and at least what the longest
+/// answer takes.
+fn of_server_use(limits: &Limits) -> usize {
+    let share = limits.response_memory_per_server;
+    (share - share / 3).max(limits.response_body.min(share))
+}
 
 /// So many in a minute, also all at once.
 fn in_a_minute(count: usize) -> EventRate {

@@ -1030,7 +1030,6 @@ enum FirstAnswer {
 
 /// How a stream ends.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "constructed once per stream and never stored")]
 enum StreamEnd {
     /// With a response as the last event.
     Response(Result<(Body, ExchangeEnd), Failure>),

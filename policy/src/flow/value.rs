@@ -271,7 +271,10 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
             let hash = self.key.token(token);
             let is_account = token.len() > 4 && address::is_account(token);
             let kind = if is_account { ValueKind::Address } else { ValueKind::Word };
-            return self.pass(kind, hash) && self.grouped(token, state) && self.word(hash, state);
+            return self.pass(kind, hash)
+                && self.number(token)
+                && self.grouped(token, state)
+                && self.word(hash, state);
         }
         let token = &*host::readable(token);
         let canonical = Canonical::of(token);
@@ -321,10 +324,18 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         })
     }
 
+    /// Visits a telephone number with an international prefix as it is written without one.
+    fn number(&mut self, account: &str) -> bool {
+        let number = address::without_prefix(account);
+        number.is_none_or(|number| self.pass(ValueKind::Inner, self.key.token(number)))
+    }
+
     /// Visits the accounts in groups that end with this token.
     fn grouped(&mut self, token: &str, state: &mut TextState) -> bool {
         let key = self.key;
-        state.groups.add(token, &mut |joined| self.pass(ValueKind::Inner, key.token(joined)))
+        state.groups.add(token, &mut |joined| {
+            self.pass(ValueKind::Inner, key.token(joined)) && self.number(joined)
+        })
     }
 
     /// Visits the runs that end with the words in a token.
@@ -803,6 +814,9 @@ mod tests {
             ("14155550123", "call +1 (415) 555-0123"),
             ("4155550123", "ring 2 or (415) 555-0123"),
             ("+4930901820", "tel. +49 30 901820"),
+            ("+4930901820", "tel. 004930901820"),
+            ("004930901820", "tel. +49 30 901820"),
+            ("+14155550123", "call 00 1 415 555 0123 now"),
             ("+1 (415) 555-0123", "call +14155550123 now"),
             ("123456789012", "pay 12345678 9012 now"),
             ("20000012345678", "pay 20-00-00 12345678 now"),

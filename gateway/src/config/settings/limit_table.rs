@@ -21,6 +21,11 @@ const fn most_of(all: usize) -> usize {
     all.saturating_sub(all / 4)
 }
 
+/// A third, rounded up so that it is never zero.
+const fn third(all: usize) -> usize {
+    all.div_ceil(3)
+}
+
 /// A quarter, rounded up so that it is never zero.
 const fn quarter(all: usize) -> usize {
     all.div_ceil(4)
@@ -63,7 +68,7 @@ const USUAL: Limits = Limits {
     request_body_memory_per_caller: half(192 * MIB),
     response_memory: 192 * MIB,
     response_memory_per_caller: half(192 * MIB),
-    response_memory_per_server: quarter(192 * MIB),
+    response_memory_per_server: third(192 * MIB),
     catalog_memory: 64 * MIB,
     catalog_memory_per_caller: half(64 * MIB),
     schema_memory: 64 * MIB,
@@ -201,7 +206,7 @@ pub(super) const SIZES: &[LimitKey<String, usize>] = &[
     derived("requestBodyMemoryPerCaller", |raw| &raw.request_body_memory_per_caller, |limits| &mut limits.request_body_memory_per_caller, |l| half(l.request_body_memory)),
     derived("responseMemory", |raw| &raw.response_memory, |limits| &mut limits.response_memory, |l| l.response_memory.max(8 * l.response_body)),
     derived("responseMemoryPerCaller", |raw| &raw.response_memory_per_caller, |limits| &mut limits.response_memory_per_caller, |l| half(l.response_memory)),
-    derived("responseMemoryPerServer", |raw| &raw.response_memory_per_server, |limits| &mut limits.response_memory_per_server, |l| quarter(l.response_memory)),
+    derived("responseMemoryPerServer", |raw| &raw.response_memory_per_server, |limits| &mut limits.response_memory_per_server, |l| third(l.response_memory)),
     own("catalogMemory", |raw| &raw.catalog_memory, |limits| &mut limits.catalog_memory),
     derived("catalogMemoryPerCaller", |raw| &raw.catalog_memory_per_caller, |limits| &mut limits.catalog_memory_per_caller, |l| half(l.catalog_memory)),
     own("schemaMemory", |raw| &raw.schema_memory, |limits| &mut limits.schema_memory),

@@ -193,6 +193,14 @@ pub(super) fn is_account(token: &str) -> bool {
     counted >= ACCOUNT.0 && digits >= ACCOUNT.1 && !is_date(token)
 }
 
+/// A telephone number in its international form without the prefix `00`, which stands for `+` (ITU-T E.123); it has at
+/// most 15 digits (E.164).
+pub(super) fn without_prefix(number: &str) -> Option<&str> {
+    let rest = number.strip_prefix("00")?;
+    let is_number = (8..=15).contains(&rest.len()) && !rest.starts_with('0');
+    (is_number && rest.bytes().all(|byte| byte.is_ascii_digit())).then_some(rest)
+}
+
 /// Whether a token is a date, also with a time.
 fn is_date(token: &str) -> bool {
     let (day, time) = token.split_once('t').unwrap_or((token, ""));
