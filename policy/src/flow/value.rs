@@ -14,10 +14,12 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use self::address::{AccountGroups, Canonical};
 use self::link::LinkPart;
+use self::unspaced::UnspacedRun;
 
 mod address;
 mod host;
 pub mod link;
+mod unspaced;
 
 /// Words of a run. Shorter runs are common in any two texts of one language.
 const RUN: usize = 5;
@@ -102,6 +104,10 @@ impl ValueKey {
 
     fn run(&self, words: &[u64; RUN]) -> u64 {
         self.0.hash_one((1_u8, words))
+    }
+
+    fn characters(&self, run: &[char]) -> u64 {
+        self.0.hash_one((4_u8, run))
     }
 
     fn link(&self, part: LinkPart<'_>) -> u64 {
@@ -215,6 +221,8 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         let is_judged = self.reading == ValueReading::Judged;
         self.one_text(text)
             && (is_judged || link::readings(text).all(|reading| self.one_text(&reading)))
+            && (!self.reading.is_widest()
+                || unspaced::without_ornaments(text).is_none_or(|text| self.one_text(&text)))
     }
 
     /// Visits the values of one text as it is written; whether all were visited.
@@ -283,6 +291,10 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         let host = canonical.host.as_deref().filter(|host| *host != canonical.text);
         let goes_on = self.pass(kind, hash)
             && host.is_none_or(|host| self.pass(ValueKind::Inner, self.key.token(host)))
+            && canonical
+                .site
+                .as_ref()
+                .is_none_or(|site| self.pass(ValueKind::Inner, self.key.token(site)))
             && (canonical.user.is_empty()
                 || self.pass(ValueKind::Word, self.key.token(canonical.user)));
         goes_on
@@ -302,6 +314,12 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         }
         if self.reading == ValueReading::Judged {
             return true;
+        }
+        let key = self.key;
+        if self.reading.is_widest()
+            && !address::each_name(token, &mut |name| self.pass(ValueKind::Word, key.token(name)))
+        {
+            return false;
         }
         let is_end = |c: char| is_sign(c) || matches!(c, '/' | '\\' | ':' | '?' | '&' | '=');
         let path = bare.split_once(['/', ':']).map_or("", |(_, path)| path);
@@ -341,7 +359,20 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
     /// Visits the runs that end with the words in a token.
     fn words(&mut self, token: &str, state: &mut TextState) -> bool {
         let mut words = token.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
-        !self.has_runs || words.all(|word| self.word(self.key.token(word), state))
+        !self.has_runs
+            || words
+                .all(|word| self.word(self.key.token(word), state) && self.characters(word, state))
+    }
+
+    /// Visits the runs that end with the characters in a word of a script that has no spaces between words.
+    fn characters(&mut self, word: &str, state: &mut TextState) -> bool {
+        if !word.chars().any(unspaced::is_unspaced) {
+            return true;
+        }
+        word.chars().all(|c| match state.characters.add(c) {
+            Some(run) => self.pass(ValueKind::Run, self.key.characters(run)),
+            None => true,
+        })
     }
 
     /// Visits the run that ends with this word.
@@ -370,6 +401,8 @@ struct TextState {
     /// The hashes of the last words.
     window: [u64; RUN],
     words: usize,
+    /// The last characters of words in scripts without spaces.
+    characters: UnspacedRun,
     groups: AccountGroups,
 }
 
@@ -813,6 +846,13 @@ mod tests {
             ("+14155550123", "call +1 415 555 0123 now"),
             ("14155550123", "call +1 (415) 555-0123"),
             ("4155550123", "ring 2 or (415) 555-0123"),
+            ("14155550123@s.messenger.example", "+14155550123"),
+            ("12345678", "no.12345678 and nothing else"),
+            ("12345678", "№12345678"),
+            ("eve_evil", "eve_evil。"),
+            ("eve_evil", "__eve_evil__ or a.eve_evil"),
+            ("user:eve_evil", "eve_evil"),
+            ("https://intranet/a", "see https://intranet/b"),
             ("+4930901820", "tel. +49 30 901820"),
             ("+4930901820", "tel. 004930901820"),
             ("004930901820", "tel. +49 30 901820"),
@@ -829,6 +869,9 @@ mod tests {
         };
         for (name, text) in [
             ("mallory", "write to @mallory."),
+            ("mallory", "—mallory— or →mallory"),
+            ("mallory", "to=mallory&x=1"),
+            ("evilorg/repo-x", "口座evilorg/repo-x円"),
             ("mallory", "write to <@mallory> now"),
             ("@mallory", "write to mallory now"),
             ("mallory", "https://t.me/mallory"),
@@ -843,6 +886,15 @@ mod tests {
             assert!(wanted.iter().any(is_shown), "{name} in {text}");
         }
         within("1234/56/7890/evil", "see 1234/56/7890/evil");
+        // The name of a parameter is not what a call is about, nor is that of a file.
+        let judged = all(ValueReading::Judged, "https://one.example/some_file?project_id=1");
+        for name in ["project_id", "some_file"] {
+            let shown = all(ValueReading::Given, name);
+            assert!(
+                judged.iter().all(|(_, hash)| shown.iter().all(|(_, one)| one != hash)),
+                "{name}"
+            );
+        }
     }
 
     /// The author of a page cannot make the work more than proportional to its length.
@@ -906,6 +958,28 @@ mod tests {
             prop_assert!(judged.iter().all(|value| given.contains(value)));
             prop_assert!(given.iter().all(|value| untrusted.contains(value)));
         }
+    }
+
+    #[test]
+    fn a_part_of_a_text_without_spaces_is_found_in_another_text() {
+        let key = ValueKey::new(RandomState::new());
+        let runs = |text: &str| {
+            let found = found(&key, ValueReading::Given, text).into_iter();
+            found.filter(|(kind, _)| *kind == ValueKind::Run).collect::<Vec<_>>()
+        };
+        let shares = |one: &str, two: &str| {
+            let shown = runs(two);
+            runs(one).iter().any(|run| shown.contains(run))
+        };
+        let text = "我们公司将于下周五完成对北风公司的收购。收购价格为四亿美元，请不要告诉任何人。";
+        assert!(shares("完成对北风公司的收购。收购价格", text));
+        assert!(shares("公司将于下周五 完成对北风公司", text));
+        assert!(!shares("北风公司的收购", text));
+        let text = "お世話になっております。当社は来週の金曜日に北風株式会社の買収を完了します。";
+        assert!(shares("来週の金曜日に北風株式会社の買収を完了します", text));
+        assert!(!shares("お世話になっております。山田です。", text));
+        let text = "บริษัทของเราจะเข้าซื้อกิจการของนอร์ทวินด์ในวันศุกร์หน้าด้วยราคาสี่ร้อยล้านดอลลาร์";
+        assert!(shares("เข้าซื้อกิจการของนอร์ทวินด์ในวันศุกร์หน้า", text));
     }
 
     #[test]

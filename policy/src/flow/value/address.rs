@@ -11,6 +11,8 @@ use super::ValueReading;
 
 /// Fewest letters and digits of an account number, and digits among them.
 const ACCOUNT: (usize, usize) = (8, 4);
+/// Shortest name with an underscore that is the name of one thing, in bytes.
+const UNDERSCORED: usize = 8;
 /// Most groups of one account number.
 const GROUPS: usize = 12;
 /// Most letters and digits of an account number in groups; an IBAN has 34 at most.
@@ -33,6 +35,9 @@ pub(super) struct Canonical<'t> {
     pub(super) text: Cow<'t, str>,
     /// The host, if the token begins with one.
     pub(super) host: Option<Cow<'t, str>>,
+    /// The host of a URL that is no domain name, behind two slashes: of a share (`\\\\server\\share`), or a bucket
+    /// (`s3://bucket/file`).
+    pub(super) site: Option<String>,
     /// What stands before the host of a URL.
     pub(super) user: &'t str,
     /// All but the scheme, which can have further addresses.
@@ -62,14 +67,18 @@ impl<'t> Canonical<'t> {
         let known = known.or_else(|| is_host(host).then_some(Cow::Borrowed(host)));
         let Some(known) = known else {
             let text = if mail.is_some() { authority } else { bare };
-            return Self { text: text.into(), host: None, user: "", bare, tail: bare };
+            // `//` alone begins a comment too. What is on this machine belongs to nobody who writes a page.
+            let is_site = scheme.is_some_and(|(scheme, _)| !scheme.is_empty() || !tail.is_empty())
+                && !matches!(host, "" | "localhost");
+            let site = is_site.then(|| format!("//{host}"));
+            return Self { text: text.into(), host: None, site, user: "", bare, tail: bare };
         };
         let text = match port {
             "" | "80" | "443" if tail.is_empty() => known.clone(),
             "" | "80" | "443" => format!("{known}{tail}").into(),
             port => format!("{known}:{port}{tail}").into(),
         };
-        Self { text, host: Some(known), user, bare, tail }
+        Self { text, host: Some(known), site: None, user, bare, tail }
     }
 
     /// The part that can have further addresses. A host can be in a longer one only in the widest reading, unless it is
@@ -82,8 +91,7 @@ impl<'t> Canonical<'t> {
 
     /// Whether the token names one thing wherever it stands.
     pub(super) fn is_address(&self) -> bool {
-        // A name with an underscore is the name of one thing too.
-        self.is_place() || self.text.len() >= 8 && self.text.contains('_')
+        self.is_place() || is_underscored(&self.text)
     }
 
     /// Whether the token is an address, an account or a path, and not just a name.
@@ -97,6 +105,7 @@ impl<'t> Canonical<'t> {
                 && (text.starts_with(['/', '~', '\\']) || text.matches(['/', '\\']).count() > 1)
         };
         self.host.is_some()
+            || self.site.is_some()
             || is_host(first())
             || is_mail()
             || is_account(text)
@@ -199,6 +208,11 @@ pub(super) fn without_prefix(number: &str) -> Option<&str> {
     let rest = number.strip_prefix("00")?;
     let is_number = (8..=15).contains(&rest.len()) && !rest.starts_with('0');
     (is_number && rest.bytes().all(|byte| byte.is_ascii_digit())).then_some(rest)
+}
+
+/// Whether a name has an underscore inside it: it is the name of one thing, wherever it stands.
+fn is_underscored(name: &str) -> bool {
+    name.len() >= UNDERSCORED && name.contains('_')
 }
 
 /// Whether a token is a date, also with a time.
@@ -344,6 +358,36 @@ pub(super) fn each_inner(
     true
 }
 
+/// Calls `visit` with each name inside a token, bounded by what no name contains and by a change of script: `•name`,
+/// `a=name&b=1`. It returns whether to go on.
+pub(super) fn each_name(token: &str, visit: &mut impl FnMut(&str) -> bool) -> bool {
+    let is_outside = |c: char| c != '/' && RunPart::of(c) == RunPart::Outside;
+    let is_sign = |c: char| c == '/' || SIGNS.contains(&c);
+    let mut visit = |name: &str| {
+        let name = name.trim_matches(is_sign);
+        name.is_empty() || name.len() == token.len() || visit(name)
+    };
+    token
+        .split(is_outside)
+        .all(|part| visit(part) && (part.is_ascii() || each_of_one_script(part, &mut visit)))
+}
+
+/// Calls `visit` with the parts of a name that are written in one script each.
+fn each_of_one_script(name: &str, visit: &mut impl FnMut(&str) -> bool) -> bool {
+    let mut last = None;
+    let ends = name.char_indices().filter_map(|(at, c)| {
+        let RunPart::Letter(script) = RunPart::of(c) else { return None };
+        let before = last.replace(script);
+        before.is_some_and(|before| before != script).then_some(at)
+    });
+    let mut from = 0;
+    ends.chain([name.len()]).all(|at| {
+        let part = name.get(from..at).unwrap_or_default();
+        from = at;
+        visit(part)
+    })
+}
+
 /// A script, as far as a change of it ends an address. Digits count as Latin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Script {
@@ -377,7 +421,8 @@ impl RunPart {
 impl AddressRun<'_> {
     fn each(&self, reading: ValueReading, visit: &mut impl FnMut(&str) -> bool) -> bool {
         let text = self.text;
-        if !text.contains(['.', '@']) && text.bytes().filter(u8::is_ascii_digit).count() < ACCOUNT.1
+        if !text.contains(['.', '@', '_'])
+            && text.bytes().filter(u8::is_ascii_digit).count() < ACCOUNT.1
         {
             return true;
         }
@@ -425,7 +470,10 @@ impl AddressRun<'_> {
             let short = reading.is_widest().then(|| shortened(host)).flatten();
             let less = short.map(|short| host.len() - short.len());
             let visits_host = reading != ValueReading::Judged || is_url && at == piece.len();
-            let goes_on = (!visits_host || visit(bare_host(host)))
+            // Messengers write the number of a telephone so.
+            let is_number = is_account(local) && local.bytes().all(|byte| byte.is_ascii_digit());
+            let goes_on = (!is_number || visit(local))
+                && (!visits_host || visit(bare_host(host)))
                 && short.is_none_or(|short| visit(bare_host(short)))
                 && names_of(local, reading).all(|skip| {
                     let mail = whole.get(skip..).unwrap_or_default();
@@ -460,14 +508,41 @@ impl AddressRun<'_> {
                 return false;
             }
         }
-        piece.split('_').map(|part| part.trim_matches(SIGNS)).filter(|part| is_account(part)).all(
-            |part| {
-                let is_compact = part.bytes().all(|b| b.is_ascii_alphanumeric());
-                let compact =
-                    || part.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
-                visit(part) && (is_compact || visit(&compact()))
-            },
-        )
+        let is_widest = reading.is_widest();
+        let mut account = |part: &str| {
+            let is_compact = part.bytes().all(|b| b.is_ascii_alphanumeric());
+            let compact = || part.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+            let number = part.trim_matches(|c: char| c.is_ascii_alphabetic());
+            let is_beside = is_widest && number.len() < part.len() && is_account(number);
+            visit(part) && (is_compact || visit(&compact())) && (!is_beside || visit(number))
+        };
+        let parts = piece.split('_').map(|part| part.trim_matches(SIGNS));
+        let goes_on = parts.filter(|part| is_account(part)).all(|part| {
+            // A word may stand before or behind a full stop without a space.
+            let sentences = is_widest && part.contains('.');
+            let inner = part.split('.').map(|part| part.trim_matches(SIGNS));
+            account(part) && (!sentences || inner.filter(|part| is_account(part)).all(&mut account))
+        });
+        goes_on && self.name(piece, reading, visit)
+    }
+
+    /// Visits a name with an underscore. The name of a parameter, and a name in the path of a URL, are not what a call is
+    /// about.
+    fn name(
+        &self,
+        piece: &str,
+        reading: ValueReading,
+        visit: &mut impl FnMut(&str) -> bool,
+    ) -> bool {
+        let is_judged = reading == ValueReading::Judged;
+        let is_beside = self.before.ends_with(['/', '\\']) || self.after.starts_with('=');
+        if is_judged && is_beside || !is_underscored(piece) {
+            return true;
+        }
+        let parts = piece.split('.').map(|part| part.trim_matches(SIGNS));
+        visit(piece)
+            && (!reading.is_widest()
+                || parts.filter(|part| part.len() < piece.len() && is_underscored(part)).all(visit))
     }
 }
 
