@@ -4,6 +4,7 @@
 pub mod secrets;
 pub mod environment;
 pub mod authorization_server;
+mod turns;
 pub mod guardrail;
 pub mod otlp;
 pub mod webhook;

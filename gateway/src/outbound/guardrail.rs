@@ -6,18 +6,22 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use detection::inspect::{Detector, Finding};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use json::{Document, JsonBounds, Value};
+use tokio::time::{Instant, timeout};
 
+use crate::base::log_limit::LogLimit;
 use crate::config::settings::{GuardrailFailure, GuardrailSettings as Settings};
 use crate::mcp::wire::Object;
 use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
+use crate::outbound::turns::Turns;
 
 /// The maximum length of an answer, in bytes.
 const ANSWER: usize = 64 * 1024;
@@ -25,6 +29,9 @@ const ANSWER: usize = 64 * 1024;
 pub const REASON: usize = 200;
 /// Characters of a reason in which secrets are looked for before it is cut to [`REASON`].
 const READ: usize = 4096;
+
+/// Limits the log lines about callers with too many questions.
+static BUSY: LogLimit = LogLimit::new(1, 5);
 
 /// The client of one external guardrail.
 #[derive(Debug)]
@@ -36,6 +43,9 @@ pub struct GuardrailClient {
     most: usize,
     arguments: bool,
     results: bool,
+    turns: Turns,
+    /// How long a question waits for its turn.
+    patience: Duration,
 }
 
 /// The kind of message that a guardrail is asked about.
@@ -143,6 +153,8 @@ impl GuardrailClient {
             most: settings.most,
             arguments: settings.arguments,
             results: settings.results,
+            turns: Turns::new(settings.concurrent, settings.concurrent_per_caller),
+            patience: settings.deadline,
         })
     }
 
@@ -171,6 +183,19 @@ impl GuardrailClient {
             );
             return Err(self.finding("cannot be asked: the message is too long"));
         }
+        // Denied even with `onFailure: allow`, because a peer controls how much it asks at once.
+        let turn = timeout(self.patience, self.turns.take(question.principal)).await;
+        let Ok(Some(_turn)) = turn else {
+            if let Some(suppressed) = BUSY.allow(Instant::now().into_std()) {
+                tracing::warn!(
+                    event = "guardrail.busy",
+                    guardrail = &*self.name,
+                    suppressed,
+                    "the caller has too many questions to the guardrail at once"
+                );
+            }
+            return Err(self.finding("cannot be asked: too many questions to it wait"));
+        };
         match self.verdict(question).await {
             Ok(None) => Ok(None),
             Ok(Some(reason)) => Err(self.finding(&format!("denies: {reason}"))),

@@ -12,6 +12,9 @@ use crate::net::egress::is_this_machine;
 /// The default and the maximum time limit of a guardrail.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
+/// The default number of questions to a guardrail at once.
+const CONCURRENT: usize = 64;
+
 /// An external service that judges arguments and results.
 #[derive(Clone, Debug)]
 pub struct GuardrailSettings {
@@ -31,6 +34,10 @@ pub struct GuardrailSettings {
     pub on_failure: GuardrailFailure,
     /// Maximum size of a message that is sent to it, in bytes; longer ones are denied.
     pub most: usize,
+    /// Maximum number of questions at once.
+    pub concurrent: usize,
+    /// The part of them that one caller may have.
+    pub concurrent_per_caller: usize,
 }
 
 impl SettingsCompiler<'_> {
@@ -55,6 +62,13 @@ impl SettingsCompiler<'_> {
                 let help = "leave out `arguments` or `results`: both are asked about then";
                 self.report(&at, "this guardrail is asked about nothing", help);
             }
+            let concurrent = raw.max_concurrent.unwrap_or(CONCURRENT);
+            let each = raw.max_concurrent_per_caller.unwrap_or(concurrent / 4).max(1);
+            if each > concurrent {
+                let message = format!("one caller cannot have {each} of {concurrent} questions");
+                let place = format!("{at}/maxConcurrentPerCaller");
+                self.report(&place, message, "give at most `maxConcurrent`");
+            }
             let Some(url) = url else { continue };
             found.push(GuardrailSettings {
                 name: raw.name.as_str().into(),
@@ -65,6 +79,8 @@ impl SettingsCompiler<'_> {
                 deadline,
                 on_failure: raw.on_failure,
                 most: size.unwrap_or(1024 * 1024),
+                concurrent,
+                concurrent_per_caller: each,
             });
         }
         found

@@ -18,6 +18,8 @@ use super::attributes::{self, Attribute};
 use super::host;
 use crate::inspect::rendered::RenderedText;
 
+/// Longest text that is read as one address, in bytes.
+const WHOLE_LINK: usize = 2048;
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
 /// Units that a byte costs where attributes are read, and where a value is compared.
@@ -554,7 +556,7 @@ fn defanged(fix: Defusal, text: &str) -> String {
 
 /// Appends the links that are deceptive or lead to a host that is not permitted.
 fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
-    let bytes = text.as_bytes();
+    let (bytes, known) = (text.as_bytes(), found.len());
     let signs = memchr::memchr3_iter(b':', b'/', b'\\', bytes);
     let signs = signs.filter_map(|at| begins(bytes, at));
     // An address without a scheme, of which GitHub and others make a link.
@@ -589,6 +591,23 @@ fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<Mar
     };
     each(&mut { signs });
     each(&mut { bare });
+    if found.len() == known
+        && budget.spend(text.len().min(WHOLE_LINK))
+        && let Some(note) = whole_link(text, hosts)
+    {
+        found.push(MarkupMatch::new(0..text.len(), note, Defusal::Link));
+    }
+}
+
+/// What is wrong with the link that is the whole text, as programs read it that take the text for an address: without what
+/// stands around it, and without tabs and line ends (WHATWG URL, section 4.4). Such are the pictures of icons, and members
+/// of structured results.
+fn whole_link(text: &str, hosts: &[Pattern]) -> Option<&'static str> {
+    let address = text.trim_matches(|c: char| c <= ' ');
+    if text.len() > WHOLE_LINK || address.contains(' ') {
+        return None;
+    }
+    link_note(&address.replace(['\t', '\n', '\r'], ""), hosts)
 }
 
 /// The start of the link at a place, and the start of its authority: a scheme that leads to a host and slashes of either kind
@@ -900,6 +919,9 @@ mod tests {
             ("'https://example.org'.format(a.b)", false),
             ("(https://example.org),[https://example.org]; 'https://example.org'", false),
             ("> see https://example.org\n> and more", false),
+            ("https:example.org/a", false),
+            ("//example.org/a", false),
+            ("// see example.com", false),
         ] {
             assert_eq!(!find(text, &hosts).matches.is_empty(), found, "{text}");
         }
@@ -913,6 +935,11 @@ mod tests {
             "https://example.org;@example.com/",
             "http:\\\\example.com",
             "http://[::1]/",
+            "https:example.com/x",
+            "//example.com/x",
+            " HTTPS:\\example.com",
+            "ht\ntps://example.com/x",
+            "https:/\t/example.com/x",
         ] {
             let idle = defused(text, &hosts).unwrap();
             assert!(find(&idle, &hosts).matches.is_empty(), "{idle}");

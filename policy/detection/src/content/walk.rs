@@ -108,6 +108,8 @@ const EACH_VALUE: usize = 64;
 const DIGITS: usize = 12;
 /// Largest exponent with which a number is written out.
 const EXPONENT: u32 = 64;
+/// How much of the end of a text, and of the begin of the next, is inspected as one text, in bytes.
+const SEAM: usize = 1024;
 /// Longest place that is reported, in bytes.
 const PLACE: usize = 512;
 
@@ -193,18 +195,20 @@ impl ContentReport {
     }
 }
 
-struct MessageWalk<'a, 'b> {
+struct MessageWalk<'a, 'b, 'v> {
     lens: &'a StringScan<'b>,
     sealed: &'a SealedStrings,
     seen: ContentReport,
     dirty: bool,
     changed: Replacements,
+    /// The last text of a content block, and the end of it as it is shown.
+    last_text: Option<(Value<'v>, String)>,
 }
 
-impl<'a, 'b> MessageWalk<'a, 'b> {
+impl<'a, 'b, 'v> MessageWalk<'a, 'b, 'v> {
     fn new(lens: &'a StringScan<'b>, sealed: &'a SealedStrings) -> Self {
         let (seen, changed) = (ContentReport::default(), Replacements::default());
-        Self { lens, sealed, seen, dirty: false, changed }
+        Self { lens, sealed, seen, dirty: false, changed, last_text: None }
     }
 
     /// The outcome for `value`, with its sanitised form if it was changed.
@@ -222,7 +226,7 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
     /// Inspects a value and everything in it.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(&mut self, value: Value<'_>, at: &mut String, known: ValueContext<'_>) {
+    fn value(&mut self, value: Value<'v>, at: &mut String, known: ValueContext<'_>) {
         if !self.lens.budget.spend(EACH_VALUE) {
             return;
         }
@@ -260,28 +264,34 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
                     at.truncate(length);
                 }
             }
-            JsonKind::Object => {
-                let length = at.len();
-                self.carries(value, at, known.place);
-                let within = NamesWithin::of(known.named, value);
-                for (name, member) in value.members() {
-                    if self.lens.budget.is_exhausted() {
-                        break;
-                    }
-                    if at.len() + name.len() < PLACE {
-                        at.push('/');
-                        at.push_str(&escaped(&name));
-                    }
-                    self.name(&name, member, at);
-                    if carries(&name, known.place) && self.blob(member, at) {
-                        // `blob` has inspected its decoded form.
-                    } else if !self.sealed.has(member) {
-                        let place = known.place.of_member(&name);
-                        self.value(member, at, ValueContext { place, named: within.member(&name) });
-                    }
-                    at.truncate(length);
+            JsonKind::Object => self.members(value, at, known),
+        }
+    }
+
+    /// Inspects the members of an object.
+    fn members(&mut self, object: Value<'v>, at: &mut String, known: ValueContext<'_>) {
+        let length = at.len();
+        self.carries(object, at, known.place);
+        let within = NamesWithin::of(known.named, object);
+        for (name, member) in object.members() {
+            if self.lens.budget.is_exhausted() {
+                break;
+            }
+            if at.len() + name.len() < PLACE {
+                at.push('/');
+                at.push_str(&escaped(&name));
+            }
+            self.name(&name, member, at);
+            if carries(&name, known.place) && self.blob(member, at) {
+                // `blob` has inspected its decoded form.
+            } else if !self.sealed.has(member) {
+                let place = known.place.of_member(&name);
+                self.value(member, at, ValueContext { place, named: within.member(&name) });
+                if known.place == MessagePosition::Block && name == "text" {
+                    self.text_block(member, at);
                 }
             }
+            at.truncate(length);
         }
     }
 
@@ -334,6 +344,75 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
                 self.note(Detector::MediaTypes, handling, Cow::Borrowed(note), at);
             }
         }
+    }
+
+    /// A string as it is shown.
+    fn shown_text(&self, value: Value<'v>) -> Option<Cow<'v, str>> {
+        match self.changed.values.get(&value.span().start) {
+            Some(text) => Some(Cow::Owned(text.clone())),
+            None => value.as_str(),
+        }
+    }
+
+    /// Inspects the end of the text of the last content block together with the begin of this one: many clients join the
+    /// texts of a result, with or without a line end.
+    fn text_block(&mut self, value: Value<'v>, at: &str) {
+        if !self.lens.is_result() {
+            return;
+        }
+        let Some(mut text) = self.shown_text(value).filter(|text| !text.is_empty()) else { return };
+        if let Some((before, tail)) = self.last_text.take() {
+            let is_changed = ["", "\n"].into_iter().any(|between| {
+                let head = begin_of(&text);
+                let Some(seam) = self.seam([&tail, between, head], at) else { return false };
+                let whole = self.shown_text(before).unwrap_or_default();
+                let kept = whole.len() - (tail.len() - seam.from);
+                self.replace(before, whole.get(..kept).unwrap_or_default().to_owned());
+                let rest = text.get(seam.behind - tail.len() - between.len()..).unwrap_or_default();
+                self.replace(value, format!("{}{rest}", seam.shown));
+                true
+            });
+            if is_changed {
+                text = self.shown_text(value).unwrap_or_default();
+            }
+        }
+        self.last_text = Some((value, end_of(&text).to_owned()));
+    }
+
+    /// What is found in two texts and what stands between them, and in neither of them alone. Returns what is replaced, if
+    /// that is a part of both.
+    fn seam(&mut self, [tail, between, head]: [&str; 3], at: &str) -> Option<Seam> {
+        let joined = format!("{tail}{between}{head}");
+        let glance = self.lens.cleaned(&joined);
+        if glance.findings.is_empty() {
+            return None;
+        }
+        let alone = [tail, head].map(|text| self.lens.cleaned(text).findings);
+        let is_new = |(detector, _, note): &(Detector, Handling, Cow<'static, str>)| {
+            alone.iter().flatten().all(|known| known.0 != *detector || known.2 != *note)
+        };
+        let seam = glance.text.map(|clean| Seam::of(&joined, &clean));
+        let is_across =
+            |seam: &Seam| seam.from < tail.len() && seam.behind > tail.len() + between.len();
+        let seam = seam.filter(is_across);
+        let mut is_replaced = false;
+        for found in glance.findings.into_iter().filter(is_new) {
+            let (detector, handling, note) = found;
+            match handling {
+                Handling::Off => {}
+                Handling::Audit | Handling::Annotate | Handling::Wrap => {
+                    self.note(detector, Handling::Audit, note, at);
+                }
+                Handling::Block => self.note(detector, handling, note, at),
+                Handling::Strip | Handling::Defang | Handling::Redact => {
+                    if seam.is_some() {
+                        is_replaced = true;
+                        self.note(detector, handling, note, at);
+                    }
+                }
+            }
+        }
+        seam.filter(|_| is_replaced)
     }
 
     /// Has a string written in place of a value.
@@ -428,6 +507,44 @@ impl<'a, 'b> MessageWalk<'a, 'b> {
         if same < KEPT {
             self.seen.findings.push(Finding::new(detector, at, note));
         }
+    }
+}
+
+/// The first [`SEAM`] bytes of a text, up to the end of a word: a part of a word can look like a secret.
+fn begin_of(text: &str) -> &str {
+    let begin = text.get(..text.floor_char_boundary(SEAM)).unwrap_or_default();
+    let end = begin.rfind(char::is_whitespace).filter(|_| begin.len() < text.len());
+    begin.get(..end.unwrap_or(begin.len())).unwrap_or_default()
+}
+
+/// The last [`SEAM`] bytes of a text, from the begin of a word on.
+fn end_of(text: &str) -> &str {
+    let from = text.ceil_char_boundary(text.len().saturating_sub(SEAM));
+    let end = text.get(from..).unwrap_or_default();
+    let begin = end.find(char::is_whitespace).filter(|_| from > 0);
+    end.get(begin.unwrap_or(0)..).unwrap_or_default()
+}
+
+/// A part of two joined texts, and what is shown in its place.
+struct Seam {
+    from: usize,
+    behind: usize,
+    shown: String,
+}
+
+impl Seam {
+    /// What differs between a text and its sanitised form.
+    fn of(text: &str, clean: &str) -> Self {
+        let same = |(one, other): &(char, char)| one == other;
+        let length = |pairs: &mut dyn Iterator<Item = (char, char)>| {
+            pairs.take_while(same).map(|(one, _)| one.len_utf8()).sum::<usize>()
+        };
+        let from = length(&mut text.chars().zip(clean.chars()));
+        let (rest, shown) =
+            (text.get(from..).unwrap_or_default(), clean.get(from..).unwrap_or_default());
+        let behind = length(&mut rest.chars().rev().zip(shown.chars().rev()));
+        let shown = shown.get(..shown.len() - behind).unwrap_or_default().to_owned();
+        Self { from, behind: text.len() - behind, shown }
     }
 }
 

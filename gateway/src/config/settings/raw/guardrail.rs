@@ -19,6 +19,13 @@ pub(in crate::config::settings) struct RawGuardrail {
     pub(in crate::config::settings) on_failure: GuardrailFailure,
     /// How long the guardrail may take, at most `60s`. Default `2s`.
     pub(in crate::config::settings) timeout: Option<String>,
+    /// Maximum number of questions to it at once, of this route. Others wait, at most for `timeout`. Default 64.
+    #[schemars(range(min = 1, max = 10000))]
+    pub(in crate::config::settings) max_concurrent: Option<usize>,
+    /// The part of `maxConcurrent` that one caller may have. What waits for longer than `timeout` is denied, even with
+    /// `onFailure: allow`. Default a quarter.
+    #[schemars(range(min = 1, max = 10000))]
+    pub(in crate::config::settings) max_concurrent_per_caller: Option<usize>,
     /// The token in `Authorization: Bearer`.
     pub(in crate::config::settings) token: Option<RawSecret>,
     /// Whether arguments of tools are sent to it. Default `true`.
