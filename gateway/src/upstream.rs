@@ -26,6 +26,7 @@ mod streamable_http;
 mod server_log;
 mod sandbox_denials;
 mod send_queue;
+mod fan_out;
 mod demux;
 mod channel;
 pub mod line_framing;

@@ -441,6 +441,60 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": known[message["method"]]}), flush=True)
 "#;
 
+/// A legacy server over stdio that tells of 3000 changes in a call, and answers how many milliseconds that took.
+const TELLING: &str = r#"
+import json, sys, time
+
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}))
+
+known = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "resources": {"subscribe": True}},
+                   "serverInfo": {"name": "telling", "version": "1"}},
+    "tools/list": {"tools": [{"name": "work", "description": "Works.", "inputSchema": {"type": "object"}}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    method = message.get("method")
+    if method == "tools/call":
+        begun = time.monotonic()
+        for n in range(3000):
+            send({"method": "notifications/resources/updated", "params": {"uri": f"file:///{n:040}"}})
+        sys.stdout.flush()
+        took = str(int((time.monotonic() - begun) * 1000))
+        send({"id": message["id"], "result": {"content": [{"type": "text", "text": took}]}})
+    elif "id" in message:
+        answer = known.get(method)
+        send({"id": message["id"], **({"result": answer} if answer else {"error": {"code": -32601, "message": "no"}})})
+    sys.stdout.flush()
+"#;
+
+/// What a program says to all who listen is read as fast as it may be told to them: 20,000 messages a second.
+#[test]
+fn a_program_that_tells_many_listeners_much_is_read_at_a_pace() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let program = folder.path().join("telling.py");
+        fs::write(&program, TELLING).unwrap();
+        let servers = format!("- {{name: up, command: python3, args: ['{}']}}", program.display());
+        let gateway = Config::with(&servers, "[up]").start();
+        let ana = gateway.client(era, ANA);
+        let took = || {
+            let answer = ana.call("work", &json!({})).json();
+            let text = answer["result"]["content"][0]["text"].as_str();
+            text.unwrap_or_else(|| panic!("{answer}")).parse::<u64>().unwrap()
+        };
+        let listeners = (0..20).map(|_| gateway.client(era, ANA)).collect::<Vec<_>>();
+        let streams = listeners.iter().map(|one| match era {
+            Era::Legacy => one.stream(None),
+            Era::Modern => listen(&gateway, one).stream,
+        });
+        let _streams = streams.collect::<Vec<_>>();
+        // 60,000 messages, of which the pipe holds some; the streams are opened meanwhile.
+        eventually("a program that waits", || (took() > 1500).then_some(()));
+    }
+}
+
 #[test]
 fn a_program_that_has_not_agreed_is_told_when_nobody_listens_any_more() {
     let folder = Folder::new();

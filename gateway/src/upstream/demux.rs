@@ -15,6 +15,7 @@ use policy_core::subject::name::ServerName;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 
+use super::fan_out::FanOutPace;
 use super::request::AcceptedMessages;
 use crate::base::intake::{ResponseAccount, ResponseAccounts};
 use crate::base::share::{Share, ShareError, Shares};
@@ -88,6 +89,8 @@ pub(super) struct Demux {
     queued: OnceLock<Arc<Shares<Recipient>>>,
     /// The queued messages of the listeners.
     overheard: Arc<Backlog>,
+    /// How fast the connection is read when its listeners are told something.
+    fan_out: FanOutPace,
     /// The name of the server, and the memory budget for responses and queued messages of its callers.
     server: Arc<str>,
     answers: Arc<ResponseAccounts>,
@@ -265,6 +268,7 @@ impl Demux {
             heard: OnceLock::new(),
             queued: OnceLock::new(),
             overheard: Backlog::new(answers.begin_for(&server, None)),
+            fan_out: FanOutPace::new(),
             server,
             answers: Arc::clone(answers),
             counts: Arc::clone(counts),
@@ -386,6 +390,11 @@ impl Demux {
     /// Whether a written request that began before `begun` still waits for its response.
     pub(super) fn is_at_work_since(&self, begun: Instant) -> bool {
         self.waiting().values().any(|request| request.is_sent && request.begun < begun)
+    }
+
+    /// Waits until the connection may be read on, after what its listeners were told.
+    pub(super) async fn ready(&self) {
+        self.fan_out.ready().await;
     }
 
     /// Delivers a message to the request it belongs to, and returns what is left to do.
@@ -523,7 +532,8 @@ impl Demux {
                     let told =
                         QueuedNotification { notification: Arc::new(notification), _room: room };
                     // An error means that there are no listeners.
-                    drop(self.heard.get().map(|heard| heard.send(Arc::new(told))));
+                    let sent = self.heard.get().map(|heard| heard.send(Arc::new(told)));
+                    self.fan_out.sent(sent.and_then(Result::ok).unwrap_or(0));
                 }
                 Err(none) => tracing::debug!(%none, "a notification was dropped"),
             },

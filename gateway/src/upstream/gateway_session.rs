@@ -352,6 +352,11 @@ impl Upstream {
                     // A response without a waiter on this stream is awaited on the connection of its request.
                     DeliveryOutcome::Done | DeliveryOutcome::Stray => {}
                 }
+                tokio::select! {
+                    () = demux.ready() => {}
+                    () = over.cancelled() => return,
+                    () = tasks.halting() => return,
+                }
             }
         });
         Some(opened)

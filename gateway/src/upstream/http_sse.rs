@@ -247,7 +247,13 @@ async fn read(mut stream: EventStream, channel: Arc<Channel>, name: ServerName) 
         };
         let received = &stream.received;
         match message::read_patiently(event.data, name.as_str(), received, ROOM).await {
-            Ok(read) => channel.deliver(read.message, &name),
+            Ok(read) => {
+                channel.deliver(read.message, &name);
+                tokio::select! {
+                    () = channel.demux.ready() => {}
+                    () = channel.over.cancelled() => return,
+                }
+            }
             Err(error) => {
                 let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(

@@ -299,6 +299,10 @@ impl OutputReader {
                     garbage = 0;
                     blanks.message();
                     channel.deliver(read.message, &name);
+                    tokio::select! {
+                        () = channel.demux.ready() => {}
+                        () = channel.over.cancelled() => return,
+                    }
                 }
                 Err(error @ FromServerError::Memory { .. }) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
