@@ -351,10 +351,22 @@ fn a_log_that_was_cut_emptied_or_taken_away_is_not_gone_on_with() {
         let ends = (1..lines.len()).filter(|n| lines[n - 1].contains("\"event\":\"checkpoint\""));
         let ends: Vec<_> = ends.collect();
         assert!(ends.len() > 2);
-        for end in ends {
-            fs::write(&file, lines[..end].join("\n") + "\n").unwrap();
+        for end in &ends {
+            fs::write(&file, lines[..*end].join("\n") + "\n").unwrap();
             refused("it was cut");
         }
+        // Nor where an old checkpoint stands behind the last one again, by somebody who can only append.
+        let kept = folder.path().join(if config.auditing.contains("heads") {
+            "heads"
+        } else {
+            "checkpoints"
+        });
+        let notes = fs::read_to_string(&kept).unwrap();
+        let old: String = notes.split_inclusive("\n\n").take(2).collect();
+        append(&kept, format!("{}\n", old.trim_end()).as_bytes());
+        fs::write(&file, lines[..ends[0]].join("\n") + "\n").unwrap();
+        refused("an old checkpoint was appended");
+        fs::write(&kept, notes).unwrap();
         fs::write(&file, "").unwrap();
         refused("it was emptied");
         fs::remove_file(&file).unwrap();

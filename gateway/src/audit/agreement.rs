@@ -12,10 +12,11 @@ use audit_log::note::Checkpoint;
 use super::file::{ResumePolicy, ResumedChain};
 
 /// Number of bytes at the end of the file that are read first.
-const TAIL: u64 = 1024 * 1024;
+const TAIL: u64 = 16 * 1024 * 1024;
 
 /// Returns the last checkpoint in the file at `path` that one of the trusted keys signed, or the very last one if no
-/// key is configured.
+/// key is configured; of the same log one over more records, if there is one before it. Who can only append to the file
+/// could append an old checkpoint again, to which the log was cut.
 ///
 /// # Errors
 /// If the file exists and cannot be read. A file without read permission gives `None`.
@@ -49,12 +50,22 @@ pub fn last_kept(path: &Path, trusted: &ResumePolicy) -> io::Result<Option<Check
         // The window may have cut the first one.
         let notes = Checkpoint::split(&String::from_utf8_lossy(&bytes));
         let mut notes = notes.iter().skip(usize::from(!is_whole)).rev();
-        let last = notes.find_map(|note| match trusted.keys.is_empty() {
+        let opened = |note: &String| match trusted.keys.is_empty() {
             true => Checkpoint::unsigned(note).ok(),
             false => Checkpoint::open(note, &trusted.keys).ok().map(|(checkpoint, _)| checkpoint),
-        });
-        if last.is_some() || is_whole {
-            return Ok(last);
+        };
+        if let Some(last) = notes.find_map(opened) {
+            return Ok(Some(notes.fold(last, |most, note| {
+                // Only a note that would count is worth verifying its signature.
+                let is_more = |checkpoint: &Checkpoint| {
+                    checkpoint.origin == most.origin && checkpoint.size > most.size
+                };
+                let unsigned = Checkpoint::unsigned(note).ok().filter(is_more);
+                unsigned.and_then(|_| opened(note)).filter(is_more).unwrap_or(most)
+            })));
+        }
+        if is_whole {
+            return Ok(None);
         }
         window = window.saturating_mul(4).min(length);
     }
@@ -106,8 +117,34 @@ mod tests {
     use audit_log::chain::HashChain;
     use audit_log::note::Checkpoint;
 
-    use super::disagreement;
-    use crate::audit::file::ResumedChain;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::{disagreement, last_kept};
+    use crate::audit::file::{ResumePolicy, ResumedChain};
+
+    #[test]
+    fn an_old_checkpoint_that_is_appended_again_stands_for_the_later_one() {
+        let name = format!("portcullis-{}-checkpoints", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let note = |chain: &str, size: u64| {
+            let root = STANDARD.encode([7; 32]);
+            let signature = STANDARD.encode([9; 68]);
+            format!("gw.example/{chain}\n{size}\n{root}\n\n\u{2014} gw.example {signature}\n")
+        };
+        let trusted = ResumePolicy { keys: Vec::new(), uncovered: 1 };
+        let kept = |notes: &[String]| {
+            std::fs::write(&file, notes.concat()).unwrap();
+            last_kept(&file, &trusted).unwrap().map(|kept| (kept.origin, kept.size))
+        };
+        let is = |chain: &str, size| Some((format!("gw.example/{chain}").into(), size));
+        assert_eq!(kept(&[note("aa", 5), note("aa", 9)]), is("aa", 9));
+        assert_eq!(kept(&[note("aa", 5), note("aa", 9), note("aa", 5)]), is("aa", 9));
+        // A log that was begun anew has no more to do with the former one.
+        assert_eq!(kept(&[note("aa", 5), note("aa", 9), note("bb", 2)]), is("bb", 2));
+        assert_eq!(kept(&[]), None);
+        std::fs::remove_file(&file).unwrap();
+    }
 
     #[test]
     fn a_log_agrees_only_with_a_checkpoint_that_is_in_it() {

@@ -400,7 +400,8 @@ impl SessionState {
     }
 
     /// The stream with this id, if it is still kept, and the call it answers, if any. A caller that other rules select, as
-    /// with a token of fewer groups, does not find it: other messages could be withheld from it.
+    /// with a token of fewer groups, does not find it: other messages could be withheld from it. Nor does one with a token
+    /// of fewer scopes: a rule may require them.
     #[must_use]
     pub fn find(
         &self,
@@ -408,7 +409,10 @@ impl SessionState {
         caller: &Principal,
     ) -> Option<(Arc<ReplayBuffer>, Option<Arc<AnsweredCall>>)> {
         let streams = self.streams();
-        let kept = streams.all.get(&id).filter(|kept| kept.caller.is_selected_like(caller))?;
+        let is_for = |kept: &&KeptStream| {
+            kept.caller.is_selected_like(caller) && caller.has_scopes_of(&kept.caller)
+        };
+        let kept = streams.all.get(&id).filter(is_for)?;
         Some((Arc::clone(&kept.stream), kept.about.clone()))
     }
 
@@ -535,7 +539,7 @@ mod tests {
     use crate::mcp::protocol::ProtocolVersion;
     use crate::mcp::wire::Id;
     use policy::definition::offer::ItemKind;
-    use policy_core::subject::name::{GroupName, PrincipalId, ServerName};
+    use policy_core::subject::name::{GroupName, PrincipalId, Scope, ServerName};
     use policy_core::subject::principal::Principal;
     use std::sync::Arc;
 
@@ -581,8 +585,15 @@ mod tests {
         let groups = [GroupName::parse("dev").unwrap()].into();
         let more = Principal::new(ana.id.clone(), groups);
         assert!(conversation.find(second.id(), &more).is_none());
+        let mut scoped = (*ana).clone();
+        scoped.claims.scopes = [Scope::parse("files:read").unwrap()].into();
+        assert!(conversation.find(second.id(), &scoped).is_some());
+        second.end();
+        let third = conversation.stream(Some(call()), &Arc::new(scoped.clone()), now).unwrap();
+        assert!(conversation.find(third.id(), &ana).is_none());
+        assert!(conversation.find(third.id(), &scoped).is_some());
         session_states.end([7; 16]);
-        assert!(second.is_over());
+        assert!(third.is_over());
     }
 
     #[test]

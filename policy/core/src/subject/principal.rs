@@ -133,6 +133,12 @@ impl Principal {
             && own.client == others.client
     }
 
+    /// Whether the credential has every scope that `other`'s has.
+    #[must_use]
+    pub fn has_scopes_of(&self, other: &Self) -> bool {
+        other.claims.scopes.is_subset(&self.claims.scopes)
+    }
+
     /// Distinguishes the principal from all others: its id and, if known, its client and the key it has proved
     /// possession of. Results and sessions of one key are not available to another.
     #[must_use]
