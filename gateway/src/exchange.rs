@@ -160,8 +160,8 @@ pub struct Gateway {
     pub limits: Limits,
     /// Shares of memory and concurrency, per caller and in total.
     pub quotas: Arc<Quotas>,
-    /// SHA-256 digest of the rules; `None` if the configuration has none.
-    pub rules_digest: Option<[u8; 32]>,
+    /// SHA-256 digest of the sections that say what of a result may be shown.
+    pub content_digest: [u8; 32],
     /// Source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Counters and histograms of the process.

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use e2e::client::Client;
+use e2e::client::{Answer, Client};
 use e2e::gateway::{ANA, BOB, Config, printed};
-use e2e::server::{Server, tool};
+use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -80,6 +80,70 @@ fn calls_bytes_and_cost_have_budgets_and_the_refusal_names_the_key() {
             assert_eq!(refusal(&bob, "read", &json!({})), None, "another principal has its own");
             assert_eq!(gateway.metric("portcullis_budgets_exceeded_total"), 2);
         }
+    }
+}
+
+#[test]
+fn a_budget_of_bytes_counts_all_that_goes_to_the_server_and_comes_from_it() {
+    let long = "x".repeat(3000);
+    for era in ERAS {
+        let said = "y".repeat(3000);
+        let server = Server::with(era, json!([tool("read")]), move |call, stream| {
+            let params = &call.body["params"];
+            let token = &params["_meta"]["progressToken"];
+            if params["arguments"]["tell"] != true {
+                return stream.write_all(&call.text("done")).is_ok();
+            }
+            let told = json!({ "progressToken": token, "progress": 1, "message": said });
+            let told =
+                json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": told });
+            let result = json!({ "resultType": "complete", "content": [] });
+            let result = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let events = format!("data: {told}\n\ndata: {result}\n\n");
+            stream.write_all(&answer("200 OK", "text/event-stream", &events)).is_ok()
+        });
+        for params in [
+            json!({ "name": "read", "arguments": { "text": long } }),
+            json!({ "name": "read", "arguments": {}, "more": long }),
+            json!({ "name": "read", "arguments": {}, "_meta": { "com.example/more": long } }),
+            json!({ "name": "read", "arguments": { "tell": true }, "_meta": { "progressToken": 7 } }),
+        ] {
+            let gateway =
+                config(&server, "budgets: [{name: few, window: 1h, bytes: 7KiB}]").start();
+            let ana = gateway.client(era, ANA);
+            let is_refused = || {
+                drop(ana.ask("tools/call", params.clone()));
+                gateway.last()["reason"] == "budget-exceeded"
+            };
+            let refused = (0..6).map(|_| is_refused()).collect::<Vec<_>>();
+            // Some answers are longer than what was left.
+            let first = refused.iter().position(|refused| *refused);
+            let sent = params.to_string();
+            assert!(matches!(first, Some(2..=3)), "{era:?} {first:?} {}", sent.len());
+        }
+    }
+}
+
+#[test]
+fn a_result_that_is_kept_takes_of_the_budget_when_it_is_read() {
+    for era in ERAS {
+        let server = server(era);
+        let kept = "content: [{servers: [up], size: {maxBytes: 600, onExceeded: offload}}]";
+        let budgets = "budgets: [{name: few, tools: [read], window: 1h, calls: 9, bytes: 16KiB}]";
+        let gateway = config(&server, budgets).policy(&format!("{kept}\n{OPEN}")).start();
+        let ana = gateway.client(era, ANA);
+        let answer = ana.call("read", &json!({ "text": "long ".repeat(1000) })).json();
+        let uri =
+            answer["result"]["content"][1]["uri"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let read = || ana.ask("resources/read", json!({ "uri": uri }));
+        let text = |answer: &Answer| answer.json()["result"]["contents"][0]["text"].is_string();
+        assert!(text(&read()) && text(&read()));
+        let refused = read();
+        assert!(!text(&refused), "{refused:?}");
+        let last = gateway.last();
+        let why = (&last["reason"], &last["budget"]);
+        assert_eq!(why, (&json!("budget-exceeded"), &json!("few")), "{last}");
+        assert_eq!(refusal(&ana, "write", &json!({})), None, "the budget does not name it");
     }
 }
 

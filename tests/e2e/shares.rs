@@ -365,7 +365,7 @@ fn answers_of_one_server_to_one_caller_leave_room_for_its_answers_to_others() {
     for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
         let (server, release) = stalling(era);
         // Ana's own share has room for more than one server may take.
-        let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 768KiB";
+        let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 683KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalled = [1, 2, 3, 4].map(|id| {
@@ -492,7 +492,7 @@ fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_aga
             "ttlMs": 300_000,
         });
         // There is room for either of the lists, and not for both.
-        let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 768KiB";
+        let limits = "responseBody: 768KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 768KiB";
         let server = Server::offering(era, offers, |_| json!({ "content": [] }));
         let policy = ALL.replace("tools: ['*']", "tools: ['*'], prompts: ['*']");
         let gateway = Config::of(&server.url()).policy(&policy).limits(limits).start();

@@ -38,7 +38,7 @@ pub struct CallBudget {
     pub window: Duration,
     /// Maximum number of calls.
     pub calls: Option<u64>,
-    /// Maximum bytes of arguments and answers.
+    /// Maximum bytes of what callers send with calls, and of what they are answered.
     pub bytes: Option<u64>,
     /// Maximum cost of the calls, in units.
     pub cost: Option<u64>,
@@ -66,7 +66,9 @@ pub struct BudgetedCall<'a> {
     pub kind: ItemKind,
     /// Its name, as the server uses it.
     pub name: &'a str,
-    /// Bytes of the arguments.
+    /// How many calls it is: one, or none if a result that was kept is read.
+    pub calls: u64,
+    /// Bytes of what the caller sends with it, or reads.
     pub bytes: u64,
     /// What the call costs, in units.
     pub cost: u64,

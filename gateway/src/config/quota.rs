@@ -170,11 +170,11 @@ impl Quotas {
 /// bodies are shorter, and the number of requests is bounded.
 const LIGHT: usize = 16 * 1024;
 
-/// The part of a server's share of `responseMemory` that one caller may take: two thirds, and at least what the longest
+/// The part of a server's share of `responseMemory` that one caller may take: three quarters, and at least what the longest
 /// answer takes.
 fn of_server_use(limits: &Limits) -> usize {
     let share = limits.response_memory_per_server;
-    (share - share / 3).max(limits.response_body.min(share))
+    (share - share / 4).max(limits.response_body.min(share))
 }
 
 /// So many in a minute, also all at once.

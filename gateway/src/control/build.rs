@@ -1,7 +1,7 @@
 //! Builds the running gateway from its settings: the state that outlives a reload ([`ProcessState`]), and the parts that
 //! are built anew for each configuration ([`BuiltGeneration`]).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, TcpListener};
@@ -31,6 +31,7 @@ use crate::audit::{
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::secret::Secret;
+use crate::base::sha256::sha256;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
 use crate::config::selftest_fixtures;
@@ -428,7 +429,7 @@ pub fn lasting(
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &environment, &metrics, observers)?;
     let (recorded, counted) = (Arc::clone(&journal), Arc::clone(&metrics));
-    let process = crate::base::sha256::sha256(&key);
+    let process = sha256(&key);
     let approvals = Approvals::new(approvals, recorded, counted, Arc::clone(&clock), process);
     let locks = LockStore::new(limits.sessions, Arc::clone(&metrics));
     let lasting = ProcessState {
@@ -564,7 +565,7 @@ impl ProcessState {
             capture: settings.audit.capture,
             limits: self.limits,
             quotas: Arc::clone(&self.quotas),
-            rules_digest: settings.sections.get("policy").copied(),
+            content_digest: content_digest(&settings.sections),
             clock: Arc::clone(&self.clock),
             metrics: Arc::clone(&self.metrics),
             telemetry: Arc::clone(&self.telemetry),
@@ -1178,6 +1179,12 @@ fn receiver(
             return Err(StartError::Sink { name: sink.name.clone(), cause });
         }
     })
+}
+
+/// SHA-256 digest of the sections that say what of a result may be shown: those that a kept result was inspected under.
+fn content_digest(sections: &BTreeMap<Box<str>, [u8; 32]>) -> [u8; 32] {
+    let digests = ["policy", "registry", "decoys"].map(|name| sections.get(name).copied());
+    sha256(digests.map(Option::unwrap_or_default).as_flattened())
 }
 
 fn checkpoints(

@@ -323,9 +323,10 @@ impl Gateway {
         ask: UseOperation,
         entry: &mut ReadEntry,
     ) -> Result<Box<PermittedUse<Cleared>>, UseStopped> {
+        let inputs = ask.inputs.as_ref().map_or(0, |inputs| inputs.value().raw().len());
         let mut admitted = self.admit(arrived, ask, entry).await?;
         admitted.held.place = entered(arrived, &admitted)?;
-        let (rate, debit) = self.counted(arrived, &admitted, entry)?;
+        let (rate, debit) = self.counted(arrived, &admitted, inputs, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
         let PermittedUse { server_index, server, permit, verb, name, state, mirrored, held } =
             admitted;
@@ -614,12 +615,13 @@ impl Gateway {
         (sent, found)
     }
 
-    /// Counts a call: identical ones, those of its tool, and what it takes of budgets. Continuing a parked call counts
-    /// nothing.
+    /// Counts a call: identical ones, those of its tool, and what it takes of budgets, with `inputs` bytes of answers to
+    /// its server. Continuing a parked call counts nothing.
     fn counted(
         &self,
         arrived: &DecodedRequest,
         admitted: &PermittedUse<Permit>,
+        inputs: usize,
         record: &mut Record,
     ) -> Result<(WithinRate, BudgetDebit), Failure> {
         if matches!(admitted.state, Some(RequestState::Parked(_))) {
@@ -638,7 +640,7 @@ impl Gateway {
             }
             None => WithinRate::unlimited(),
         };
-        Ok((within, self.budgeted(arrived, admitted, record)?))
+        Ok((within, self.budgeted(arrived, admitted, inputs, record)?))
     }
 
     /// Refuses a call of a tool that the caller makes again and again with the same arguments.
@@ -685,6 +687,7 @@ impl Gateway {
         &self,
         arrived: &DecodedRequest,
         admitted: &PermittedUse<Permit>,
+        inputs: usize,
         record: &mut Record,
     ) -> Result<BudgetDebit, Failure> {
         let (server, name, kind) = (admitted.server.name(), &*admitted.name, admitted.verb.kind());
@@ -692,12 +695,13 @@ impl Gateway {
             return Ok(BudgetDebit::default());
         }
         let cost = self.policy.registered(server, kind, name).and_then(|known| known.cost);
-        let bytes = admitted.permit.arguments().map_or(0, |given| given.value().raw().len());
+        let bytes = admitted.permit.sent_length().saturating_add(inputs);
         let call = BudgetedCall {
             principal: &arrived.caller.principal,
             server: Some(server),
             kind,
             name,
+            calls: 1,
             bytes: bytes as u64,
             cost: cost.unwrap_or(1),
         };

@@ -651,6 +651,7 @@ impl InFlightCall {
 
     /// Sends an event; returns false if the client has disconnected for good or does not read.
     pub(super) async fn send(&self, outlet: &EventSink, message: &[u8]) -> bool {
+        self.call.gateway.call_budgets.answered(&self.call.held.debit, message.len(), self.now());
         outlet.send(message, self.patience(outlet)).await
     }
 

@@ -20,6 +20,7 @@ use super::in_flight_call::InFlightCall;
 use super::shown_values::ShownResult;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision};
+use crate::config::call_budget::BudgetedCall;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::Era;
@@ -86,7 +87,7 @@ impl InFlightCall {
             result: result.stored(),
             call: made,
             held,
-            rules_digest: gateway.rules_digest,
+            content_digest: gateway.content_digest,
             caller: Arc::clone(&call.caller),
         };
         gateway.result_store.keep(&call.caller, place, kept, gateway.clock.instant())
@@ -151,8 +152,8 @@ impl Gateway {
         // A token of the same principal with other groups may not see what the first one saw.
         let own = find(route).filter(|kept| kept.caller.is_selected_like(principal));
         let kept = own.or_else(|| find(READERS).filter(|_| reads_kept));
-        // A result inspected under other rules may contain what the current ones would withhold.
-        let kept = kept.filter(|kept| kept.rules_digest == self.rules_digest);
+        // A result inspected under other settings may contain what the current ones would withhold.
+        let kept = kept.filter(|kept| kept.content_digest == self.content_digest);
         // INVARIANT: kept results have been parsed before.
         let read = |kept: StoredResult| {
             let result = kept.result.read()?;
@@ -177,6 +178,20 @@ impl Gateway {
         if let Err(failure) = self.kept_guarded(arrived, &server, &tool, &result, &mut entry).await
         {
             return self.failed(entry, &failure, Some(&id));
+        }
+        if !self.budgets.is_empty() {
+            let call = BudgetedCall {
+                principal,
+                server: Some(&server),
+                kind: ItemKind::Tool,
+                name: &tool,
+                calls: 0,
+                bytes: result.value().raw().len() as u64,
+                cost: 0,
+            };
+            if let Err(failure) = self.take_budgets(&call, &mut entry) {
+                return self.failed(entry, &failure, Some(&id));
+            }
         }
         // The reader's flow may be another than that of the call.
         if let Some(flow) = flow {

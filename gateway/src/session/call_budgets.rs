@@ -98,7 +98,7 @@ impl CallBudgets {
             let mut counter = current
                 .copied()
                 .unwrap_or(Counter { ends: now + budget.window, used: Usage::default() });
-            counter.used.calls += 1;
+            counter.used.calls = counter.used.calls.saturating_add(call.calls);
             counter.used.bytes = counter.used.bytes.saturating_add(call.bytes);
             counter.used.cost = counter.used.cost.saturating_add(call.cost);
             if let Some(bound) = exceeded(budget, counter.used) {
@@ -219,7 +219,8 @@ mod tests {
         let take = |who: &str, bytes, cost, seconds| {
             let principal = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
             let (server, kind, name) = (Some(&server), ItemKind::Tool, "read");
-            let call = BudgetedCall { principal: &principal, server, kind, name, bytes, cost };
+            let call =
+                BudgetedCall { principal: &principal, server, kind, name, calls: 1, bytes, cost };
             budgets.take(&all, &call, start + Duration::from_secs(seconds))
         };
         let refused = |taken: Result<BudgetDebit, super::BudgetExceeded>| {
@@ -246,7 +247,7 @@ mod tests {
         let principal = Principal::new(PrincipalId::parse("ana").unwrap(), [].into());
         let take = |kind, name, seconds| {
             let (principal, server) = (&principal, Some(&server));
-            let call = BudgetedCall { principal, server, kind, name, bytes: 1, cost: 1 };
+            let call = BudgetedCall { principal, server, kind, name, calls: 1, bytes: 1, cost: 1 };
             budgets.take(&all, &call, start + Duration::from_secs(seconds))
         };
         take(ItemKind::Tool, "a", 0).unwrap();

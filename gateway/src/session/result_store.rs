@@ -36,8 +36,8 @@ pub struct StoredResult {
     pub call: ItemRequest,
     /// The number of bytes of a request body that the call keeps in memory.
     pub held: usize,
-    /// The digest of the rules under which it was released.
-    pub rules_digest: Option<[u8; 32]>,
+    /// The digest of the settings under which it was released.
+    pub content_digest: [u8; 32],
     /// The caller that it was released to.
     pub caller: Arc<Principal>,
 }
@@ -212,7 +212,7 @@ mod tests {
             result: words(bytes),
             call,
             held: 0,
-            rules_digest: None,
+            content_digest: [0; 32],
             caller: std::sync::Arc::new(caller("ana")),
         }
     }

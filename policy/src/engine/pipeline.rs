@@ -129,6 +129,17 @@ impl Permit {
         }
     }
 
+    /// The length of all that the caller sends with the request beside the name, in bytes: arguments, and members of
+    /// `params` and `_meta` that go to the server.
+    #[must_use]
+    pub fn sent_length(&self) -> usize {
+        let ClientRequest::Use(call) = &self.call else { return 0 };
+        let more = call.extra.iter().chain(&call.meta);
+        let names: usize = more.clone().map(|(name, _)| name.len()).sum();
+        let values = call.arguments.iter().chain(more.map(|(_, value)| value));
+        values.fold(names, |sum, value| sum.saturating_add(value.value().raw().len()))
+    }
+
     /// Whether it is for a call of a tool.
     fn is_tool_call(&self) -> bool {
         matches!(&self.call, ClientRequest::Use(call) if call.verb == RequestOperation::Call)

@@ -666,8 +666,9 @@ pub(super) struct RawLimits {
     pub(super) response_memory: Option<String>,
     /// The part of `responseMemory` that one caller may wait for. Default half of `responseMemory`.
     pub(super) response_memory_per_caller: Option<String>,
-    /// The part of `responseMemory` that one server may take, of which one caller has two thirds, or `responseBody`; also
-    /// the limit on all its lists that are cached for all callers. Default a third of `responseMemory`.
+    /// The part of `responseMemory` that one server may take, of which one caller has three quarters, or
+    /// `responseBody`; also the limit on all its lists that are cached for all callers. Default a third of
+    /// `responseMemory`.
     pub(super) response_memory_per_server: Option<String>,
     /// Maximum bytes of cached lists of what servers offer to one caller or in one session. A list that several
     /// callers get is cached once. Lists beyond it are read again when needed. Default `64MiB`.

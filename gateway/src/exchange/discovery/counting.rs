@@ -50,6 +50,7 @@ impl Gateway {
             server: None,
             kind: ItemKind::Tool,
             name: tool.name(),
+            calls: 1,
             bytes: given.map_or(0, |given| given.raw().len()) as u64,
             cost: 1,
         };

@@ -26,7 +26,8 @@ pub(in crate::config::settings) struct RawBudget {
     /// Maximum number of calls.
     #[schemars(range(min = 1))]
     pub(in crate::config::settings) calls: Option<u64>,
-    /// Maximum bytes of arguments and answers, such as `10MiB`. The answer of the last call may exceed it.
+    /// Maximum bytes of what callers send with calls and are answered, such as `10MiB`. The answer of the last call may
+    /// exceed it.
     pub(in crate::config::settings) bytes: Option<String>,
     /// Maximum cost, in the units of `cost` in the registry: a call costs 1 where that says nothing.
     #[schemars(range(min = 1))]
