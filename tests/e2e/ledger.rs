@@ -362,7 +362,7 @@ fn a_log_that_was_cut_emptied_or_taken_away_is_not_gone_on_with() {
             "checkpoints"
         });
         let notes = fs::read_to_string(&kept).unwrap();
-        let old: String = notes.split_inclusive("\n\n").take(2).collect();
+        let old: String = notes.trim_start().split_inclusive("\n\n").take(2).collect();
         append(&kept, format!("{}\n", old.trim_end()).as_bytes());
         fs::write(&file, lines[..ends[0]].join("\n") + "\n").unwrap();
         refused("an old checkpoint was appended");
