@@ -327,6 +327,12 @@ fn stalling(era: Era) -> (Server, Sender<()>) {
     (server, release)
 }
 
+/// Makes a call whose answer does not end.
+fn stall(gateway: &Gateway, client: &Client, id: u64, kind: &str) -> TcpStream {
+    let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
+    begun(gateway, &client.call_bytes(&json!(id), &params))
+}
+
 #[test]
 fn answers_that_do_not_end_leave_room_for_those_of_others() {
     for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
@@ -335,10 +341,7 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
                       responseMemoryPerServer: 512KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
-        let stalled = [1, 2].map(|id| {
-            let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
-            begun(&gateway, &ana.call_bytes(&json!(id), &params))
-        });
+        let stalled = [1, 2].map(|id| stall(&gateway, &ana, id, kind));
         let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();
@@ -368,10 +371,7 @@ fn answers_of_one_server_to_one_caller_leave_room_for_its_answers_to_others() {
         let limits = "responseBody: 256KiB\nresponseMemory: 4MiB\nresponseMemoryPerServer: 683KiB";
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
-        let stalled = [1, 2, 3, 4].map(|id| {
-            let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
-            begun(&gateway, &ana.call_bytes(&json!(id), &params))
-        });
+        let stalled = [1, 2, 3, 4].map(|id| stall(&gateway, &ana, id, kind));
         let held = || gateway.metric_now("portcullis_response_memory_bytes");
         eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
         let over = ana.call("big", &json!({})).json();

@@ -175,23 +175,13 @@ impl Gateway {
         if let Err(failure) = self.still_allowed(arrived, kept.call, &mut entry).await {
             return self.failed(entry, &failure, Some(&id));
         }
+        // A reading that a budget refuses asks no guardrail, like a call.
+        if let Err(failure) = self.kept_budgeted(principal, &server, &tool, &result, &mut entry) {
+            return self.failed(entry, &failure, Some(&id));
+        }
         if let Err(failure) = self.kept_guarded(arrived, &server, &tool, &result, &mut entry).await
         {
             return self.failed(entry, &failure, Some(&id));
-        }
-        if !self.budgets.is_empty() {
-            let call = BudgetedCall {
-                principal,
-                server: Some(&server),
-                kind: ItemKind::Tool,
-                name: &tool,
-                calls: 0,
-                bytes: result.value().raw().len() as u64,
-                cost: 0,
-            };
-            if let Err(failure) = self.take_budgets(&call, &mut entry) {
-                return self.failed(entry, &failure, Some(&id));
-            }
         }
         // The reader's flow may be another than that of the call.
         if let Some(flow) = flow {
@@ -201,6 +191,24 @@ impl Gateway {
         }
         let body = contents(&id, arrived.inbound.version.era(), uri, &result);
         self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))
+    }
+
+    /// Takes the bytes of a kept result from the budgets that count the call of its tool.
+    fn kept_budgeted(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        name: &str,
+        result: &Shown,
+        record: &mut ReadEntry,
+    ) -> Result<(), Failure> {
+        if self.budgets.is_empty() {
+            return Ok(());
+        }
+        let (kind, bytes) = (ItemKind::Tool, result.value().raw().len() as u64);
+        let server = Some(server);
+        let read = BudgetedCall { principal, server, kind, name, calls: 0, bytes, cost: 0 };
+        self.take_budgets(&read, record).map(drop)
     }
 
     /// Asks the guardrails of the route on which a kept result is read: the call may have been made on another one, or

@@ -30,7 +30,7 @@ pub const REASON: usize = 200;
 /// Characters of a reason in which secrets are looked for before it is cut to [`REASON`].
 const READ: usize = 4096;
 
-/// Limits the log lines about callers with too many questions.
+/// Limits the log lines about questions that waited too long for their turn.
 static BUSY: LogLimit = LogLimit::new(1, 5);
 
 /// The client of one external guardrail.
@@ -191,7 +191,7 @@ impl GuardrailClient {
                     event = "guardrail.busy",
                     guardrail = &*self.name,
                     suppressed,
-                    "the caller has too many questions to the guardrail at once"
+                    "a question to the guardrail waited too long for its turn"
                 );
             }
             return Err(self.finding("cannot be asked: too many questions to it wait"));

@@ -19,6 +19,7 @@ use self::unspaced::UnspacedRun;
 mod address;
 mod host;
 pub mod link;
+mod ornament;
 mod unspaced;
 
 /// Words of a run. Shorter runs are common in any two texts of one language.
@@ -222,7 +223,7 @@ impl<'a, F: FnMut(ValueKind, u64) -> bool> ValueVisitor<'a, F> {
         self.one_text(text)
             && (is_judged || link::readings(text).all(|reading| self.one_text(&reading)))
             && (!self.reading.is_widest()
-                || unspaced::without_ornaments(text).is_none_or(|text| self.one_text(&text)))
+                || ornament::without_ornaments(text).is_none_or(|text| self.one_text(&text)))
     }
 
     /// Visits the values of one text as it is written; whether all were visited.

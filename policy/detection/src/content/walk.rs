@@ -201,8 +201,8 @@ struct MessageWalk<'a, 'b, 'v> {
     seen: ContentReport,
     dirty: bool,
     changed: Replacements,
-    /// The last text of a content block, and the end of it as it is shown.
-    last_text: Option<(Value<'v>, String)>,
+    /// The last text of a content block.
+    last_text: Option<Value<'v>>,
 }
 
 impl<'a, 'b, 'v> MessageWalk<'a, 'b, 'v> {
@@ -357,26 +357,22 @@ impl<'a, 'b, 'v> MessageWalk<'a, 'b, 'v> {
     /// Inspects the end of the text of the last content block together with the begin of this one: many clients join the
     /// texts of a result, with or without a line end.
     fn text_block(&mut self, value: Value<'v>, at: &str) {
-        if !self.lens.is_result() {
+        // An empty text separates nothing.
+        if !self.lens.is_result() || value.raw().len() <= 2 {
             return;
         }
-        let Some(mut text) = self.shown_text(value).filter(|text| !text.is_empty()) else { return };
-        if let Some((before, tail)) = self.last_text.take() {
-            let is_changed = ["", "\n"].into_iter().any(|between| {
-                let head = begin_of(&text);
-                let Some(seam) = self.seam([&tail, between, head], at) else { return false };
-                let whole = self.shown_text(before).unwrap_or_default();
-                let kept = whole.len() - (tail.len() - seam.from);
-                self.replace(before, whole.get(..kept).unwrap_or_default().to_owned());
-                let rest = text.get(seam.behind - tail.len() - between.len()..).unwrap_or_default();
-                self.replace(value, format!("{}{rest}", seam.shown));
-                true
-            });
-            if is_changed {
-                text = self.shown_text(value).unwrap_or_default();
-            }
+        let Some(before) = self.last_text.replace(value) else { return };
+        let shown = (self.shown_text(before), self.shown_text(value));
+        let (Some(whole), Some(text)) = shown else { return };
+        let (tail, head) = (end_of(&whole), begin_of(&text));
+        for between in ["", "\n"] {
+            let Some(seam) = self.seam([tail, between, head], at) else { continue };
+            let kept = whole.len() - (tail.len() - seam.from);
+            let rest = text.get(seam.behind - tail.len() - between.len()..).unwrap_or_default();
+            self.replace(before, whole.get(..kept).unwrap_or_default().to_owned());
+            self.replace(value, format!("{}{rest}", seam.shown));
+            return;
         }
-        self.last_text = Some((value, end_of(&text).to_owned()));
     }
 
     /// What is found in two texts and what stands between them, and in neither of them alone. Returns what is replaced, if

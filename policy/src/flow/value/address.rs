@@ -384,7 +384,7 @@ fn each_of_one_script(name: &str, visit: &mut impl FnMut(&str) -> bool) -> bool 
     ends.chain([name.len()]).all(|at| {
         let part = name.get(from..at).unwrap_or_default();
         from = at;
-        visit(part)
+        part.len() == name.len() || visit(part)
     })
 }
 

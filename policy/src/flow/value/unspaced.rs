@@ -1,4 +1,4 @@
-//! Scripts that write no spaces between words, and characters that adorn a text.
+//! Scripts that write no spaces between words.
 //!
 //! In Chinese, Japanese, Thai, Lao, Khmer and Burmese a clause is one token, so runs of words say little there: a text
 //! that repeats half a clause repeats no word. Runs of characters are compared instead.
@@ -57,21 +57,9 @@ fn is_letter(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}')
 }
 
-/// The text with a space for each character that adorns what stands beside it, as marks of footnotes, abbreviations and
-/// numbers of lists do (`name@host.example²`, `№12345678`); `None` if it has none. In normalisation form KC they would be
-/// letters and digits of the name.
-pub(super) fn without_ornaments(text: &str) -> Option<String> {
-    let is_ornament = |c: char| {
-        matches!(c, 'ª' | '²' | '³' | '¹' | 'º' | '\u{2070}'..='\u{209c}' | '№' | '℠'..='™' | '\u{2460}'..='\u{24ff}'
-            | '\u{2776}'..='\u{2793}' | '\u{3200}'..='\u{33ff}' | '\u{1f100}'..='\u{1f1ff}')
-    };
-    let has_one = !text.is_ascii() && text.contains(is_ornament);
-    has_one.then(|| text.replace(is_ornament, " "))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{HAN, KANA, LETTERS, UnspacedRun, without_ornaments};
+    use super::{HAN, KANA, LETTERS, UnspacedRun};
 
     #[test]
     fn the_length_of_a_run_depends_on_its_script() {
@@ -88,12 +76,5 @@ mod tests {
         }
         let mut run = UnspacedRun::default();
         assert!("no word of this is in such a script".chars().all(|c| run.add(c).is_none()));
-    }
-
-    #[test]
-    fn ornaments_are_no_part_of_a_name() {
-        assert_eq!(without_ornaments("eve@evil.example²").as_deref(), Some("eve@evil.example "));
-        assert_eq!(without_ornaments("①№ 12"), Some("   12".to_owned()));
-        assert_eq!(without_ornaments("ｅｖｅ and é"), None);
     }
 }
