@@ -366,8 +366,11 @@ impl PinMonitor {
                     pin_monitor.found(&text);
                     pin_monitor.take(&mut held, lock);
                 }
-                Err(LockError::Missing(_)) if pin_monitor.settings.trust_on_first_use => {}
+                Err(LockError::Missing(_)) if pin_monitor.settings.trust_on_first_use => {
+                    pin_monitor.expect(&mut held);
+                }
                 Err(error @ LockError::Missing(_)) => {
+                    pin_monitor.expect(&mut held);
                     pin_monitor.metrics.lockfile_usable.store(0, Ordering::Relaxed);
                     tracing::error!(
                         event = "lockfile.missing", %error,
@@ -383,7 +386,6 @@ impl PinMonitor {
                 "`pins.trustOnFirstUse` is on: the first definition of each item is approved; for development only"
             );
         }
-        pin_monitor.expect(&mut held);
         pin_monitor.publish(&held);
         drop(held);
         pin_monitor.shade();

@@ -106,7 +106,7 @@ impl LockError {
 struct RawLock {
     version: u32,
     #[serde(default)]
-    servers: BTreeMap<Box<str>, RawLocked>,
+    servers: BTreeMap<Box<str>, serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -224,13 +224,6 @@ fn parse(text: &str) -> Result<Lockfile, Vec<ConfigProblem>> {
         let message = "this is not a lockfile: it has no `version: 1`".to_owned();
         return Err(wrong("", message, WRITER));
     }
-    // Each server is deserialized separately, so that an error has a place.
-    let servers = json.get("servers").and_then(serde_json::Value::as_object);
-    for (name, server) in servers.into_iter().flatten() {
-        let at = format!("/servers/{}", escaped(name));
-        let told = |error: serde_json::Error| wrong(&at, unnamed(&error), WRITER);
-        RawLocked::deserialize(server).map_err(told)?;
-    }
     let raw: RawLock =
         serde_json::from_value(json).map_err(|error| wrong("", unnamed(&error), WRITER))?;
     if raw.version != 1 {
@@ -239,6 +232,9 @@ fn parse(text: &str) -> Result<Lockfile, Vec<ConfigProblem>> {
     let mut lock = Lockfile::default();
     for (name, raw) in raw.servers {
         let at = format!("/servers/{}", escaped(&name));
+        // Each server is deserialized separately, so that an error has a place.
+        let told = |error: serde_json::Error| wrong(&at, unnamed(&error), WRITER);
+        let raw = RawLocked::deserialize(raw).map_err(told)?;
         let mut locked = LockedServer { identity: raw.identity, ..LockedServer::default() };
         let versions = |raw: Vec<RawVersion>, subject, named: Option<&str>, at: &str| {
             let read = |(n, raw): (usize, RawVersion)| {

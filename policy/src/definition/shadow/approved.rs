@@ -45,7 +45,7 @@ fn offers(locked: &LockedServer, kind: ItemKind) -> impl Iterator<Item = Catalog
 /// One approved definition; reduced to its name if it cannot be read.
 fn offer(kind: ItemKind, name: &str, version: &LockedVersion) -> Option<CatalogItem> {
     let document = version.definition.document();
-    let read = CatalogItem::read(kind, version.definition.value(), &document).ok();
+    let read = CatalogItem::read_to_compare(kind, version.definition.value(), &document).ok();
     read.filter(|offer| offer.name().as_str() == name).or_else(|| named(kind, name))
 }
 
@@ -55,7 +55,7 @@ fn named(kind: ItemKind, name: &str) -> Option<CatalogItem> {
     write_string(&mut text, name);
     text.push(b'}');
     let document = Arc::new(Document::parse(text.into(), &JsonBounds::MESSAGE).ok()?);
-    CatalogItem::read(kind, document.root(), &document).ok()
+    CatalogItem::read_to_compare(kind, document.root(), &document).ok()
 }
 
 /// Distributes the definitions over as many lists as needed for the names within each to look different. Returns at
