@@ -1,9 +1,12 @@
 //! What a token is good for: scopes, what they imply, and how a client gets more of them.
 
-use e2e::client::Client;
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use e2e::client::{Client, read, until};
 use e2e::gateway::{ANA, Config, Gateway};
 use e2e::issuer::Issuer;
-use e2e::server::Server;
+use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
@@ -224,5 +227,48 @@ fn scopes_and_proofs_are_asked_for_by_what_allows() {
         let refused = Config::of(&server.url()).policy(&rule).refused();
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(text.contains(said) && text.contains("gateway.yaml:"), "{said}: {text}");
+    }
+}
+
+/// A rule may require scopes of a call, so its answer needs them as well, even if it is fetched later.
+#[test]
+fn an_answer_is_fetched_later_with_the_scopes_of_its_call_only() {
+    let server = Server::with(Era::Legacy, json!([tool("read")]), |call, stream| {
+        let token = &call.body["params"]["_meta"]["progressToken"];
+        let told = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+            "params": { "progressToken": token, "progress": 1 } });
+        let result =
+            json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": { "content": [] } });
+        let events = format!("event: message\ndata: {told}\n\nevent: message\ndata: {result}\n\n");
+        stream.write_all(&answer("200 OK", "text/event-stream", &events)).is_ok()
+    });
+    let issuer = Issuer::start();
+    let gateway = gateway(&server, &issuer);
+    let alice = gateway.client(Era::Legacy, &token(&issuer, json!("files:read")));
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    let params = json!({ "name": "read", "_meta": { "progressToken": 1 } });
+    stream.write_all(&alice.call_bytes(&json!(1), &params)).unwrap();
+    let first = until(&mut stream, "\n\n");
+    let last = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().trim().to_owned();
+    drop(stream);
+    let fetched = |scope: Value| {
+        let header = format!("Bearer {}", token(&issuer, scope));
+        let headers = [("authorization", &*header)];
+        let mut again = Client::silent(gateway.address, "/mcp", Era::Legacy, &headers);
+        again.session.clone_from(&alice.session);
+        read(&mut again.stream(Some(&last)))
+    };
+    for scope in [json!("mcp"), json!("files:rea"), Value::Null] {
+        let answer = fetched(scope.clone());
+        assert_eq!(answer.status, 400, "{scope}: {answer:?}");
+        assert!(!answer.body.contains("\"result\""), "{scope}: {answer:?}");
+        assert_eq!(gateway.last()["reason"], "replay-expired", "{scope}");
+    }
+    // Scopes that imply those of the call are as good as these.
+    for scope in ["files:read", "files:read mcp", "files"] {
+        let answer = fetched(json!(scope));
+        assert_eq!(answer.status, 200, "{scope}: {answer:?}");
+        assert!(answer.body.contains("\"result\""), "{scope}: {answer:?}");
     }
 }
