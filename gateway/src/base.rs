@@ -15,6 +15,7 @@ pub mod sha256;
 pub mod context_tokens;
 pub mod schema_keywords;
 pub mod fair;
+pub mod turns;
 pub mod segments;
 pub mod bounded;
 pub mod expiring_cache;

@@ -4,7 +4,6 @@
 pub mod secrets;
 pub mod environment;
 pub mod authorization_server;
-mod turns;
 pub mod guardrail;
 pub mod otlp;
 pub mod webhook;

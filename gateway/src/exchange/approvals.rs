@@ -23,8 +23,8 @@ use crate::edge::failure::Failure;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::ResponseOutcome;
 use crate::session::approvals::{
-    ApprovalBinding, ApprovalFailure, ApprovalId, ApprovalQuestion, ApprovalState, AskError,
-    BoundCall, FORM_KEY, OpenApproval, SpentApproval, drawn, drawn_members, form_answer,
+    ApprovalAnswer, ApprovalBinding, ApprovalFailure, ApprovalId, ApprovalQuestion, ApprovalState,
+    AskError, BoundCall, FORM_KEY, OpenApproval, SpentApproval, drawn, drawn_members, form_answer,
 };
 use crate::session::state::SessionState;
 use crate::stream::replay::ReplayBuffer;
@@ -68,14 +68,14 @@ impl Gateway {
     }
 
     /// Takes the answer of the user of a modern client to a question.
-    pub(super) fn answered_by_client(&self, id: &ApprovalId, inputs: Option<&Fragment>) {
+    pub(super) async fn answered_by_client(&self, id: &ApprovalId, inputs: Option<&Fragment>) {
         let given = inputs.and_then(|inputs| inputs.value().get(FORM_KEY));
         let Some(given) = given.filter(|_| self.approval_settings.asks_client) else { return };
-        self.note_client_answer(id, given);
+        self.note_client_answer(id, form_answer(given)).await;
     }
 
-    fn note_client_answer(&self, id: &ApprovalId, given: json::Value<'_>) {
-        if let Err(error) = self.approvals.answer(id, &form_answer(given)) {
+    async fn note_client_answer(&self, id: &ApprovalId, answer: ApprovalAnswer) {
+        if let Err(error) = self.approvals.answer(id, answer).await {
             tracing::info!(
                 event = "approval.answer_ignored", approval = %id, %error,
                 "the answer of a client to a question about a call was not taken"
@@ -104,7 +104,7 @@ impl Gateway {
         loop {
             let open = match self.approvals.find(&binding) {
                 Some(open) => open,
-                None => self.question(arrived, asked, &demand, &binding)?,
+                None => self.question(arrived, asked, &demand, &binding, record).await?,
             };
             let id = &open.question.id;
             record.approval = Some(id.as_str().into());
@@ -127,7 +127,9 @@ impl Gateway {
             record.wait_before_send += self.since(asked_at);
             match answer? {
                 ApprovalState::Approved => {
-                    if let Some(spent) = self.approvals.spend(id, &binding) {
+                    let spent = self.approvals.spend(&open.question, &binding).await;
+                    let unspent = |limit| Failure::Approval(ApprovalFailure::Limit(limit));
+                    if let Some(spent) = spent.map_err(unspent)? {
                         return Ok(ApprovedDemand { demand, spent });
                     }
                 }
@@ -166,7 +168,7 @@ impl Gateway {
         stream.push(&encode::approval_request(&id, &open.question.form())).await;
         match answer.await {
             Ok(ResponseOutcome::Result(given)) => {
-                self.note_client_answer(&open.question.id, given.value());
+                self.note_client_answer(&open.question.id, form_answer(given.value())).await;
             }
             // A client that fails to ask its user leaves the question to others.
             Ok(ResponseOutcome::Error(_)) | Err(_) => std::future::pending().await,
@@ -193,12 +195,13 @@ impl Gateway {
     }
 
     /// Asks the question whether a call may be made.
-    fn question(
+    async fn question(
         &self,
         arrived: &DecodedRequest,
         asked: &DecidableUse,
         demand: &ApprovalDemand,
         binding: &ApprovalBinding,
+        record: &mut Record,
     ) -> Result<OpenApproval, Failure> {
         let settings = &self.approval_settings;
         let (principal, call) = (&arrived.caller.principal, &asked.call);
@@ -233,9 +236,14 @@ impl Gateway {
             expires: now + settings.timeout,
             config_digest: Arc::clone(&self.config_digest),
         };
-        let kept = self.approvals.ask(question, settings).map_err(|error| match error {
-            AskError::Limit(limit) => Failure::Approval(ApprovalFailure::Limit(limit)),
-            AskError::Unrecorded(error) => Failure::Audit(error),
+        // A person may see the question before it is known here that it was kept.
+        record.approval = Some(question.id.as_str().into());
+        let kept = self.approvals.ask(question, settings).await.map_err(|error| {
+            record.approval = None;
+            match error {
+                AskError::Limit(limit) => Failure::Approval(ApprovalFailure::Limit(limit)),
+                AskError::Unrecorded(error) => Failure::Audit(error),
+            }
         })?;
         if kept.is_new {
             self.notify_of(&kept.open);
@@ -278,6 +286,10 @@ impl Gateway {
         let used = UsedItem { server: &call.server, kind: call.verb.kind(), name: &call.name };
         let left = open.until.saturating_duration_since(self.clock.instant());
         let mut state = open.state.clone();
+        let answered = async {
+            let state = state.wait_for(|state| *state != ApprovalState::Waiting).await;
+            state.map_or(ApprovalState::Over, |state| state.clone())
+        };
         tokio::select! {
             biased;
             failure = self.revoked(&arrived.caller.principal, used) => Err(failure),
@@ -286,12 +298,10 @@ impl Gateway {
             () = cancelled => ended(ApprovalFailure::Cancelled),
             () = gone => ended(ApprovalFailure::Cancelled),
             () = sleep(left) => {
-                self.approvals.expire();
+                self.approvals.expire(&open.question).await;
                 ended(ApprovalFailure::Timeout)
             }
-            state = state.wait_for(|state| *state != ApprovalState::Waiting) => {
-                Ok(state.map_or(ApprovalState::Over, |state| state.clone()))
-            }
+            state = answered => Ok(state),
         }
     }
 }

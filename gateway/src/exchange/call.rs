@@ -765,7 +765,8 @@ impl Gateway {
         let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
         asked.extras.unasked = asked.extras.answers.clone().filter(|_| state.is_none());
         if let Some(Ok(RequestState::Approval(id))) = &state {
-            self.answered_by_client(id, asked.extras.answers.take().as_ref());
+            let inputs = asked.extras.answers.take();
+            Box::pin(self.answered_by_client(id, inputs.as_ref())).await;
         }
         // What needs no approval of a person is moved, not copied.
         let again = self.policy.asks_people().then(|| asked.clone());

@@ -16,12 +16,12 @@ use json::{Document, JsonBounds, Value};
 use tokio::time::{Instant, timeout};
 
 use crate::base::log_limit::LogLimit;
+use crate::base::turns::Turns;
 use crate::config::settings::{GuardrailFailure, GuardrailSettings as Settings};
 use crate::mcp::wire::Object;
 use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
-use crate::outbound::turns::Turns;
 
 /// The maximum length of an answer, in bytes.
 const ANSWER: usize = 64 * 1024;

@@ -11,6 +11,7 @@ mod stored;
 mod file;
 mod memory;
 mod form;
+mod changes;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -18,12 +19,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use policy::rules::approval::ApprovalDemand;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+
+use self::changes::{AnswerFate, StoreChanges};
 
 use crate::audit::{ApprovalEvent, AuditError, Journal, LostRecord};
 use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
+use crate::base::file::FileTaskError;
 use crate::base::sha256::sha256;
 use crate::config::settings::ApprovalSettings;
 use crate::metrics::Metrics;
@@ -199,15 +203,17 @@ pub trait ApprovalStore: fmt::Debug + Send + Sync {
     /// The question with this id.
     fn get(&self, id: &ApprovalId, now: Instant) -> Option<OpenApproval>;
 
-    /// Answers a question that waits.
+    /// Answers a question that waits. `is_wanted` is asked once, just before the answer takes effect: if it is not
+    /// wanted any more, it has none ([`AnswerError::Unrecorded`]).
     ///
     /// # Errors
-    /// If there is no such question, or it was answered.
+    /// If there is no such question, or it was answered, or the answer has no effect.
     fn answer(
         &self,
         id: &ApprovalId,
         verdict: ApprovalVerdict,
         now: Instant,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<(), AnswerError>;
 
     /// Removes an approval so that a call can be made with it. Returns whether there was one: exactly one caller gets
@@ -260,6 +266,8 @@ pub struct Approvals {
     process: [u8; 32],
     /// Held while a question is answered or removed, so that the records tell what happened.
     changing: Mutex<()>,
+    /// Changes that wait for a disk.
+    changes: StoreChanges,
     /// Calls that a server has interrupted with questions of its own, by the digest of the state that their client carries.
     interrupted: BoundedMap<[u8; 32], InterruptedCall>,
 }
@@ -270,6 +278,9 @@ struct InterruptedCall {
     demand: ApprovalDemand,
     until: Instant,
 }
+
+/// Whose changes those of operators are, in the queue for the disk. No principal has this name.
+const OPERATORS: &str = "";
 
 /// Most interrupted calls that are remembered; what is forgotten needs an approval again.
 const INTERRUPTED: usize = 1000;
@@ -294,6 +305,7 @@ impl Approvals {
             clock,
             process,
             changing: Mutex::default(),
+            changes: StoreChanges::default(),
             interrupted: BoundedMap::new(INTERRUPTED),
         }
     }
@@ -313,15 +325,24 @@ impl Approvals {
     /// Asks a question, and records that.
     ///
     /// # Errors
-    /// If a bound is reached, or the question cannot be recorded; then nobody is asked.
-    pub fn ask(
+    /// If a bound is reached, or the question cannot be kept or recorded; then nobody is asked.
+    pub async fn ask(
+        self: &Arc<Self>,
+        question: ApprovalQuestion,
+        settings: &ApprovalSettings,
+    ) -> Result<KeptQuestion, AskError> {
+        let (by, settings) = (question.principal.clone(), *settings);
+        let asked = self.changed(&by, move |own| own.asked(question, &settings)).await;
+        asked.unwrap_or(Err(AskError::Limit(QuestionLimit::Store)))
+    }
+
+    fn asked(
         &self,
         question: ApprovalQuestion,
         settings: &ApprovalSettings,
     ) -> Result<KeptQuestion, AskError> {
         let now = self.clock.instant();
-        let ask = || self.store.ask(question, settings, now);
-        let kept = self.changed(ask).map_err(AskError::Limit)?;
+        let kept = self.store.ask(question, settings, now).map_err(AskError::Limit)?;
         if !kept.is_new {
             return Ok(kept);
         }
@@ -356,27 +377,65 @@ impl Approvals {
     /// Answers a question, and records who did. An approval that cannot be recorded has no effect; a denial has.
     ///
     /// # Errors
-    /// If there is no such question, if it was answered, or if the approval cannot be recorded.
-    pub fn answer(&self, id: &ApprovalId, answer: &ApprovalAnswer) -> Result<(), AnswerError> {
-        self.changed(|| self.answered(id, answer))
+    /// If there is no such question, if it was answered, or if the answer cannot be recorded or kept in time.
+    pub async fn answer(
+        self: &Arc<Self>,
+        id: &ApprovalId,
+        answer: ApprovalAnswer,
+    ) -> Result<(), AnswerError> {
+        let by = match answer.source {
+            AnswerSource::Operator => OPERATORS.into(),
+            AnswerSource::Client => {
+                self.get(id).ok_or(AnswerError::Unknown)?.question.principal.clone()
+            }
+        };
+        let (fate, id) = (Arc::new(AnswerFate::default()), id.clone());
+        let decided = Arc::clone(&fate);
+        let answered = move |own: &Self| own.answered(&id, &answer, &|| decided.decide());
+        match self.changed(&by, answered).await {
+            Ok(answered) => answered,
+            Err(_) if fate.decide() => Err(AnswerError::Unrecorded),
+            // It is in force, and what is late is what follows.
+            Err(_) => Ok(()),
+        }
     }
 
-    /// Runs a change of the store. One that waits for a disk leaves the threads that serve requests to others.
-    fn changed<T>(&self, change: impl FnOnce() -> T) -> T {
-        let is_served = || {
-            let runtime = Handle::try_current().map(|handle| handle.runtime_flavor());
-            runtime.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread)
-        };
-        let changed = match self.store.waits_for_disk() && is_served() {
-            true => tokio::task::block_in_place(change),
-            false => change(),
-        };
+    /// Runs a change of the store that `by` needs: at once, or, if it waits for a disk, in its turn and beside the threads
+    /// that serve requests.
+    async fn changed<T: Send + 'static>(
+        self: &Arc<Self>,
+        by: &str,
+        change: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, FileTaskError> {
+        if !self.store.waits_for_disk() {
+            return Ok(self.change(change));
+        }
+        let own = Arc::clone(self);
+        let changed = self.changes.run(by, move || own.change(change)).await;
+        if let Err(error) = &changed {
+            // The next change that ends says whether the store is usable again.
+            self.metrics.approvals_usable.store(0, Ordering::Relaxed);
+            tracing::error!(
+                event = "approval.unkept", %error, effect = "calls that need an approval are not made",
+                "the file of approvals cannot be written"
+            );
+        }
+        changed
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&Self) -> T) -> T {
+        let changed = change(self);
         let usable = u64::from(!self.store.is_failing());
         self.metrics.approvals_usable.store(usable, Ordering::Relaxed);
         changed
     }
 
-    fn answered(&self, id: &ApprovalId, answer: &ApprovalAnswer) -> Result<(), AnswerError> {
+    fn answered(
+        &self,
+        id: &ApprovalId,
+        answer: &ApprovalAnswer,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), AnswerError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.instant();
         let open = self.store.get(id, now).ok_or(AnswerError::Unknown)?;
@@ -391,7 +450,7 @@ impl Approvals {
                 return Err(AnswerError::Unrecorded);
             }
         }
-        if let Err(error) = self.store.answer(id, answer.verdict, now) {
+        if let Err(error) = self.store.answer(id, answer.verdict, now, is_wanted) {
             // The record says that it was answered, so it must not wait any longer.
             self.withdraw(&|question| question.id == *id);
             return Err(error);
@@ -407,10 +466,20 @@ impl Approvals {
     }
 
     /// Uses the approval of a call; `None` if another call has used it.
-    #[must_use]
-    pub fn spend(&self, id: &ApprovalId, binding: &ApprovalBinding) -> Option<SpentApproval> {
-        let spend = || self.store.spend(id, binding, self.clock.instant());
-        self.changed(spend).then_some(SpentApproval(()))
+    ///
+    /// # Errors
+    /// If the file does not know in time that it was used. It is not used later either.
+    pub async fn spend(
+        self: &Arc<Self>,
+        question: &ApprovalQuestion,
+        binding: &ApprovalBinding,
+    ) -> Result<Option<SpentApproval>, QuestionLimit> {
+        let (id, binding) = (question.id.clone(), binding.clone());
+        let spend = move |own: &Self| own.store.spend(&id, &binding, own.clock.instant());
+        match self.changed(&question.principal, spend).await {
+            Ok(is_spent) => Ok(is_spent.then_some(SpentApproval(()))),
+            Err(_) => Err(QuestionLimit::Store),
+        }
     }
 
     /// Remembers what was approved of a call that waits for its client, which carries `state`, until `until`.
@@ -429,22 +498,31 @@ impl Approvals {
     }
 
     /// Removes questions that have expired or belong to another configuration than `config_digest`.
-    pub fn sweep(&self, config_digest: &str) {
+    pub fn sweep(self: &Arc<Self>, config_digest: &str) {
         let now = self.clock.instant();
         self.interrupted.retain(|_, call| now < call.until);
-        self.remove(&|question| *question.config_digest != *config_digest);
+        let (own, config_digest): (_, Box<str>) = (Arc::clone(self), config_digest.into());
+        let sweep = move || {
+            own.change(|own| own.remove(&|question| *question.config_digest != *config_digest));
+        };
+        match Handle::try_current() {
+            Ok(served) if self.store.waits_for_disk() => {
+                let own = Arc::clone(self);
+                drop(served.spawn(async move { own.changes.run_if_idle(sweep).await }));
+            }
+            Ok(_) | Err(_) => sweep(),
+        }
     }
 
-    /// Removes questions that have expired.
-    pub fn expire(&self) {
-        self.remove(&|_| false);
+    /// Removes questions that have expired, after the time of `question`.
+    pub async fn expire(self: &Arc<Self>, question: &ApprovalQuestion) {
+        // A sweep does what cannot be done now.
+        self.changed(&question.principal, |own| own.remove(&|_| false)).await.unwrap_or_default();
     }
 
     fn remove(&self, is_withdrawn: &dyn Fn(&ApprovalQuestion) -> bool) {
-        self.changed(|| {
-            let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            self.withdraw(is_withdrawn);
-        });
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.withdraw(is_withdrawn);
     }
 
     /// Removes questions; the caller holds `changing`.

@@ -83,7 +83,7 @@ pub(super) async fn approve(
     Path(id): Path<String>,
     RequestText(text): RequestText,
 ) -> Result<JsonText, AnswerRefusal> {
-    answer(&api, &id, text, ApprovalVerdict::Approve)
+    answer(&api, &id, text, ApprovalVerdict::Approve).await
 }
 
 /// `POST /approvals/ID/deny`: the call is denied, and so is the same call until the question expires.
@@ -92,10 +92,10 @@ pub(super) async fn deny(
     Path(id): Path<String>,
     RequestText(text): RequestText,
 ) -> Result<JsonText, AnswerRefusal> {
-    answer(&api, &id, text, ApprovalVerdict::Deny)
+    answer(&api, &id, text, ApprovalVerdict::Deny).await
 }
 
-fn answer(
+async fn answer(
     api: &AdminApi,
     id: &str,
     text: Bytes,
@@ -107,7 +107,7 @@ fn answer(
     // What was asked under another configuration is no longer what would be done.
     let open = api.open_approval(&id).ok_or(unknown)?;
     let answer = ApprovalAnswer { verdict, source: AnswerSource::Operator, by, reason };
-    api.approvals().answer(&id, &answer).map_err(AnswerRefusal::Answer)?;
+    api.approvals().answer(&id, answer).await.map_err(AnswerRefusal::Answer)?;
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
     summary(&mut object, &open);

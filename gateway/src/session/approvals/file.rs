@@ -358,6 +358,7 @@ impl ApprovalStore for FileApprovals {
         id: &ApprovalId,
         verdict: ApprovalVerdict,
         now: Instant,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<(), AnswerError> {
         let mut file = self.file();
         let open = self.memory.get(id, now).ok_or(AnswerError::Unknown)?;
@@ -373,7 +374,7 @@ impl ApprovalStore for FileApprovals {
             log_unkept(&error, "an approval has no effect");
             return Err(AnswerError::Unrecorded);
         }
-        self.memory.answer(id, verdict, now)?;
+        self.memory.answer(id, verdict, now, is_wanted)?;
         // From here on it is in force, also if the file is lost.
         if let Err(error) = put(StoredState::Believed(&verdict.state())) {
             log_unkept(&error, "an answer ends with the process");

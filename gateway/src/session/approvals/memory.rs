@@ -172,12 +172,16 @@ impl ApprovalStore for MemoryApprovals {
         id: &ApprovalId,
         verdict: ApprovalVerdict,
         now: Instant,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<(), AnswerError> {
         let table = self.table();
         let kept = table.kept.get(id).filter(|kept| kept.lives(now));
         let kept = kept.ok_or(AnswerError::Unknown)?;
         if !kept.is(&ApprovalState::Waiting) {
             return Err(AnswerError::Answered);
+        }
+        if !is_wanted() {
+            return Err(AnswerError::Unrecorded);
         }
         kept.state.send_replace(verdict.state());
         Ok(())
@@ -306,10 +310,10 @@ pub(super) mod tests {
         let other = question("ana", "mail", "remove").binding;
         let open = store.ask(asked, &SETTINGS, now).unwrap().open;
         assert!(!store.spend(&id, &binding, now), "nobody has answered");
-        store.answer(&id, ApprovalVerdict::Approve, now).unwrap();
+        store.answer(&id, ApprovalVerdict::Approve, now, &|| true).unwrap();
         assert_eq!(*open.state.borrow(), ApprovalState::Approved);
         assert_eq!(
-            store.answer(&id, ApprovalVerdict::Deny, now),
+            store.answer(&id, ApprovalVerdict::Deny, now, &|| true),
             Err(AnswerError::Answered),
             "an answer stands"
         );
@@ -328,7 +332,7 @@ pub(super) mod tests {
         let again = store.ask(question("ana", "mail", "send"), &SETTINGS, now).unwrap();
         assert!(first.is_new && !again.is_new);
         assert_eq!(first.open.question.id, again.open.question.id);
-        store.answer(&first.open.question.id, ApprovalVerdict::Deny, now).unwrap();
+        store.answer(&first.open.question.id, ApprovalVerdict::Deny, now, &|| true).unwrap();
         let found = store.find(&first.open.question.binding, now).unwrap();
         assert_eq!(*found.state.borrow(), ApprovalState::Denied);
         let later = now + SETTINGS.timeout;
@@ -352,7 +356,7 @@ pub(super) mod tests {
         ask("ana", "chat", "c").unwrap();
         assert_eq!(ask("ana", "chat", "d").unwrap_err(), QuestionLimit::Principal);
         // One that was answered waits no longer.
-        store.answer(&first.id, ApprovalVerdict::Deny, now).unwrap();
+        store.answer(&first.id, ApprovalVerdict::Deny, now, &|| true).unwrap();
         ask("ana", "mail", "d").unwrap();
         ask("bob", "mail", "e").unwrap();
         assert_eq!(ask("eve", "mail", "f").unwrap_err(), QuestionLimit::All);

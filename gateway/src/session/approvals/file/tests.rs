@@ -80,7 +80,7 @@ fn what_was_asked_and_answered_survives_and_what_was_spent_does_not() {
     let store = folder.open(&clock).unwrap();
     let [waits, approved, spent] = ["a", "b", "c"].map(|tool| ask(&store, tool));
     for one in [&approved, &spent] {
-        store.answer(&one.id, ApprovalVerdict::Approve, clock.instant()).unwrap();
+        store.answer(&one.id, ApprovalVerdict::Approve, clock.instant(), &|| true).unwrap();
     }
     assert!(store.spend(&spent.id, &spent.binding, clock.instant()));
     drop(store);
@@ -92,7 +92,7 @@ fn what_was_asked_and_answered_survives_and_what_was_spent_does_not() {
     assert_eq!(format!("{:?}", found.question), format!("{waits:?}"));
     assert!(!store.spend(&spent.id, &spent.binding, clock.instant()), "spent once");
     assert!(store.spend(&approved.id, &approved.binding, clock.instant()));
-    store.answer(&waits.id, ApprovalVerdict::Deny, clock.instant()).unwrap();
+    store.answer(&waits.id, ApprovalVerdict::Deny, clock.instant(), &|| true).unwrap();
     drop(store);
     let store = folder.open(&clock).unwrap();
     let found = store.get(&waits.id, clock.instant()).unwrap();
@@ -177,7 +177,7 @@ fn an_approval_that_was_answered_as_not_recorded_is_in_force_neither_now_nor_aft
         let (folder, clock) = (Folder::new(), Hand::new());
         let first = asked(&folder.open(&clock).unwrap(), &clock);
         let store = on_failing_disk(&folder, &clock, good);
-        let answered = store.answer(&first.id, ApprovalVerdict::Approve, clock.instant());
+        let answered = store.answer(&first.id, ApprovalVerdict::Approve, clock.instant(), &|| true);
         if let Err(error) = answered {
             assert_eq!((error, store.is_failing()), (AnswerError::Unrecorded, true));
             let state = store.find(&first.binding, clock.instant()).unwrap().state;
@@ -203,11 +203,30 @@ fn an_approval_that_was_answered_as_not_recorded_is_in_force_neither_now_nor_aft
 }
 
 #[test]
+fn an_answer_that_was_given_up_is_in_force_neither_now_nor_after_a_restart() {
+    for verdict in [ApprovalVerdict::Approve, ApprovalVerdict::Deny] {
+        let (folder, clock) = (Folder::new(), Hand::new());
+        let store = folder.open(&clock).unwrap();
+        let first = asked(&store, &clock);
+        let given_up = store.answer(&first.id, verdict, clock.instant(), &|| false);
+        assert_eq!(given_up.unwrap_err(), AnswerError::Unrecorded);
+        let is_usable = |store: &FileApprovals| {
+            let found = store.find(&first.binding, clock.instant()).unwrap();
+            assert_eq!(*found.state.borrow(), ApprovalState::Waiting, "{verdict:?}");
+            store.spend(&first.id, &first.binding, clock.instant())
+        };
+        assert!(!is_usable(&store));
+        drop(store);
+        assert!(!is_usable(&folder.open(&clock).unwrap()));
+    }
+}
+
+#[test]
 fn an_approval_that_could_not_be_spent_is_not_used_later() {
     let (folder, clock) = (Folder::new(), Hand::new());
     let first = asked(&folder.open(&clock).unwrap(), &clock);
     let store = on_failing_disk(&folder, &clock, u8::MAX);
-    store.answer(&first.id, ApprovalVerdict::Approve, clock.instant()).unwrap();
+    store.answer(&first.id, ApprovalVerdict::Approve, clock.instant(), &|| true).unwrap();
     drop(store);
     let store = on_failing_disk(&folder, &clock, 0);
     assert!(!store.spend(&first.id, &first.binding, clock.instant()), "the disk fails");

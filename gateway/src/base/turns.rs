@@ -13,7 +13,7 @@ const SWEPT_FROM: usize = 64;
 
 /// The places at one service.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub struct Turns {
     all: Arc<Semaphore>,
     each: usize,
     callers: Mutex<CallerTurns>,
@@ -28,20 +28,21 @@ struct CallerTurns {
 
 /// A place at a service, for as long as it is held.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub struct Turn {
     _of_caller: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl Turns {
     /// So many places, of which one caller may have `each`.
-    pub(super) fn new(all: usize, each: usize) -> Self {
+    #[must_use]
+    pub fn new(all: usize, each: usize) -> Self {
         let callers = CallerTurns { places: HashMap::new(), sweep_at: SWEPT_FROM };
         Self { all: Arc::new(Semaphore::new(all)), each, callers: Mutex::new(callers) }
     }
 
     /// Waits for a place. Dropping the future gives up waiting.
-    pub(super) async fn take(&self, caller: &str) -> Option<Turn> {
+    pub async fn take(&self, caller: &str) -> Option<Turn> {
         let own = self.places_of(caller);
         // INVARIANT: neither is ever closed.
         let of_caller = own.acquire_owned().await.ok()?;
