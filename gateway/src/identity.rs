@@ -9,6 +9,7 @@ mod dpop;
 mod error;
 mod issuer;
 mod keys;
+mod address_turns;
 mod introspection_limiter;
 mod bearer;
 

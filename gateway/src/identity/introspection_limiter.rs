@@ -1,8 +1,8 @@
 //! Bounds the introspection requests to an issuer.
 //!
 //! Anyone can make up an opaque token, and each one costs a request. A request therefore needs a permit before
-//! anything is sent, one address has a share of the permits, and some are reserved for tokens that were valid before.
-//! Callers wait for a permit for a short time, which is why these are semaphores and not
+//! anything is sent, addresses take [turns](super::address_turns), and some permits are reserved for tokens that were
+//! valid before. Callers wait for a permit for a short time, which is why these are semaphores and not
 //! [`crate::base::share::Shares`].
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use super::address_turns::{AddressTurn, AddressTurns, TurnBounds};
 use crate::base::share::network;
 
 /// Maximum number of concurrent requests to one issuer.
@@ -47,29 +48,27 @@ impl IntrospectionHolder {
 /// The permits for requests to one issuer.
 #[derive(Debug)]
 pub(super) struct IntrospectionLimiter {
-    /// The permits of each asker that holds or awaits one: no more than there are requests.
-    lanes: Mutex<HashMap<IntrospectionHolder, HolderLane>>,
-    /// Room to hold or await a permit for an unknown token.
-    waiting: Semaphore,
-    /// Permits for unknown tokens.
-    new: Semaphore,
+    /// The permits of each known token that holds or awaits one: no more than there are requests.
+    lanes: Mutex<HashMap<[u8; 32], TokenLane>>,
+    /// The turns of unknown tokens.
+    new: AddressTurns,
     /// Permits for all tokens.
     all: Semaphore,
 }
 
-/// The permits of one asker.
+/// The permits of one known token.
 #[derive(Debug)]
-struct HolderLane {
+struct TokenLane {
     places: Arc<Semaphore>,
     /// Number of requests that hold or await a permit in it.
     users: usize,
 }
 
-/// A request in the lane of its asker; the lane is removed with its last request.
+/// A request in the lane of its token; the lane is removed with its last request.
 #[derive(Debug)]
 struct LaneGuard<'a> {
     questions: &'a IntrospectionLimiter,
-    asker: IntrospectionHolder,
+    token: [u8; 32],
     places: Arc<Semaphore>,
 }
 
@@ -77,19 +76,27 @@ struct LaneGuard<'a> {
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given back"]
 pub(super) struct IntrospectionSlot<'a> {
-    _of_asker: OwnedSemaphorePermit,
-    _waiting: Option<SemaphorePermit<'a>>,
-    _lane: LaneGuard<'a>,
-    _new: Option<SemaphorePermit<'a>>,
+    _share: AskerShare<'a>,
     _all: SemaphorePermit<'a>,
+}
+
+/// What a request takes of the share of its asker.
+#[derive(Debug)]
+enum AskerShare<'a> {
+    Address { _turn: AddressTurn<'a> },
+    Token { _place: OwnedSemaphorePermit, _lane: LaneGuard<'a> },
 }
 
 impl IntrospectionLimiter {
     pub(super) fn new() -> Self {
         Self {
             lanes: Mutex::default(),
-            waiting: Semaphore::new(WAITING),
-            new: Semaphore::new(QUESTIONS - RESERVED),
+            new: AddressTurns::new(TurnBounds {
+                turns: QUESTIONS - RESERVED,
+                turns_each: EACH,
+                room: WAITING,
+                room_each: WAITING_EACH,
+            }),
             all: Semaphore::new(QUESTIONS),
         }
     }
@@ -101,39 +108,30 @@ impl IntrospectionLimiter {
 
     async fn turn(&self, asker: IntrospectionHolder) -> Option<IntrospectionSlot<'_>> {
         // The asker's own share comes first, so that a request that waits for it holds no common permit.
-        let lane = self.enter(asker)?;
-        let waiting = match asker {
-            IntrospectionHolder::Address(_) => Some(self.waiting.try_acquire().ok()?),
-            IntrospectionHolder::Token(_) => None,
-        };
-        let of_asker = Arc::clone(&lane.places).acquire_owned().await.ok()?;
-        let new = match asker {
-            IntrospectionHolder::Address(_) => Some(self.new.acquire().await.ok()?),
-            IntrospectionHolder::Token(_) => None,
+        let share = match asker {
+            IntrospectionHolder::Address(network) => {
+                AskerShare::Address { _turn: self.new.take(network).await? }
+            }
+            IntrospectionHolder::Token(token) => {
+                let lane = self.enter(token);
+                let place = Arc::clone(&lane.places).acquire_owned().await.ok()?;
+                AskerShare::Token { _place: place, _lane: lane }
+            }
         };
         let all = self.all.acquire().await.ok()?;
-        Some(IntrospectionSlot {
-            _of_asker: of_asker,
-            _waiting: waiting,
-            _lane: lane,
-            _new: new,
-            _all: all,
-        })
+        Some(IntrospectionSlot { _share: share, _all: all })
     }
 
-    fn enter(&self, asker: IntrospectionHolder) -> Option<LaneGuard<'_>> {
+    /// Requests with a known token are those of a known caller, so any number of them waits.
+    fn enter(&self, token: [u8; 32]) -> LaneGuard<'_> {
         let mut lanes = self.lanes();
-        let new = || HolderLane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
-        let lane = lanes.entry(asker).or_insert_with(new);
-        // Requests with a known token are those of a known caller.
-        if matches!(asker, IntrospectionHolder::Address(_)) && lane.users >= WAITING_EACH {
-            return None;
-        }
+        let new = || TokenLane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
+        let lane = lanes.entry(token).or_insert_with(new);
         lane.users += 1;
-        Some(LaneGuard { questions: self, asker, places: Arc::clone(&lane.places) })
+        LaneGuard { questions: self, token, places: Arc::clone(&lane.places) }
     }
 
-    fn lanes(&self) -> MutexGuard<'_, HashMap<IntrospectionHolder, HolderLane>> {
+    fn lanes(&self) -> MutexGuard<'_, HashMap<[u8; 32], TokenLane>> {
         // No operation leaves the table half changed, so a poisoned lock is usable.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,10 +140,10 @@ impl IntrospectionLimiter {
 impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
         let mut lanes = self.questions.lanes();
-        if let Some(lane) = lanes.get_mut(&self.asker) {
+        if let Some(lane) = lanes.get_mut(&self.token) {
             lane.users -= 1;
             if lane.users == 0 {
-                lanes.remove(&self.asker);
+                lanes.remove(&self.token);
             }
         }
     }
@@ -184,11 +182,11 @@ mod tests {
         assert!(now(&questions, tokens[1]).is_none());
         held.clear();
         assert!(now(&questions, addresses[2]).is_some());
-        assert!(questions.lanes().is_empty(), "nothing is kept of those who do not ask");
+        assert!(questions.lanes().is_empty() && questions.new.is_empty(), "nothing is kept");
     }
 
     #[test]
-    fn so_many_wait_and_the_others_are_refused_at_once() {
+    fn so_many_wait_and_leave_room_to_others_and_to_known_tokens() {
         let questions = IntrospectionLimiter::new();
         let waiting = |n: u8| {
             let at = IntrospectionHolder::at(Some(IpAddr::from([192, 0, 2, n])));
@@ -202,7 +200,7 @@ mod tests {
             assert!(matches!(waiting(address).1, Some(None)), "the address has its share");
         }
         assert_eq!(held.len(), WAITING);
-        assert!(matches!(waiting(9).1, Some(None)), "all room to wait is taken");
+        assert!(waiting(9).1.is_none(), "who has less than others has room");
         let known = IntrospectionHolder::Token([1; 32]);
         let mut turns: Vec<_> =
             (0..=WAITING_EACH).map(|_| Box::pin(questions.turn(known))).collect();
