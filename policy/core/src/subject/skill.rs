@@ -12,10 +12,14 @@ const SCHEME: &str = "skill";
 /// The file that every skill has in its root, after the slash before it.
 const MAIN: &str = "/SKILL.md";
 
-/// Whether a URI, in any spelling, has the scheme of skills.
+/// Whether a URI, in any spelling, has the scheme of skills. Parsers of URLs leave out blanks around it, and tabs and ends
+/// of lines in it (<https://url.spec.whatwg.org/#concept-basic-url-parser>).
 #[must_use]
 pub fn is_skill_uri(uri: &str) -> bool {
-    uri.split_once(':').is_some_and(|(scheme, _)| scheme.trim().eq_ignore_ascii_case(SCHEME))
+    uri.split_once(':').is_some_and(|(scheme, _)| {
+        let plain = scheme.chars().filter(|c| !c.is_whitespace() && !c.is_control());
+        plain.map(|c| c.to_ascii_lowercase()).eq(SCHEME.chars())
+    })
 }
 
 /// The URI, or the pattern over URIs, that an operator means: `git-workflow` stands for `skill://git-workflow/SKILL.md`.
@@ -49,8 +53,16 @@ mod tests {
 
     #[test]
     fn the_scheme_is_compared_and_not_a_prefix() {
-        for uri in ["skill://a/SKILL.md", "SKILL://a/b", "skill:a", " skill ://a"] {
-            assert!(is_skill_uri(uri), "{uri}");
+        for uri in [
+            "skill://a/SKILL.md",
+            "SKILL://a/b",
+            "skill:a",
+            " skill ://a",
+            "sk\till://a",
+            "s\r\nkill://a",
+            "\0skill://a",
+        ] {
+            assert!(is_skill_uri(uri), "{uri:?}");
         }
         for uri in ["skills://a/SKILL.md", "file:///skill:/a", "a", "docs+skill://a/SKILL.md"] {
             assert!(!is_skill_uri(uri), "{uri}");

@@ -25,8 +25,8 @@ pub(in crate::config::settings) struct RawSandbox {
     /// What the program may connect to, including Unix sockets. Default `none` where `ports` is given, else `any`,
     /// as without a `sandbox`.
     pub(in crate::config::settings) network: Option<RawReachable>,
-    /// TCP ports that the program may connect to, at any address. Apart from these only name resolution leaves the
-    /// machine.
+    /// TCP ports that the program may connect to, at any address. To no other port can it open a TCP connection; UDP,
+    /// which name resolution needs, is open.
     #[serde(default)]
     pub(in crate::config::settings) ports: Vec<u16>,
     /// Maximum address space of each of its processes, in MiB. Runtimes that reserve more than they use (Node, Go)
