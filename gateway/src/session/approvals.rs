@@ -628,3 +628,6 @@ fn event<'a>(
         reason: answer.and_then(|answer| answer.reason.as_deref()),
     }
 }
+
+#[cfg(test)]
+mod tests;
