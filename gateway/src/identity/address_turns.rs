@@ -1,6 +1,6 @@
 //! Whose turn it is to have an unknown token looked up, among addresses that nobody knows.
 //!
-//! Turns go round the neighbourhoods of addresses, and within each round its addresses, so that whoever has many
+//! Turns go round the neighbourhoods of addresses, and within each round its addresses, so that a party with many
 //! requests, or many addresses beside each other, is in front of others by one request. When there is no more room to
 //! wait, a newcomer takes the place of the last request of the neighbourhood with the most: a few addresses that fill the
 //! room keep nobody out.
@@ -140,7 +140,7 @@ impl Drop for WaitingRequest<'_> {
 
 /// What a request got at once.
 enum Entered {
-    /// A turn.
+    /// A turn, because there was one.
     Turn,
     /// A place to wait: its number, and what tells that the turn has come.
     Waits(u64, oneshot::Receiver<()>),
