@@ -152,6 +152,32 @@ fn a_client_that_calls_in_its_own_name_is_revoked_and_lifted_under_the_name_in_i
     }
 }
 
+/// A name may have characters that YAML writes otherwise than JSON.
+#[test]
+fn a_name_of_any_characters_is_revoked_also_over_a_restart_and_hides_no_other() {
+    let (server, issuer, folder) =
+        (Server::echo(Era::Modern, &["echo"]), Issuer::start(), Folder::new());
+    let config = switchable(believing(&server, &issuer.item("corp", "")), &folder);
+    let mut gateway = config.start();
+    let names = ["x\u{1f600}", "\u{10ffff}y", "a\u{2028}b", "\u{feff}c", "e\u{ad}f", "last"];
+    let tokens = names.map(|name| format!("Bearer {}", issuer.good(name)));
+    for (name, token) in names.iter().zip(&tokens) {
+        for era in ERAS {
+            assert_eq!(knock(&gateway, era, &[("authorization", token)]).status, 200, "{name:?}");
+        }
+        let body = json!({ "principals": [format!("corp/{name}")] });
+        let said = change(&gateway, "POST", "operator-secret", &body).json();
+        assert_eq!((&said["written"], &said["lastsOverRestart"]), (&json!(true), &json!(true)));
+    }
+    for _ in 0..2 {
+        for (era, token) in ERAS.into_iter().flat_map(|era| tokens.iter().map(move |t| (era, t))) {
+            assert_eq!(knock(&gateway, era, &[("authorization", token)]).status, 401);
+        }
+        drop(gateway);
+        gateway = config.start();
+    }
+}
+
 #[test]
 fn a_certificate_is_revoked_under_any_of_its_names() {
     for era in ERAS {

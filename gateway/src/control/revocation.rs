@@ -173,6 +173,7 @@ fn edit_while(
     if text.len() as u64 > revoked::MAX_FILE {
         return Err(EditError::Read(RevokedError::Long(path.display().to_string().into())));
     }
+    revoked::check_written(path, &text, &all).map_err(failed)?;
     file::replace_while(path, text.as_bytes(), wanted).map_err(failed)?;
     Ok(all)
 }

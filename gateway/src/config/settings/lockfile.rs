@@ -35,8 +35,6 @@ const MAX_FILE: u64 = 64 * 1024 * 1024;
 pub const LONGEST_REASON: usize = 1024;
 /// Maximum size of a signature file, in bytes.
 const SIGNATURES: u64 = 64 * 1024;
-/// Maximum size of a key without an explicit key indicator (`?`), in bytes; YAML allows 1024 characters.
-const SHORT: usize = 900;
 /// The help for a file that is no lockfile.
 const WRITER: &str = "only `portcullis pin` writes this file";
 /// The prefix of the signed message, which the content of the file follows.
@@ -352,9 +350,9 @@ pub fn write(lock: &Lockfile) -> String {
          version: 1\nservers:\n",
     );
     for (name, locked) in &lock.servers {
-        writeln!(out, "  {}:", scalar(name)).unwrap_or_default();
+        writeln!(out, "  {}:", yaml::quoted(name)).unwrap_or_default();
         if let Some(identity) = &locked.identity {
-            writeln!(out, "    identity: {}", scalar(identity)).unwrap_or_default();
+            writeln!(out, "    identity: {}", yaml::quoted(identity)).unwrap_or_default();
         }
         writeln!(out, "    set: {}", locked.set()).unwrap_or_default();
         if !locked.server.is_empty() {
@@ -373,13 +371,7 @@ pub fn write(lock: &Lockfile) -> String {
                 writeln!(out, "    {member}:").unwrap_or_default();
             }
             for ((_, name), versions) in of_kind {
-                // YAML requires an explicit indicator for longer keys.
-                let key = scalar(name);
-                if key.len() > SHORT {
-                    writeln!(out, "      ? {key}\n      :").unwrap_or_default();
-                } else {
-                    writeln!(out, "      {key}:").unwrap_or_default();
-                }
+                writeln!(out, "      {}", yaml::quoted_key(name, "      ")).unwrap_or_default();
                 versions.iter().for_each(|version| entry(&mut out, "        ", version));
             }
         }
@@ -395,7 +387,7 @@ fn entry(out: &mut String, indent: &str, version: &LockedVersion) {
     writeln!(out, "{indent}  state: {}", version.state.as_str()).unwrap_or_default();
     for (key, value) in [("by", &version.by), ("at", &version.at), ("reason", &version.reason)] {
         if let Some(value) = value {
-            writeln!(out, "{indent}  {key}: {}", scalar(value)).unwrap_or_default();
+            writeln!(out, "{indent}  {key}: {}", yaml::quoted(value)).unwrap_or_default();
         }
     }
     if !version.exceptions.is_empty() {
@@ -405,13 +397,13 @@ fn entry(out: &mut String, indent: &str, version: &LockedVersion) {
         let AcceptedFinding { finding, by, at, reason } = exception;
         writeln!(out, "{indent}    - finding: {}", finding.name()).unwrap_or_default();
         for (key, value) in [("by", by), ("at", at), ("reason", reason)] {
-            writeln!(out, "{indent}      {key}: {}", scalar(value)).unwrap_or_default();
+            writeln!(out, "{indent}      {key}: {}", yaml::quoted(value)).unwrap_or_default();
         }
     }
     if let Some(RecordedEvaluation { result, digest, at }) = &version.evaluation {
         writeln!(out, "{indent}  evaluation:").unwrap_or_default();
         for (key, value) in [("result", result.as_str()), ("digest", digest), ("at", at)] {
-            writeln!(out, "{indent}    {key}: {}", scalar(value)).unwrap_or_default();
+            writeln!(out, "{indent}    {key}: {}", yaml::quoted(value)).unwrap_or_default();
         }
     }
     writeln!(out, "{indent}  definition: |").unwrap_or_default();
@@ -471,25 +463,6 @@ fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
         Shape::Plain | Shape::Escaped => out.push_str(&quoted(&value.as_str().unwrap_or_default())),
         Shape::Null | Shape::Boolean | Shape::Number => out.push_str(value.raw()),
     }
-}
-
-/// Quotes a YAML string: as in JSON, except for characters beyond 16 bits.
-fn scalar(text: &str) -> String {
-    let mut out = String::from("\"");
-    let mut units = [0; 4];
-    for c in text.chars() {
-        if u32::from(c) > 0xffff {
-            write!(out, "\\U{:08x}", u32::from(c)).unwrap_or_default();
-        } else {
-            out.push_str(quoted(c.encode_utf8(&mut units)).trim_matches('"'));
-        }
-        // The trim above also removes a quotation mark that belongs to the text.
-        if c == '"' {
-            out.push('"');
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// Quotes a JSON string in ASCII.

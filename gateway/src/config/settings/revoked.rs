@@ -172,19 +172,33 @@ pub fn write(all: &RevocationList) -> String {
     for (name, list) in all.lists().into_iter().filter(|(_, list)| !list.is_empty()) {
         writeln!(out, "{name}:").unwrap_or_default();
         for entry in list {
-            writeln!(out, "  - {}", quoted(entry)).unwrap_or_default();
+            writeln!(out, "  - {}", yaml::quoted(entry)).unwrap_or_default();
         }
     }
     if !all.reasons.is_empty() {
         out.push_str("reasons:\n");
     }
     for (entry, reason) in &all.reasons {
-        writeln!(out, "  {}: {}", quoted(entry), quoted(reason)).unwrap_or_default();
+        let key = yaml::quoted_key(entry, "  ");
+        writeln!(out, "  {key} {}", yaml::quoted(reason)).unwrap_or_default();
     }
     out
 }
 
-/// Quotes a string so that JSON and YAML read it alike.
+/// Checks that `text`, which was written for `all`, reads back as the same.
+///
+/// # Errors
+/// If it does not.
+pub fn check_written(path: &Path, text: &str, all: &RevocationList) -> io::Result<()> {
+    let is_same = match parse(path, text.as_bytes()) {
+        Ok(RevocationContent::Lists(read)) => read == *all,
+        Ok(RevocationContent::Nothing) | Err(_) => false,
+    };
+    let other = || io::Error::new(io::ErrorKind::InvalidData, "it would not say what it should");
+    if is_same { Ok(()) } else { Err(other()) }
+}
+
+/// Quotes a string as JSON, in ASCII.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut out = Vec::new();
@@ -198,7 +212,7 @@ mod tests {
 
     use policy_core::subject::revoked::RevocationList;
 
-    use super::{RevocationContent, parse, write};
+    use super::{RevocationContent, check_written, parse, write};
 
     fn said(text: &str) -> Result<RevocationContent, String> {
         parse(Path::new("r"), text.as_bytes()).map_err(|error| error.to_string())
@@ -212,9 +226,22 @@ mod tests {
         {
             all.list_mut(name).unwrap().insert(entry.into());
         }
-        let reasoned = all.clone().because(&"leaked: \"a\"\n# é".into());
-        for lists in [all, reasoned, RevocationList::default()] {
-            assert_eq!(said(&write(&lists)), Ok(RevocationContent::Lists(lists)));
+        // Every sort of character, alone and in a key of which each character is escaped.
+        let odd = "\0\u{1}\t\n\r\u{7f}\u{85}\u{9f}\u{a0}\u{ad}\u{2028}\u{202e}\u{d7ff}\u{e000}\u{feff}\u{fffe}\u{1f600}\u{10ffff}";
+        let mut each = all.clone();
+        for c in odd.chars() {
+            each.list_mut("principals").unwrap().insert(format!("corp/a{c}b").into());
+            each.list_mut("clients").unwrap().insert(c.to_string().repeat(255).into());
+        }
+        let said_why = "leaked: \"a\"\n# é \u{1f600}";
+        let reasoned = all.clone().because(&said_why.into());
+        let odd = each.clone().because(&odd.into());
+        for lists in [all, reasoned, each, odd, RevocationList::default()] {
+            let text = write(&lists);
+            assert_eq!(said(&text), Ok(RevocationContent::Lists(lists.clone())));
+            assert!(check_written(Path::new("r"), &text, &lists).is_ok());
+            let other = RevocationList { everything: !lists.everything, ..lists };
+            assert!(check_written(Path::new("r"), &text, &other).is_err());
         }
     }
 

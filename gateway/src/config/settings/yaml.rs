@@ -5,9 +5,11 @@
 //! 1.2. Tags are refused; an alias repeats its anchor within a size limit.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use json::pointer::unescaped;
+use json::write_ascii;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Number, Value};
 
@@ -23,6 +25,8 @@ const REPEATED: usize = 1024 * 1024;
 const DEPTH: usize = 32;
 /// Maximum number of problems before parsing stops: the file is parsed again after they are fixed.
 const PROBLEMS: usize = 100;
+/// Maximum size of a key without an explicit key indicator (`?`), in bytes; YAML allows 1024 characters.
+const LONGEST_KEY: usize = 900;
 /// Number of characters of a line between two cached byte offsets.
 const STEP: usize = 64;
 
@@ -110,6 +114,33 @@ fn parse_within(text: &str, bytes: usize) -> Result<YamlNode, Vec<ConfigProblem>
         }
         (_, false) => Err(builder.problems),
     }
+}
+
+/// Quotes a text as a YAML scalar: in ASCII, with the escapes of JSON, except for characters beyond 16 bits, for which YAML
+/// has no pairs of surrogates (<https://yaml.org/spec/1.2.2/#57-escaped-characters>).
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    let mut units = [0; 4];
+    for c in text.chars() {
+        if u32::from(c) > 0xffff {
+            write!(out, "\\U{:08x}", u32::from(c)).unwrap_or_default();
+        } else {
+            let mut one = Vec::new();
+            write_ascii(&mut one, c.encode_utf8(&mut units));
+            // Without the quotation marks at both ends.
+            let inner = one.get(1..one.len() - 1).unwrap_or_default();
+            out.push_str(std::str::from_utf8(inner).unwrap_or_default());
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Quotes a text as the key of a mapping, with what stands between the key and its value: YAML requires an explicit
+/// indicator for longer keys. `indent` is that of the mapping.
+pub(super) fn quoted_key(text: &str, indent: &str) -> String {
+    let key = quoted(text);
+    if key.len() > LONGEST_KEY { format!("? {key}\n{indent}:") } else { format!("{key}:") }
 }
 
 /// The first value in a line that begins with a character that means something else to YAML: its column, and the
