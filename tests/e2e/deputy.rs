@@ -13,6 +13,7 @@ use e2e::tls::Front;
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
+use crate::introspection::Gate;
 use crate::tokens::believing;
 
 /// A server item with more of its configuration.
@@ -316,6 +317,51 @@ fn each_caller_has_a_token_got_for_its_own() {
         // What servers are shown is nowhere else.
         let said = format!("{} {:?}", gateway.said(), gateway.records());
         assert!(!said.contains(&expected[0]) && !said.contains("gateway-secret-canary"));
+    }
+}
+
+#[test]
+fn a_caller_with_many_tokens_leaves_the_authorization_server_to_others() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let many: Vec<_> = (0..20)
+            .map(|n| {
+                let mut claims = issuer.claims("alice");
+                claims["jti"] = json!(format!("alice-{n}"));
+                issuer.token(&claims)
+            })
+            .collect();
+        let (gate, held) = (Gate::default(), many.clone());
+        let of_alice = move |call: &Call| held.contains(&form(call, "subject_token").unwrap());
+        let (waits, is_hers) = (gate.clone(), of_alice.clone());
+        issuer.answer("/token", move |call| {
+            if is_hers(call) {
+                waits.pass();
+            }
+            token(&exchanged(call), &json!({}))
+        });
+        let credential = format!("tokenExchange: {{{}}}", grant(&issuer, ""));
+        let gateway = showing(&server, &issuer, &credential).start();
+        std::thread::scope(|scope| {
+            for token in &many {
+                let gateway = &gateway;
+                scope.spawn(move || {
+                    let header = format!("Bearer {token}");
+                    let headers = [("authorization", &*header)];
+                    let mut alice = Client::silent(gateway.address, "/mcp", era, &headers);
+                    if era == Era::Legacy {
+                        alice.handshake("2025-11-25");
+                    }
+                    assert_eq!(alice.call("echo", &json!({})).status, 200);
+                });
+            }
+            let asked = || issuer.asked("/token").iter().filter(|call| of_alice(call)).count();
+            eventually("the requests", || (asked() >= 8).then_some(()));
+            let bob = gateway.client(era, &issuer.good("bob"));
+            assert_eq!(bob.call("echo", &json!({})).status, 200);
+            assert_eq!(asked(), 8, "a caller has a share");
+            gate.open();
+        });
     }
 }
 

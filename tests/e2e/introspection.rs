@@ -397,16 +397,16 @@ fn what_an_issuer_has_said_outlives_a_change_that_has_nothing_to_do_with_it() {
 
 /// A gate that holds back those who come to it until it is opened.
 #[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let (open, changed) = &*self.0;
         let held = open.lock().unwrap();
         drop(changed.wait_timeout_while(held, PATIENCE, |open| !*open).unwrap());
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.0.0.lock().unwrap() = true;
         self.0.1.notify_all();
     }

@@ -21,6 +21,7 @@ use crate::base::bounded::{BoundedMap, MapFull};
 use crate::base::clock::Clock;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
+use crate::base::turns::Turns;
 use crate::config::settings::{Limits, ServerCredential, TokenRequest, repeats_scheme};
 use crate::crypto::jose::{self, Jws, MAX_TOKEN, seconds, text};
 use crate::metrics::Metrics;
@@ -28,6 +29,10 @@ use crate::outbound::authorization_server::{OauthClient, OauthError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
 
+/// Maximum number of callers' tokens that are requested at the same time.
+const REQUESTS: usize = 64;
+/// Maximum number of these for one caller, who may have many tokens, or one that is refused.
+const REQUESTS_EACH: usize = 8;
 /// Overhead in bytes of a cached token of a caller, beside its text.
 const ENTRY: usize = 512;
 /// How many seconds before its expiry a token is no longer used.
@@ -67,6 +72,8 @@ pub(super) struct Credentials {
     shares: Arc<Shares<Arc<str>>>,
     /// Assertions that were used, by digest of their `jti`, and when they expire.
     used: BoundedMap<[u8; 32], SystemTime>,
+    /// The turns of callers to have a token requested.
+    requests: Turns,
     clock: Arc<dyn Clock>,
 }
 
@@ -205,6 +212,7 @@ impl Credentials {
             tokens: BoundedMap::new(limits.tokens),
             shares: Arc::clone(&environment.quotas.exchanged),
             used: BoundedMap::new(limits.tokens),
+            requests: Turns::new(REQUESTS, REQUESTS_EACH),
             clock: Arc::clone(&environment.clock),
         })
     }
@@ -311,6 +319,11 @@ impl Credentials {
         if let Some(value) = slot.good(self.clock.now()) {
             return Ok(value);
         }
+        // The gateway's own token is requested once for all, also while a caller's is.
+        let _request = match subject {
+            Some(subject) => self.requests.take(&subject.caller).await,
+            None => None,
+        };
         let (token, lifetime) = ask().await?;
         let value = HeaderValue::try_from(format!("Bearer {token}"));
         let mut value = value.map_err(|_wrong| CredentialError::Given("a token that is none"))?;
