@@ -14,6 +14,7 @@ mod on_behalf_of;
 pub mod server_identity;
 mod health;
 mod breaker;
+pub mod list_pause;
 mod credential;
 mod error;
 mod single_flight;
@@ -105,6 +106,7 @@ use handshake::{CallerServerState, ServerState};
 use health::ServerHealth;
 use http_sse::{HttpSseClient, RequestAuth};
 pub use list_changes::ListChanges;
+use list_pause::ListPauses;
 pub use listing::{Listing, RenderedItem, RenderedView, ShortList};
 pub use notifications::{Feed, FeedOpener, ServerMessage};
 use notifications::{WatchKey, WeakWatchers};
@@ -156,6 +158,8 @@ pub struct Upstream {
     breaker: Option<Arc<Breaker>>,
     /// How its latest requests ended.
     health: Arc<ServerHealth>,
+    /// Its lists that were not answered in time.
+    list_pauses: ListPauses,
     /// Compares the server's definitions with the approved ones.
     pin_monitor: Arc<PinMonitor>,
     tasks: Tasks,
@@ -343,6 +347,7 @@ impl Upstream {
             counts,
             breaker,
             health: Arc::new(ServerHealth::new(Instant::now())),
+            list_pauses: ListPauses::default(),
             pin_monitor,
             tasks: environment.tasks.clone(),
             next_id: AtomicI64::new(FIRST_ID),
@@ -428,6 +433,12 @@ impl Upstream {
     #[must_use]
     pub fn may_log(&self, now: std::time::Instant) -> Option<u64> {
         self.about.allow(now.into())
+    }
+
+    /// Its lists that were not answered in time.
+    #[must_use]
+    pub const fn list_pauses(&self) -> &ListPauses {
+        &self.list_pauses
     }
 
     /// Whether the server is reached with the credentials of callers only, and not with the gateway's own.

@@ -192,6 +192,40 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
     }
 }
 
+/// Where names depend on those of other servers, one of these that does not answer is waited for once, not for each call.
+#[test]
+fn calls_do_not_wait_for_the_list_of_another_server_again_and_again() {
+    for (era, prefix) in ERAS.into_iter().flat_map(|era| [(era, "onConflict"), (era, "never")]) {
+        let one = server(Era::Modern, "one", &["read"]);
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = std::sync::Mutex::new(held);
+        let silent = Server::start(move |call, stream| {
+            if call.method() == "tools/list" || call.method() == "prompts/list" {
+                // Until the test is over.
+                return held.lock().unwrap().recv().is_ok();
+            }
+            let result = json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": { "tools": {}, "prompts": {} } });
+            stream.write_all(&call.result(&result)).is_ok()
+        });
+        let config =
+            Config { limits: "listTimeout: 300ms".into(), ..config(&one, &silent, prefix) };
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("read", &json!({})).text(), "one");
+        let asked = silent.count("tools/list");
+        for _ in 0..10 {
+            assert_eq!(ana.call("read", &json!({})).text(), "one");
+        }
+        // One more if ten seconds have passed.
+        assert!(silent.count("tools/list") <= asked + 1, "{era:?} {prefix}");
+        // A name that no other server has may be one of its.
+        assert_ne!(ana.call("elsewhere", &json!({})).code(), 0);
+        assert!(silent.count("tools/list") > asked, "{era:?} {prefix}");
+        drop(hold);
+    }
+}
+
 #[test]
 fn a_server_that_answers_nothing_does_not_hold_up_the_handshake_of_the_others() {
     for era in ERAS {
