@@ -262,7 +262,7 @@ fn what_is_cut_over_texts_that_clients_join_is_found() {
         let gateway = start(
             &server,
             "canaries: [canary-7f3a9c21-b5]\ncontent: [{servers: [up], linkHosts: ['*.example.org'], results: {secrets: redact, \
-             canaries: block, activeMarkup: strip, links: redact}}]",
+             canaries: block, activeMarkup: strip, links: redact, hiddenCharacters: strip}}]",
         );
         let ana = gateway.client(era, ANA);
         let joined = |between: &str| {
@@ -281,6 +281,12 @@ fn what_is_cut_over_texts_that_clients_join_is_found() {
                     assert!(!shown.contains(value), "{era:?} {at} {shown}");
                 }
             }
+        }
+        // A text between them of which nothing is left separates nothing.
+        for empty in ["", "\u{200b}", "<!-- -->", "\u{e0041}\u{e0042}"] {
+            let (one, two) = SECRET.split_at(9);
+            *told.lock().unwrap() = texts(&["see", one, empty, two, "and more"]);
+            assert!(!joined("").contains(SECRET), "{era:?} {empty:?}");
         }
         // What stands around it is shown, in its place.
         *told.lock().unwrap() = texts(&["the key AKIAQ3EGRZ", "7XK2MWPLVT is ours", "and more"]);

@@ -361,8 +361,13 @@ impl<'a, 'b, 'v> MessageWalk<'a, 'b, 'v> {
         if !self.lens.is_result() || value.raw().len() <= 2 {
             return;
         }
+        let shown = self.shown_text(value);
+        // Nor does one of which nothing is left.
+        if shown.as_ref().is_some_and(|text| text.is_empty()) {
+            return;
+        }
         let Some(before) = self.last_text.replace(value) else { return };
-        let shown = (self.shown_text(before), self.shown_text(value));
+        let shown = (self.shown_text(before), shown);
         let (Some(whole), Some(text)) = shown else { return };
         let (tail, head) = (end_of(&whole), begin_of(&text));
         for between in ["", "\n"] {
