@@ -254,6 +254,29 @@ fn a_server_that_answers_nothing_does_not_hold_up_the_handshake_of_the_others() 
     }
 }
 
+/// A legacy client tells all servers of its route the log level.
+#[test]
+fn one_of_several_servers_that_does_not_take_a_log_level_is_not_waited_for_long() {
+    let one = server(Era::Legacy, "one", &["read"]);
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let silent = Server::with(Era::Legacy, json!([tool("other")]), move |call, stream| {
+        if call.method() == "logging/setLevel" {
+            // Until the test is over.
+            return held.lock().unwrap().recv().is_ok();
+        }
+        stream.write_all(&call.text("done")).is_ok()
+    });
+    // The server may take a minute for a call.
+    let config = Config { limits: "listTimeout: 300ms".into(), ..config(&one, &silent, "always") };
+    let gateway = config.start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let answer = ana.ask("logging/setLevel", json!({ "level": "info" }));
+    assert!(answer.json()["result"].is_object(), "{answer:?}");
+    gateway.says("server.log_level_failed");
+    drop(hold);
+}
+
 #[test]
 fn servers_whose_names_are_alike_in_uris_do_not_share_a_route() {
     let one = server(Era::Modern, "one", &[]);

@@ -11,6 +11,8 @@ use policy_core::subject::principal::Principal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::time::timeout;
+
 use super::call::UseStopped;
 use super::elicitation::may_require_elicitation;
 use super::guardrails::GuardrailSubject;
@@ -134,7 +136,15 @@ impl Gateway {
             let started = self.clock.instant();
             let on_behalf = arrived.on_behalf(server_index);
             let told = server.set_level(permit, &entry, &on_behalf, upstream_session, level);
-            let answered = told.await;
+            // One of several servers is not waited for longer than for a list of it.
+            let answered = match alone {
+                true => told.await,
+                false => {
+                    let patience = self.limits.list_timeout;
+                    let late = |_| Err(UpstreamError::Timeout(patience));
+                    timeout(patience, told).await.unwrap_or_else(late)
+                }
+            };
             entry.wait_before_send += self.since(started);
             match answered {
                 Ok(ResponseOutcome::Error(error)) => {
