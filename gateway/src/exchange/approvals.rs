@@ -68,8 +68,8 @@ impl Gateway {
     }
 
     /// Takes the answer of the user of a modern client to a question.
-    pub(super) async fn answered_by_client(&self, id: &ApprovalId, inputs: Option<&Fragment>) {
-        let given = inputs.and_then(|inputs| inputs.value().get(FORM_KEY));
+    pub(super) async fn answered_by_client(&self, id: &ApprovalId, inputs: Option<Fragment>) {
+        let given = inputs.as_ref().and_then(|inputs| inputs.value().get(FORM_KEY));
         let Some(given) = given.filter(|_| self.approval_settings.asks_client) else { return };
         self.note_client_answer(id, form_answer(given)).await;
     }

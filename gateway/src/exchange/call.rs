@@ -765,8 +765,7 @@ impl Gateway {
         let state = text.as_ref().map(|text| self.opened_state(arrived, &asked.call, text));
         asked.extras.unasked = asked.extras.answers.clone().filter(|_| state.is_none());
         if let Some(Ok(RequestState::Approval(id))) = &state {
-            let inputs = asked.extras.answers.take();
-            Box::pin(self.answered_by_client(id, inputs.as_ref())).await;
+            Box::pin(self.answered_by_client(id, asked.extras.answers.take())).await;
         }
         // What needs no approval of a person is moved, not copied.
         let again = self.policy.asks_people().then(|| asked.clone());

@@ -122,37 +122,14 @@ impl Gateway {
         self.session_states.enter(session_slot).set_level(format!("\"{level}\"").into());
         let (mut refused, alone) = (None, arrived.route.servers.len() == 1);
         for (server_index, server) in arrived.route.servers.iter().enumerate() {
-            // As they are now: another server may have taken its time.
-            let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
-            let permit = self.policy.admit_server(&facts, principal, server.name());
-            let Some((permit, upstream_session)) =
-                permit.zip(arrived.upstream_session(server_index))
-            else {
-                continue;
-            };
-            if upstream_session.version.era() == Era::Modern {
-                continue;
-            }
-            let started = self.clock.instant();
-            let on_behalf = arrived.on_behalf(server_index);
-            let told = server.set_level(permit, &entry, &on_behalf, upstream_session, level);
-            // One of several servers is not waited for longer than for a list of it.
-            let answered = match alone {
-                true => told.await,
-                false => {
-                    let patience = self.limits.list_timeout;
-                    let late = |_| Err(UpstreamError::Timeout(patience));
-                    timeout(patience, told).await.unwrap_or_else(late)
-                }
-            };
-            entry.wait_before_send += self.since(started);
-            match answered {
-                Ok(ResponseOutcome::Error(error)) => {
+            match self.tell_level(&arrived, server_index, level, &mut entry).await {
+                None => {}
+                Some(Ok(ResponseOutcome::Error(error))) => {
                     refused = Some(self.level_refused(&arrived, server, error, &mut entry).await);
                     entry.server = alone.then(|| server.name().as_str().into());
                 }
-                Ok(ResponseOutcome::Result(_)) => {}
-                Err(error) => {
+                Some(Ok(ResponseOutcome::Result(_))) => {}
+                Some(Err(error)) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::warn!(
                         event = "server.log_level_failed", server = %server.name(), %error,
@@ -170,6 +147,38 @@ impl Gateway {
             Some(Ok(None)) | None => (ExchangeEnd::answered(), encode::empty_result(&id)),
         };
         self.shown(entry, ending, Some(&id), response)
+    }
+
+    /// Tells one server the log level; `None` if it is not told, because it is not permitted or has no legacy session.
+    async fn tell_level(
+        &self,
+        arrived: &DecodedRequest,
+        server_index: usize,
+        level: &'static str,
+        entry: &mut ReadEntry,
+    ) -> Option<Result<ResponseOutcome, UpstreamError>> {
+        let server = arrived.route.servers.get(server_index)?;
+        // As they are now: another server may have taken its time.
+        let (facts, principal) = (self.policy.facts(), &arrived.caller.principal);
+        let permit = self.policy.admit_server(&facts, principal, server.name())?;
+        let upstream_session = arrived.upstream_session(server_index)?;
+        if upstream_session.version.era() == Era::Modern {
+            return None;
+        }
+        let started = self.clock.instant();
+        let on_behalf = arrived.on_behalf(server_index);
+        let told = server.set_level(permit, entry, &on_behalf, upstream_session, level);
+        // One of several servers is not waited for longer than for a list of it.
+        let answered = match arrived.route.servers.len() {
+            1 => told.await,
+            _ => {
+                let patience = self.limits.list_timeout;
+                let late = |_| Err(UpstreamError::Timeout(patience));
+                timeout(patience, told).await.unwrap_or_else(late)
+            }
+        };
+        entry.wait_before_send += self.since(started);
+        Some(answered)
     }
 
     /// The error of a server that was told a log level, as the caller may see it.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The first pause of a list that was not answered in time. Each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(10);
-/// The longest pause.
+/// The longest pause, after several.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// The pauses of the lists of one server.

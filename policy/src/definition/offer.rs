@@ -138,11 +138,7 @@ impl CatalogItem {
         if matches!(kind, ItemKind::Tool | ItemKind::Prompt) && length > limit {
             return Err(DefinitionError::Name(NameError::Length { length, limit }));
         }
-        let uri = match kind {
-            ItemKind::Resource | ItemKind::Skill => Some(ResourceUri::listed(name.as_str())),
-            ItemKind::Template => Some(ResourceUri::template(name.as_str())),
-            ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => None,
-        };
+        let uri = uri_of(kind, &name);
         let mirrored = match kind {
             ItemKind::Tool => mirror::read(definition).map_err(DefinitionError::Mirror)?,
             ItemKind::Prompt
@@ -332,6 +328,15 @@ impl CatalogItem {
         let document = Document::parse(text, &json::JsonBounds::MESSAGE).unwrap();
         let document = Arc::new(document);
         Self::read(kind, document.root(), &document).unwrap()
+    }
+}
+
+/// The name that rules match, for resources and templates; `None` for other kinds.
+fn uri_of(kind: ItemKind, name: &ItemName) -> Option<Result<ResourceUri, UriError>> {
+    match kind {
+        ItemKind::Resource | ItemKind::Skill => Some(ResourceUri::listed(name.as_str())),
+        ItemKind::Template => Some(ResourceUri::template(name.as_str())),
+        ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => None,
     }
 }
 

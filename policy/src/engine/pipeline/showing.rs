@@ -162,9 +162,8 @@ impl Policy {
         if let Some((Mode::Enforce, finding)) = misfit {
             return ReleasedReply::withheld(finding, ran);
         }
-        let fits = fits.as_deref();
         let UnlabelledMessage { said, values, mut found } =
-            match self.unlabelled(principal, server, terms, fits, said, budget) {
+            match self.unlabelled(principal, server, terms, fits.as_deref(), said, budget) {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => return ReleasedReply::withheld(finding, ran),
             };
