@@ -14,7 +14,7 @@ mod on_behalf_of;
 pub mod server_identity;
 mod health;
 mod breaker;
-pub mod list_pause;
+mod list_pause;
 mod credential;
 mod error;
 mod single_flight;
@@ -59,6 +59,7 @@ use policy::definition::pin::Digest;
 use policy::engine::ask::ServerRequestPolicy;
 use policy::engine::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::engine::pipeline::{Expectation, Permit, ServerPermit};
+use policy_core::subject::kind::ItemKind;
 use policy_core::subject::name::ServerName;
 use policy_core::subject::pattern::Pattern;
 use tokio::time::{Instant, timeout_at};
@@ -435,10 +436,11 @@ impl Upstream {
         self.about.allow(now.into())
     }
 
-    /// Its lists that were not answered in time.
+    /// Whether its list of this kind is read for names that another server may have as well: it was answered in time the
+    /// last time, or is tried again now.
     #[must_use]
-    pub const fn list_pauses(&self) -> &ListPauses {
-        &self.list_pauses
+    pub fn reads_list(&self, kind: ItemKind) -> bool {
+        self.list_pauses.of(kind).is_none_or(|pause| pause.is_read(Instant::now()))
     }
 
     /// Whether the server is reached with the credentials of callers only, and not with the gateway's own.

@@ -36,7 +36,6 @@ use crate::mcp::tool_naming::{self, Naming};
 use crate::mcp::wire::{Id, Object};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
-use crate::upstream::list_pause::ListPause;
 use crate::upstream::{Listing, OnBehalfOf, RenderedView, Upstream, UpstreamError};
 
 /// Most bytes of listed resources of which a flow remembers each value; of more it forgets which values it knew.
@@ -507,15 +506,13 @@ impl Gateway {
         let candidates = self.candidates(arrived, kind, name);
         // Names of one server depend on those of the others, which does not mean that calls wait for one that does not
         // answer.
-        let is_read = |read: &CatalogToRead<'_>| {
-            let pause = read.server.list_pauses().of(kind).filter(|_| route.compares(kind));
-            pause.is_none_or(|pause| pause.is_read(self.clock.instant().into()))
-        };
+        let is_read =
+            |read: &CatalogToRead<'_>| !route.compares(kind) || read.server.reads_list(kind);
         let (asked, paused): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_read);
-        let (mut seen, mut failed) = self.catalogs_of(arrived, kind, asked, record).await;
+        let (mut seen, mut failed) = self.catalogs_of(arrived, asked, record).await;
         let mut found = self.showing(arrived, kind, name, &seen);
         if found.is_empty() && !paused.is_empty() {
-            let (more, other) = self.catalogs_of(arrived, kind, paused, record).await;
+            let (more, other) = self.catalogs_of(arrived, paused, record).await;
             seen.extend(more);
             failed.extend(other);
             found = self.showing(arrived, kind, name, &seen);
@@ -557,7 +554,6 @@ impl Gateway {
     async fn catalogs_of<'a>(
         &self,
         arrived: &DecodedRequest,
-        kind: ItemKind,
         servers: Vec<CatalogToRead<'a>>,
         record: &mut ReadEntry,
     ) -> (Vec<SeenCatalog<'a>>, Vec<(&'a Arc<Upstream>, UpstreamError)>) {
@@ -575,18 +571,9 @@ impl Gateway {
         record.wait_before_send += self.since(asked);
         let (mut seen, mut failed) = (Vec::new(), Vec::new());
         for (server_index, server, listing) in read {
-            let pause = server.list_pauses().of(kind);
             match listing {
-                Ok(listing) => {
-                    pause.into_iter().for_each(ListPause::answered);
-                    seen.push(SeenCatalog { server_index, server, listing });
-                }
-                Err(error) => {
-                    if let (Some(pause), UpstreamError::Timeout(_)) = (pause, &error) {
-                        pause.timed_out(self.clock.instant().into());
-                    }
-                    failed.push((server, error));
-                }
+                Ok(listing) => seen.push(SeenCatalog { server_index, server, listing }),
+                Err(error) => failed.push((server, error)),
             }
         }
         (seen, failed)

@@ -222,7 +222,16 @@ impl Upstream {
     ) -> Result<Arc<Listing>, UpstreamError> {
         match permit.spend_on_reading() {
             Some((server, kind)) if server == self.name => {
-                self.listing(on_behalf, kind, self.limits.catalog_age, patience).await
+                let age = self.limits.catalog_age;
+                let listing = self.listing(on_behalf, kind, age, patience).await;
+                match (self.list_pauses.of(kind), &listing) {
+                    (Some(pause), Ok(_)) => pause.answered(),
+                    (Some(pause), Err(UpstreamError::Timeout(_))) => {
+                        pause.timed_out(Instant::now());
+                    }
+                    (Some(_) | None, _) => {}
+                }
+                listing
             }
             Some(_) | None => Err(MISDIRECTED),
         }

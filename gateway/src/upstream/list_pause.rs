@@ -17,15 +17,14 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// The pauses of the lists of one server.
 #[derive(Debug, Default)]
-pub struct ListPauses {
+pub(super) struct ListPauses {
     tools: ListPause,
     prompts: ListPause,
 }
 
 impl ListPauses {
     /// The pause of the list of this kind; `None` if its names are never compared with those of other servers.
-    #[must_use]
-    pub const fn of(&self, kind: ItemKind) -> Option<&ListPause> {
+    pub(super) const fn of(&self, kind: ItemKind) -> Option<&ListPause> {
         match kind {
             ItemKind::Tool => Some(&self.tools),
             ItemKind::Prompt => Some(&self.prompts),
@@ -36,7 +35,7 @@ impl ListPauses {
 
 /// The pause of one list.
 #[derive(Debug, Default)]
-pub struct ListPause(Mutex<Option<PauseState>>);
+pub(super) struct ListPause(Mutex<Option<PauseState>>);
 
 #[derive(Clone, Copy, Debug)]
 struct PauseState {
@@ -51,7 +50,7 @@ impl ListPause {
     }
 
     /// Whether the list is read at `now`: it is not paused, or the pause has ended and nobody else reads it yet.
-    pub fn is_read(&self, now: Instant) -> bool {
+    pub(super) fn is_read(&self, now: Instant) -> bool {
         let mut state = self.state();
         match &mut *state {
             None => true,
@@ -65,7 +64,7 @@ impl ListPause {
     }
 
     /// The list was not answered in time.
-    pub fn timed_out(&self, now: Instant) {
+    pub(super) fn timed_out(&self, now: Instant) {
         let mut state = self.state();
         let length = match *state {
             // Another request that has waited for it.
@@ -77,7 +76,7 @@ impl ListPause {
     }
 
     /// The list was answered.
-    pub fn answered(&self) {
+    pub(super) fn answered(&self) {
         *self.state() = None;
     }
 }
